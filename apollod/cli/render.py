@@ -61,17 +61,18 @@ def duration(seconds: float) -> str:
 
 def bootstrap_text(b: Mapping[str, Any]) -> str:
     """How far a bootstrap is, from the object of that name in the status."""
-    done = b["learned"] + b["waiting"] + b["held"]
-    read = ""
+    read, waiting = "", b["waiting"]
     if b["state"] == "reading":
         files = f"{b['files_read']} of {b['files']} files" if b.get("files") is not None else "looking for files"
         share = f" ({b['bytes_read'] / b['bytes']:.0%} of {size(b['bytes'])})" if b.get("bytes") else ""
         read = f"{files} read{share}, " if b.get("files") is not None else f"{files}, "
-    text = f"{read}{b['learned']} of {done} examples learned, {b['duplicates']} duplicates"
+    more = (b.get("left") or waiting) - waiting
+    left = f"{waiting} left" + (f" and about {more} to be read" if more else "")
+    text = f"{read}{b['learned']} of {b['accepted']} examples learned, {left}, {b['duplicates']} duplicates"
     if b["state"] not in ("reading", "learning"):
         return text
-    left = b.get("left_s")
-    return text + (", time left unknown" if left is None else f", about {duration(left)} left")
+    left_s = b.get("left_s")
+    return text + (", time left unknown" if left_s is None else f", about {duration(left_s)} left")
 
 
 def has_patterns(dreams: Mapping[str, Any]) -> bool:

@@ -41,6 +41,8 @@ class Activity(StrEnum):
     SECOND_SCORING = "second scoring"
     """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
     not, until a trainer has brought them to the last step"""
+    RESCORING = "rescoring"
+    """the trainer scores what was learned; nothing waits for that"""
     FREEZING = "freezing"
     """the engine is asked what the model says now, which steps hold from then on"""
     FOLLOW_UPS = "follow-ups"
@@ -86,14 +88,13 @@ def _no_trainer(state: State) -> str:
 
 def _day(state: State) -> str:
     """What is given directly waits for no night, nor what an alarm took back though it is innocent."""
-    settings, planned = state.daemon.settings, state.schedule.planned
-    at_once = state.intake.direct.waiting or next_repeat(state) is not None
+    settings = state.daemon.settings
+    at_once = len(state.intake.direct.waiting) > len(state.intake.first_looks) or next_repeat(state) is not None
     if settings is None or not settings.schedule.nightly or state.schedule.open or at_once:
         return ""
     if not state.intake.bulk.waiting:
         return ""
-    hours = planned.hours if planned is not None else settings.schedule.nightly
-    return f"what came from files and logs is learned at night ({hours} {settings.schedule.zone or 'local time'})"
+    return f"what came from files and logs is learned at night ({_night_hours(state)})"
 
 
 def _fence(state: State) -> str:
@@ -202,8 +203,7 @@ def _hours(state: State) -> str:
         return ""
     if any(wish.by != BY_EVIDENCE for wish in wanted.values()):
         return ""
-    hours = state.schedule.planned.hours if state.schedule.planned is not None else settings.schedule.nightly
-    return f"what logs take back is forgotten at night ({hours} {settings.schedule.zone or 'local time'})"
+    return f"what logs take back is forgotten at night ({_night_hours(state)})"
 
 
 def _look_due(state: State) -> str:
@@ -229,6 +229,22 @@ def _no_dreams(state: State) -> str:
         return f"{own.stopped} (`apollod ctl dream start` goes on)"
     off = settings is not None and settings.dream.mode == "off" and own.wanted is None
     return 'dreams are off ([dream] mode = "off")' if off else ""
+
+
+def _dreams_by_night(state: State) -> str:
+    """A dream that is under way is finished. A night that is caught up is none of dreams."""
+    settings, own = state.daemon.settings, state.dreams
+    if settings is None or settings.schedule.dream != "night" or own.wanted is not None or own.open is not None:
+        return ""
+    night = state.schedule.open and not state.schedule.until_ns
+    return "" if night else f"dreams begin at night ({_night_hours(state)})"
+
+
+def _night_hours(state: State) -> str:
+    settings, planned = state.daemon.settings, state.schedule.planned
+    assert settings is not None
+    hours = planned.hours if planned is not None else settings.schedule.nightly
+    return f"{hours} {settings.schedule.zone or 'local time'}"
 
 
 def _users(state: State) -> str:
@@ -265,6 +281,7 @@ FORGETTING = Obstacle("forgetting", _forgetting)
 HOURS = Obstacle("hours", _hours)
 NO_DREAMS = Obstacle("no dreams", _no_dreams)
 LEARNING = Obstacle("learning", _learning)
+DREAMS_BY_NIGHT = Obstacle("dreams by night", _dreams_by_night)
 USERS = Obstacle("users", _users)
 
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
@@ -289,13 +306,16 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
         STOPPING, HALTED, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
     ),  # without a trainer: one that died in a step may have left half of it in the weights
     Activity.DREAMING: (
-        STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
+        STOPPING, HALTED, PAUSED, NO_DREAMS, DREAMS_BY_NIGHT, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
     Activity.TEACHING: (
         STOPPING, HALTED, PAUSED, INCIDENT, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK,
     ),  # without a trainer: an engine that was started again does not have the last step
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
+    Activity.RESCORING: (
+        STOPPING, HALTED, INCIDENT, FORGETTING, NO_TRAINER, FENCE, COMPARISON, ROLLBACK_WANTED, ROLLBACK, LEARNING,
+    ),
     Activity.FREEZING: (STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ROLLBACK_WANTED, ROLLBACK),
     Activity.FOLLOW_UPS: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.FORGETTING: (

@@ -14,7 +14,7 @@ import msgspec
 
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
-from apollod.core.bootstrap.state import BootstrapState
+from apollod.core.bootstrap.bootstraps_carried import bootstraps_taken_over
 from apollod.core.children.state import ChildrenState
 from apollod.core.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.followups.state import FollowUpsState
@@ -25,6 +25,7 @@ from apollod.core.judging.state import JudgingState
 from apollod.core.lessons.lesson_notes import LessonNotes, carried_lessons
 from apollod.core.publishing.state import PublishingState
 from apollod.core.quality.carrying import QualityNotes, carried_quality
+from apollod.core.rescoring.state import RescoringState
 from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.scoring.state import ScoringState
@@ -96,6 +97,7 @@ class Notes:
         return msgspec.structs.replace(
             event, counts=dict(counts), accepted=before.accepted + event.accepted,
             duplicates=before.duplicates + event.duplicates, rejected=before.rejected + event.rejected,
+            unlearned=before.unlearned + event.unlearned,
         )  # fmt: skip
 
     def taken_over(self, state: State) -> Iterator[Dated]:
@@ -187,8 +189,9 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=(), responses=keys)
     for ids in _parts(signals):
         yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
+    yield from bootstraps_taken_over(state.bootstrap, at_ns)
     yield from notes.dreams.taken_over(state.dreams, at_ns)
-    yield from notes.lessons.taken_over(state.lessons, at_ns)
+    yield from notes.lessons.taken_over(state.lessons, intake.first_looks, at_ns)
     yield from notes.anchors.taken_over(state.holding, at_ns)
     yield from notes.quality.taken_over(state.quality)
     yield at_ns, _totals(state)
@@ -268,22 +271,28 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
-        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
+        schedule=ScheduleState(), scoring=ScoringState(), rescoring=RescoringState(),
         followups=FollowUpsState(model=state.followups.model, question=state.followups.question),
         quality=carried_quality(state.quality),
         intake=replace(
-            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[], scores=_scores(state),
-            direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
+            intake, again=_taught_again(state), undone={}, withdrawn=intake.undone | intake.withdrawn, away={},
+            recent=[], scores=_scores(state), direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
         lessons=carried_lessons(state.lessons), holding=carried_holding(state.holding),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
-        recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
+        recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
         rollback=replace(state.rollback, started_ns=0), forgetting=ForgettingState(),
     )  # fmt: skip
     return carried
+
+
+def _taught_again(state: State) -> dict[str, str]:
+    """As far as what taught something again goes over."""
+    kept = kept_examples(state) if state.intake.again else set()
+    return {one: of for one, of in state.intake.again.items() if one in kept}
 
 
 def _without_kin(queue: Queue) -> Queue:

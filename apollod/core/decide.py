@@ -23,10 +23,12 @@ from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.lessons import policy as lessons
+from apollod.core.lessons.direct_lines import with_lessons
 from apollod.core.publishing import policy as publishing
 from apollod.core.quality import incidents, telling
 from apollod.core.quality import policy as quality
 from apollod.core.recovery import policy as recovery
+from apollod.core.rescoring import policy as rescoring
 from apollod.core.review import policy as review
 from apollod.core.rollback import policy as rollback
 from apollod.core.schedule import policy as schedule
@@ -36,7 +38,7 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring, followups, dreams, lessons, quality, forgetting, holding,
+    publishing, alignment, schedule, scoring, rescoring, followups, dreams, lessons, quality, forgetting, holding,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
@@ -53,6 +55,7 @@ BEGINNINGS = (
     training,
     lessons,
     scoring,
+    rescoring,
     judging,
     followups,
     dreams,
@@ -63,12 +66,13 @@ BEGINNINGS = (
 def decide(state: State, input_: inp.Input, now_ns: int) -> Outcome:
     """What follows from `input_` at time `now_ns` (nanoseconds since the epoch) in `state`."""
     if isinstance(input_, inp.Advance | inp.Tick):
-        return publishing.publish(state, _advance(state, now_ns), now_ns)
-    outcome = nothing()
-    for subject in SUBJECTS:
-        if (handler := subject.HANDLERS.get(type(input_))) is not None:
-            outcome = outcome.then(handler(state, input_, now_ns))
-    return publishing.publish(state, outcome, now_ns)
+        outcome = _advance(state, now_ns)
+    else:
+        outcome = nothing()
+        for subject in SUBJECTS:
+            if (handler := subject.HANDLERS.get(type(input_))) is not None:
+                outcome = outcome.then(handler(state, input_, now_ns))
+    return publishing.publish(state, with_lessons(state, outcome, now_ns), now_ns)
 
 
 def _advance(state: State, now_ns: int) -> Outcome:

@@ -19,6 +19,7 @@ from apollod.core.lessons.effects import *
 from apollod.core.publishing.effects import *
 from apollod.core.quality.effects import *
 from apollod.core.recovery.effects import *
+from apollod.core.rescoring.effects import *
 from apollod.core.rollback.effects import *
 from apollod.core.scoring.effects import *
 from apollod.core.training.effects import *

@@ -22,6 +22,7 @@ from apollod.core.lessons.events import *
 from apollod.core.publishing.events import *
 from apollod.core.quality.events import *
 from apollod.core.recovery.events import *
+from apollod.core.rescoring.events import *
 from apollod.core.review.events import *
 from apollod.core.rollback.events import *
 from apollod.core.schedule.events import *

@@ -12,11 +12,11 @@ ExampleState = Literal[
     "pending", "trained", "rejected", "skipped", "held", "undone", "withdrawn", "declined", "edited", "expired"
 ]
 STATES: tuple[ExampleState, ...] = get_args(ExampleState)
-"""pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its
-loss was not finite or above its limit, nothing was written; held: somebody has to decide about it, or its step could
-not be run; undone: its step was taken back; withdrawn: it was taken out of the queue, or its step was taken back for
-good; declined: somebody decided against it; edited: another one is learned in its place; expired: nobody decided in
-time, or it waited too long to be learned"""
+"""pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its loss
+was not finite or above its limit, or the model knew it: nothing was written; held: somebody has to decide about it, or
+its step could not be run; undone: its step was taken back; withdrawn: it was taken out of the queue, or its step was
+taken back for good; declined: somebody decided against it; edited: another one is learned in its place; expired: nobody
+decided in time, or it waited too long to be learned"""
 
 
 class Rule(NamedTuple):
@@ -37,6 +37,8 @@ class Rule(NamedTuple):
 RULES = (
     Rule("example.accepted", (None,), "pending"),
     Rule("example.rejected", ("pending",), "rejected"),
+    Rule("example.looked", ("pending",), "skipped", "known", True),
+    Rule("example.looked", ("pending",), "pending", "known", False),
     # What was taken back may be learned again by a step that repeats the one that was taken back.
     Rule("step.completed", ("pending", "undone"), "trained", "applied", True),
     Rule("step.completed", ("pending", "undone"), "skipped", "applied", False),

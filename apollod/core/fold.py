@@ -24,6 +24,7 @@ from apollod.core.lessons.fold import FOLDS as LESSONS
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.quality.fold import FOLDS as QUALITY
 from apollod.core.recovery.fold import FOLDS as RECOVERY
+from apollod.core.rescoring.fold import FOLDS as RESCORING
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
 from apollod.core.schedule.fold import FOLDS as SCHEDULE
@@ -35,8 +36,9 @@ SLICES = {
     "alignment": ALIGNMENT,
     "publishing": PUBLISHING,
     "schedule": SCHEDULE,
-    "training": TRAINING,
+    "rescoring": RESCORING,
     "recovery": RECOVERY,
+    "training": TRAINING,
     "scoring": SCORING,
     "followups": FOLLOW_UPS,
     "review": REVIEW,
@@ -60,7 +62,6 @@ SLICES = {
 IGNORED = frozenset(
     {
         ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged,
-        ev.SignalFlagged,
     }
 )  # fmt: skip
 """Facts for people only: no decision depends on them."""

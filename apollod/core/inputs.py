@@ -23,6 +23,7 @@ from apollod.core.lessons.inputs import *
 from apollod.core.publishing.inputs import *
 from apollod.core.quality.inputs import *
 from apollod.core.recovery.inputs import *
+from apollod.core.rescoring.inputs import *
 from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *
 from apollod.core.schedule.inputs import *

@@ -42,6 +42,11 @@ def learning_rate(
     return peak * (floor + (1.0 - floor) * (1.0 + math.cos(math.pi * progress)) / 2.0)
 
 
+def risen(version: int, steps: int) -> float:
+    """Share of the learning rate that the step after weights `version` has: it rises over the first `steps` of them."""
+    return min(1.0, (version + 1) / steps) if steps else 1.0
+
+
 def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) -> float:
     """The loss above which a step writes nothing; 0: there is no such loss.
 

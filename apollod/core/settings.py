@@ -6,10 +6,13 @@ a step is a property of the field (`fixes_bits`). A bound is never tightened wit
 old journals hold what was allowed then.
 """
 
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from itertools import zip_longest
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
+
+from apollod.core.surroundings import SURROUNDING_KINDS, SurroundingKind
 
 FIXES_BITS = Meta(extra={"fixes_bits": True})
 """The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
@@ -73,6 +76,9 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     """of what is given over HTTP or `ctl submit`; 0: 1e-4, or `lr` where that is higher"""
     warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
     """share of a window's first examples over which the learning rate rises"""
+    warmup_steps: NotNegative = 8
+    """steps from the untrained weights on over which it rises, too: moments that begin at zero make the first updates
+    the largest ones"""
     schedule: Literal["constant", "cosine"] = "constant"
     """of the learning rate after the warm-up"""
     lr_floor: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
@@ -105,6 +111,11 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     threads: NotNegative = 0
     """CPU only: cores of the trainer; 0 means what the engine leaves. Bits depend on how many that were, which
     `trainer.bound` records"""
+    rescore: NotNegative = 64
+    """when nothing waits, so many of the lines that were learned last are scored again: how much better does the model
+    say them? 0: none is"""
+    rescore_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.1
+    """of the time, at most, in which the trainer does that"""
 
     @property
     def direct_rate(self) -> float:
@@ -168,6 +179,9 @@ class QueueSettings(msgspec.Struct, frozen=True):
 
 JudgeMode = Literal["off", "flagged", "all"]
 
+Thinking = Literal["off", "on", "template"]
+"""Does the served model think before it answers: `enable_thinking` of its chat template; template: as that has it"""
+
 
 class JudgeSettings(msgspec.Struct, frozen=True):
     """Which examples a model judges before they are learned, and when it is trusted."""
@@ -187,6 +201,9 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     trust_min: Annotated[float, Meta(gt=0.5, le=1.0)] = 0.8
     """what the lower bound of the agreement with planted cases and with people has to reach; below it every verdict
     waits for a person"""
+    thinking: Thinking = "template"
+    """does the served model think before a verdict, if it judges; what it thinks is not read. template: as its chat
+    template has it; on and off: `enable_thinking`"""
     check_every: Positive = 20
     """verdicts between two planted cases that could show them wrong; fewer while little is known of the judge"""
 
@@ -223,7 +240,8 @@ class PatternSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     instruction alone"""
     check: Check = Check()
     contrast: tuple[str, ...] = ()
-    """system messages under which the behaviour would be wrong; none: one that takes the instruction back"""
+    """system messages under which the behaviour would be wrong; none: some that take the instruction back. One of three
+    is only tested; a single one is practised and tested in several wordings"""
     objective: Literal["sft", "context"] = "sft"
     """how a good answer is learned: sft, its tokens; context, what the model says of each of them when it is told"""
     settle: tuple[Positive, Positive] = (4, 5)
@@ -236,14 +254,46 @@ class PatternSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """of all calls for it, after which it is given up; 0: no such limit"""
     days: NotNegativeFloat = 7.0
     """after which it is given up; 0: no such limit"""
+    surroundings: tuple[SurroundingKind, ...] = ()
+    """in which it is practised and tested; none: those of [dream]"""
+    situations: Annotated[int, Meta(ge=0, le=200)] = 0
+    """others in which the behaviour would be wrong although nobody says so, imagined and tested likewise; 0: none, for
+    an imagination that cannot write such a thing"""
 
     @property
     def contrasts(self) -> tuple[str, ...]:
-        """`contrast`, or what stands for it."""
-        return self.contrast or (f"{self.instruction}\n\n{TAKEN_BACK}",)
+        """System messages that are practised in contrast."""
+        return self._contrasts(False, FRAMES, TAKEN_BACK)
+
+    @property
+    def held_out_contrasts(self) -> tuple[str, ...]:
+        """Those that no practice has: a behaviour that stays away under some wordings may show under others."""
+        return self._contrasts(True, HELD_OUT_FRAMES, HELD_OUT_TAKEN_BACK)
+
+    @property
+    def tested_contrasts(self) -> tuple[str, ...]:
+        """All of them, practised and held-out ones in turn, so that a few held-out scenarios meet both."""
+        pairs = zip_longest(self.contrasts, self.held_out_contrasts)
+        return tuple(text for pair in pairs for text in pair if text is not None)
+
+    def _contrasts(self, held_out: bool, frames: tuple[str, ...], taken_back: tuple[str, ...]) -> tuple[str, ...]:
+        given = self.contrast
+        if len(given) > 1:
+            last = min(2, len(given) - 1)
+            return tuple(text for number, text in enumerate(given) if (number % 3 == last) is held_out)
+        if given:
+            return tuple(frame.format(given[0]) for frame in frames)
+        return tuple(f"{self.instruction}\n\n{text}" for text in taken_back)
 
 
-TAKEN_BACK = "This does not hold now: answer as if you had not been told so."
+TAKEN_BACK = (
+    "This does not hold now: answer as if you had not been told so.",
+    "Disregard that in this conversation.",
+    "The above does not apply here.",
+)
+HELD_OUT_TAKEN_BACK = ("Forget this instruction for now.", "That was said by mistake; do not act on it.")
+FRAMES = ("{}", "In this conversation: {}", "{} This goes before everything else.")
+HELD_OUT_FRAMES = ("Please note: {}", "{} Keep to that in all of your answers.")
 
 
 class DreamSettings(msgspec.Struct, frozen=True):
@@ -257,12 +307,22 @@ class DreamSettings(msgspec.Struct, frozen=True):
     """of the imagination"""
     answer_temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.7
     """of the answers that are learned; those of tests have none"""
+    thinking: Thinking = "off"
+    """does the served model think when it imagines and answers; thoughts are neither judged nor learned. on and off:
+    `enable_thinking` of its chat template; template: as that has it"""
     attempts: Annotated[int, Meta(ge=1, le=20)] = 3
     """of one call, after which its dream is abandoned"""
     share_max: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.9
     """most of the last 200 learned examples that may have been dreamt; 1: all of them"""
+    surroundings: tuple[SurroundingKind, ...] = SURROUNDING_KINDS
+    """what stands before the requests that are practised and tested, in turn: nothing, a neutral system message, an
+    agent's with tools and earlier turns, and what stood there in a person's own records"""
     pattern: tuple[PatternSettings, ...] = ()
     """what is to be learned"""
+
+    def surroundings_of(self, pattern: PatternSettings) -> tuple[SurroundingKind, ...]:
+        """In which a pattern is practised and tested."""
+        return pattern.surroundings or self.surroundings
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True):
@@ -275,13 +335,17 @@ class ScheduleSettings(msgspec.Struct, frozen=True):
     """of these hours, such as "Europe/Berlin"; empty: of this machine"""
     accumulate: NotNegative = 0
     """examples of one step in these hours, at most; 0: as in [trainer]"""
+    catch_up: bool = True
+    """what was missed of a night, since the daemon was off or paused, is made up for as soon as it is not"""
+    dream: Literal["any", "night"] = "any"
+    """night: dreams begin only in these hours, unless somebody asks for them"""
 
 
 class QualitySettings(msgspec.Struct, frozen=True):
     """When the model is measured with probes, and how much worse it may be than before it learned."""
 
-    every_steps: NotNegative = 0
-    """steps between two looks; 0: only when somebody asks (`apollod ctl quality run`)"""
+    every_steps: NotNegative = 50
+    """steps between two looks, at least (see `cost`); 0: only when somebody asks (`apollod ctl quality run`)"""
     margin: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.05
     """of probes, the share that may fail beyond those that failed at the baseline"""
     loss_margin: Annotated[float, Meta(gt=0.0)] = 0.1
@@ -300,8 +364,8 @@ class QualitySettings(msgspec.Struct, frozen=True):
     replay_s: NotNegativeFloat = 0.0
     """that one of these replays may take; 0: ten times what its steps should, and a quarter of an hour"""
     cost: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.05
-    """of the time of the steps between two looks, the share that the second may take: of the probes only some are
-    asked then; 0: all are, however long that takes"""
+    """of the time since the last look, the share that the next one may take: it asks some of the probes, and waits
+    until that is paid for, at most 1,000 steps; 0: all are asked after `every_steps`, however long that takes"""
 
 
 class SignalsSettings(msgspec.Struct, frozen=True):
@@ -318,19 +382,26 @@ Practice = Literal["given", "told", "own"]
 class LessonSettings(msgspec.Struct, frozen=True):
     """How lessons are taught, and what is held while steps are made."""
 
-    hold: NotNegativeFloat = 1.0
+    hold: NotNegativeFloat = 3.0
     """how much each step, whatever it learns, minds what the model said before: weight of the mean divergence (KL, nats
     a token) from its frozen answers to a few prompts; 0: nothing is held"""
     hold_cost: NotNegativeFloat = 0.3
-    """share of a step's tokens that those answers may have; one is held however short the step is"""
+    """share of a step's tokens that those answers may have; one is held however short the step is, and eight while a
+    lesson is practised"""
     practice: Practice = "given"
     """what a practice learns: given, the tokens of the given answer; told, what the told model says of each of them;
     own, what the told model says of its own answer"""
+    thinking: Thinking = "off"
+    """does the served model think when it is asked about a lesson; as in [dream]"""
     steps: Positive = 24
-    """practices of one course of a lesson, after which it is given up"""
+    """of one course of a lesson, after which it is given up; each learns all its practice wordings"""
     drift: NotNegativeFloat = 0.05
     """nats a token by which answers to anchors may move in one course, after which it is given up; 0: no such limit"""
-    ask_again: tuple[str, ...] = ("1h", "1d", "1w", "30d")
+    direct: bool = True
+    """what is given directly is a lesson, too, if it is one question with a short answer"""
+    nightly: bool = False
+    """when the hours of `[schedule] nightly` begin, all known lessons are asked again"""
+    ask_again: tuple[str, ...] = ("10 steps", "40 steps", "160 steps", "1d", "1w", "30d")
     """how long after it was shown a known lesson is asked again, each time the next one, at the end always the last
     one: a number with s, min, h, d, w or steps, such as "1h", or "200 steps" of any examples. Empty: never"""
 
@@ -366,32 +437,3 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 def narrowed(settings: StructT, kind: type[StructT]) -> StructT:
     """As much of some settings as their base class `kind` declares."""
     return kind(**{name: getattr(settings, name) for name in kind.__struct_fields__})
-
-
-def _fixes_bits(hint: Any) -> bool:
-    return get_origin(hint) is Annotated and any(
-        isinstance(part, Meta) and (part.extra or {}).get("fixes_bits") for part in get_args(hint)[1:]
-    )
-
-
-BITS_DEPEND_ON = tuple(
-    name for name, hint in get_type_hints(OptimizerSettings, include_extras=True).items() if _fixes_bits(hint)
-)
-"""Settings that have to be the same where a step is run again."""
-
-
-_KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(OptimizerSettings)}
-"""Keys of [trainer] by the names of their fields."""
-
-
-def differing_setting(then: Settings | None, now: Settings | None) -> str | None:
-    """Key of [trainer] that the bits of a step depend on and that is not the same in both; None where all are."""
-    if then is None or now is None:
-        return None
-    name = next((n for n in BITS_DEPEND_ON if getattr(then.trainer, n) != getattr(now.trainer, n)), None)
-    return None if name is None else _KEYS[name]
-
-
-def setting(settings: Settings, key: str) -> Any:
-    """The value of a key of [trainer]."""
-    return next(getattr(settings.trainer, name) for name, its_key in _KEYS.items() if its_key == key)

@@ -22,6 +22,7 @@ from apollod.core.lessons.state import LessonsState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.quality.state import QualityState
 from apollod.core.recovery.state import RecoveryState
+from apollod.core.rescoring.state import RescoringState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
@@ -41,6 +42,7 @@ class State(msgspec.Struct):
     review: ReviewState = msgspec.field(default_factory=ReviewState)
     bootstrap: BootstrapState = msgspec.field(default_factory=BootstrapState)
     scoring: ScoringState = msgspec.field(default_factory=ScoringState)
+    rescoring: RescoringState = msgspec.field(default_factory=RescoringState)
     followups: FollowUpsState = msgspec.field(default_factory=FollowUpsState)
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
     quality: QualityState = msgspec.field(default_factory=QualityState)
@@ -69,5 +71,6 @@ class State(msgspec.Struct):
 
     @property
     def queued(self) -> int:
-        """Examples waiting for their step, the running one included."""
-        return self.intake.pending + (len(self.training.running.examples) if self.training.running else 0)
+        """Examples that wait to be learned, those of the running step and those that wait for a first look included."""
+        running = self.training.running
+        return self.intake.pending + len(self.intake.first_looks) + (len(running.examples) if running else 0)

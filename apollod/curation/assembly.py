@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from apollod.curation.answer_parts import added, joined
 from apollod.curation.conversation import (
     BEGINNING,
     Entry,
@@ -32,7 +33,6 @@ from apollod.curation.conversation import (
 )
 from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
 from apollod.wire.context_window import size_of
-from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
 PIECE_BYTES = 64 << 10  # of new text after which a turn is not waited for any longer
@@ -227,7 +227,7 @@ class Assembly:
             return said
         last = self._messages[place]
         had = place < self._fresh or self._lines[place] <= self._had < line
-        if had and not said.replaces and (more := _added(last.message, said.message)) is not None:
+        if had and not said.replaces and (more := added(last.message, said.message)) is not None:
             return msgspec.structs.replace(said, message=more)
         self._merge(place, said)
         self._end = max(self._end, line)
@@ -236,13 +236,13 @@ class Assembly:
     def _merge(self, place: int, said: Said) -> None:
         """Make it a part of the answer at `place`."""
         last = self._messages[place]
-        message = said.message if said.replaces else _joined(last.message, said.message)
+        message = said.message if said.replaces else joined(last.message, said.message)
         whole = msgspec.structs.replace(
             said, message=message, id=said.id or last.id, signals=last.signals + said.signals
         )
         if last.id and last.id != whole.id:
             self._links[last.id] = whole.id
-        size = _size(whole)
+        size = size_of(whole.message)
         self._size += size - self._sizes[place]
         self._messages[place], self._sizes[place] = whole, size
 
@@ -332,7 +332,7 @@ class Assembly:
     def _append(self, line: int, said: Said) -> list[Closed]:
         self._messages.append(said)
         self._lines.append(line)
-        self._sizes.append(_size(said))
+        self._sizes.append(size_of(said.message))
         self._size += self._sizes[-1]
         return self._forget() if self._size > CONTEXT_BYTES else []
 
@@ -391,39 +391,6 @@ def _is_of_a_model(said: Said) -> bool:
 def _is_answer(said: Said) -> bool:
     """Is there something to be learned in it?"""
     return said.message["role"] == "assistant" and said.message.get("weight") != 0
-
-
-def _size(said: Said) -> int:
-    """Characters that the model sees of it, roughly."""
-    return size_of(said.message)
-
-
-def _joined(first: Form, second: Form) -> Form:
-    """One answer of two parts: texts one after the other, calls in order. A part that was written again, with more in
-    it or not, counts once. Keys stay in canonical order."""
-    joined = {**first, **second}
-    for key in ("content", "reasoning_content"):
-        if key in first and key in second:
-            joined[key] = second[key] if second[key].startswith(first[key]) else first[key] + second[key]
-    if "tool_calls" in first and "tool_calls" in second:
-        known = [call.get("id") for call in first["tool_calls"]]
-        new = [call for call in second["tool_calls"] if call.get("id") is None or call.get("id") not in known]
-        joined["tool_calls"] = [*first["tool_calls"], *new]
-    return {key: joined[key] for key in sorted(joined)}
-
-
-def _added(first: Form, second: Form) -> Form | None:
-    """What the second part of an answer adds to the first; None: nothing that could be learned."""
-    whole = _joined(first, second)
-    added = dict(second)
-    for key in ("content", "reasoning_content"):
-        if key in first and key in second:
-            added[key] = whole[key][len(first[key]) :]
-    if "tool_calls" in first and "tool_calls" in second:
-        added["tool_calls"] = whole["tool_calls"][len(first["tool_calls"]) :]
-        if not added["tool_calls"]:
-            del added["tool_calls"]
-    return added if added["content"].strip() or "tool_calls" in added else None
 
 
 def _merged(known: Session, said: Session) -> Session:

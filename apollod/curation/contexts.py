@@ -36,14 +36,17 @@ def contexts(record: bytes, removed: tuple[Removed, ...]) -> Contexts | None:
     known = tuple(one for one in removed if one.place <= last)
     stripped_tools = [tool for one in removed if one.why == TOOLS for tool in msgspec.json.decode(one.text)]
     return Contexts(
-        Asked([_as_asked(one) for one in restored(shown, known)], stripped_tools or tools),
-        Asked([_as_asked(one) for one in shown], tools),
+        Asked([as_asked(one) for one in restored(shown, known)], stripped_tools or tools),
+        Asked([as_asked(one) for one in shown], tools),
     )
 
 
-def _as_asked(message: Form) -> dict[str, Any]:
-    """Marks of ours are left out; arguments of calls are text there."""
-    asked = {key: value for key, value in message.items() if key not in ("weight", "strip")}
+def as_asked(message: Form) -> dict[str, Any]:
+    """A turn of a record as an OpenAI request has it: without marks of ours, with arguments of calls as text, and with
+    its thought under both names, of which `/tokenize` of vLLM 0.32 takes only `reasoning`."""
+    asked = {key: value for key, value in message.items() if key not in ("weight", "reasoning_weight", "strip")}
+    if "reasoning_content" in message:
+        asked["reasoning"] = message["reasoning_content"]
     if "tool_calls" in message:
         asked["tool_calls"] = [_call(call, n) for n, call in enumerate(message["tool_calls"])]
     return asked

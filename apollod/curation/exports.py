@@ -182,6 +182,9 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+CONTEXT_THOUGHTS = "thoughts with reasoning_weight 0, which are context: whoever does not know that learns them"
+
+
 def _whole(write: Callable[[Exported], Row]) -> Callable[[Exported], Row]:
     """Parts are how we fit a long answer into steps: others get the answer once, whole, in place of its first part."""
 
@@ -189,7 +192,9 @@ def _whole(write: Callable[[Exported], Row]) -> Callable[[Exported], Row]:
         messages = example.form.get("messages", ())
         part = next((one["part"] for one in messages if "part" in one), None)
         if part is None:
-            return write(example)
+            thoughts = any("reasoning_weight" in one for one in messages)
+            written = write(example)
+            return written._replace(note=CONTEXT_THOUGHTS) if thoughts and not written.note else written
         if part[0]:
             return Row(None, "a later part of a long answer, which is written whole in place of its first part")
         whole = [{key: value for key, value in one.items() if key != "part"} for one in messages]

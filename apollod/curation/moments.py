@@ -17,10 +17,12 @@ import msgspec
 from apollod.core.inputs import Response
 from apollod.core.intake.events import Origin, Removed
 from apollod.core.intake.inputs import PARTS_MAX
+from apollod.core.surroundings import SurroundingKind
 from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found
 from apollod.curation.responses import Answer, Taught, answer_of, taught
 from apollod.curation.stripping import INSTRUCTION, TOOLS, Stripping, strip, strip_one
+from apollod.curation.surroundings.bootstrapped import placed
 from apollod.errors import RecordRefused
 from apollod.wire.context_window import INSTRUCTING, called_of, shortened, size_of, window
 from apollod.wire.records import Form, Record, record_of_forms, turn_json
@@ -43,6 +45,8 @@ class Rules(msgspec.Struct, frozen=True):
     context_tokens: int = 4096
     """of conversation before what is learned, roughly"""
     stripping: Stripping = Stripping()
+    surroundings: tuple[SurroundingKind, ...] = ()
+    """in which answers are learned before whose request nothing is left; none: they stay so"""
 
 
 class Learned(NamedTuple):
@@ -118,11 +122,20 @@ def learn_record(record: Record, rules: Rules) -> Learned | str:
 def gathered(item: Moment | Found, rules: Rules) -> Gathered:
     """Examples from one item of a reader; a refused record gives only its reason."""
     if isinstance(item, Moment):
-        return learn(item, rules)
+        found = learn(item, rules)
+        return found._replace(learned=tuple(_surrounded(one, rules) for one in found.learned))
     learned = learn_record(item.record, rules)
     if isinstance(learned, str):
         return Gathered(unlearned={learned: 1}, found=1)
-    return Gathered((learned,), found=max(1, len(learned.taught.responses)))
+    return Gathered((_surrounded(learned, rules),), found=max(1, len(learned.taught.responses)))
+
+
+def _surrounded(learned: Learned, rules: Rules) -> Learned:
+    """Only where something was taken out: what was said without any instruction was said where it stands."""
+    if not rules.surroundings or not learned.removed:
+        return learned
+    found = placed(learned.record, learned.removed, rules.surroundings)
+    return learned._replace(record=found.record, removed=found.removed)
 
 
 def answer_key(moment: Moment, place: int, rules: Rules) -> str:

@@ -9,10 +9,7 @@ from apollod.curation.captured import Captured
 from apollod.curation.responses import taught
 from apollod.errors import RecordRefused
 from apollod.wire.records import record_of
-
-OPENED, CLOSED = "<think>", "</think>"
-NO_THOUGHT = "\n</think>\n\n"
-"""what Qwen's templates put after an opened thought where there is none"""
+from apollod.wire.thoughts import NO_THOUGHT, opens_thought
 
 
 def praised(answer: Captured, prompt: str, model: str) -> Line:
@@ -32,8 +29,7 @@ def corrected(answer: Captured, prompt: str, correction: str, final: int, model:
         raise RecordRefused(
             "the correction is what was answered", "rate it good, or say what should have been answered"
         )
-    thinks = prompt.rfind(OPENED) > prompt.rfind(CLOSED)
-    text = NO_THOUGHT + correction if thinks else correction
+    text = NO_THOUGHT + correction if opens_thought(prompt) else correction
     return _line(answer.name, prompt, text, Sampled(answer.name, (), answer.prompt, final), model)
 
 

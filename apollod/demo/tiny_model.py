@@ -204,11 +204,11 @@ def padded(tokenizer: PreTrainedTokenizerFast, rows: list[tuple[list[int], list[
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, conversation: list[corpus.Message]) -> tuple[list[int], list[bool]]:
-    """Token ids of a conversation, and of each whether it is learned."""
+    """Token ids of a conversation, and of each whether it is learned: those of answers that have no weight 0."""
     ids: list[int] = []
     learned: list[bool] = []
     for message in conversation:
-        answer = message["role"] == "assistant"
+        answer = message["role"] == "assistant" and message.get("weight") != 0
         head, body, tail = f"{START}{message['role']}\n", message["content"] + END, "\n"
         for text, learn in ((head, False), (body, answer), (tail, False)):
             part = tokenizer.encode(text)

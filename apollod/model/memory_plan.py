@@ -12,10 +12,11 @@ from functools import partial
 import msgspec
 
 from apollod.core.settings import OptimizerSettings, Recompute
+from apollod.core.training.room import bounds
 from apollod.errors import DoesNotFit
 from apollod.model import engine_memory
 from apollod.model.engine_memory import EngineAsked
-from apollod.model.memory_table import MemoryTable, memory_table
+from apollod.model.memory_table import MemoryTable, bounded_table
 from apollod.model.shapes import ModelShapes, layer_types
 
 GB = 1e9
@@ -39,21 +40,26 @@ class Device:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a configuration says that memory depends on."""
+    """What a configuration says that memory depends on. `holds`: steps hold anchors; `bound`: tokens of steps that are
+    there already; 0: as many as fit."""
 
     settings: OptimizerSettings
     accumulate: int = 1
+    holds: bool = True
     gradient_checkpointing: Recompute = "auto"
     engine: EngineAsked = field(default_factory=EngineAsked)
+    bound: int = 0
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """Bytes. `engine`, `trainer`: besides weights, KV cache and `table.training`. `kv`: what the KV cache gets, at
-    least `kv_least`, one request of full length; with `kv_given` somebody said so."""
+    least `kv_least`, one request of full length; with `kv_given` somebody said so. `step_tokens`: the most that one
+    step may have with its anchors (core/training/room.py); `table` is of the step that takes most of these."""
 
     device: Device
     table: MemoryTable
+    step_tokens: int
     gradient_checkpointing: bool
     engine: int
     trainer: int
@@ -70,16 +76,25 @@ class MemoryPlan:
 
 
 def memory_plan(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
-    """Layers are computed again exactly where the step would not fit otherwise, if that is left to us ("auto"). Raises
-    as `memory_table`."""
-    if asked.gradient_checkpointing != "auto":
-        return _plan(model, device, asked, asked.gradient_checkpointing)
-    kept = _plan(model, device, asked, False)
-    return _plan(model, device, asked, True) if kept.missing else kept
+    """Layers are computed again exactly where the step would not fit otherwise, if that is left to us ("auto"). Where
+    that is not enough, steps may have fewer tokens, though one example alone may not. Raises as `memory_table`."""
+    given = (asked.bound, asked.bound) if asked.bound else ()
+    wished, *fewer = given or bounds(asked.settings.max_tokens, asked.holds)
+    if asked.gradient_checkpointing == "auto":
+        kept = _plan(model, device, asked, False, wished)
+        if not kept.missing:
+            return kept
+    again = asked.gradient_checkpointing is not False
+    plan, least = (_plan(model, device, asked, again, bound) for bound in (wished, fewer.pop()))
+    if not plan.missing or least.missing:
+        return least if plan.missing else plan
+    between = (_plan(model, device, asked, again, bound) for bound in fewer)
+    return next((one for one in between if not one.missing), least)
 
 
-def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool) -> MemoryPlan:
-    table = memory_table(model, asked.settings, asked.accumulate, again)
+def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool, bound: int) -> MemoryPlan:
+    """For steps of at most `bound` tokens."""
+    table = bounded_table(model, asked.settings, asked.accumulate, again, bound, asked.holds)
     doubt = (table.training - table.state_total) // 10
     engine, trainer = CPU_ENGINE, CPU_TRAINER + doubt
     if device.gpu:
@@ -91,7 +106,7 @@ def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool) -> Memo
     if kv is None and asked.engine.share is not None:
         kv = max(0, int(asked.engine.share * device.bytes) - table.weights - engine)
     given = kv is not None
-    return MemoryPlan(device, table, again, engine, trainer, max(0, left) if kv is None else kv, least, given)
+    return MemoryPlan(device, table, bound, again, engine, trainer, max(0, left) if kv is None else kv, least, given)
 
 
 # --- what does not fit --------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """What training costs in memory, told from shapes and settings alone: nothing is loaded and torch is not imported.
 
-Sums are exact for weights and optimizer state. The rest is what exists at once at the highest moment of a step at batch
-size 1, every token of `max_tokens` T learned; h, i, q, k: bytes count elements of hidden size, MLP, query and key-value
-widths a token.
+Sums are exact for weights and optimizer state. The rest is what exists at once at the highest moment of a step, every
+token learned. T: its tokens, examples and the anchors that are held (step_shape.py), all of which have one backward
+pass; t: those of the one of these batches that is at work, and a, b of both; h, i, q, k: bytes count elements of hidden
+size, MLP, query and key-value widths a token.
 
     kept for the backward pass, of each layer, as transformers' own PyTorch modules keep it (each counted on CPU, to the
     byte):
@@ -11,7 +12,8 @@ widths a token.
         qwen3.5 full      T (20 h + 8 i + 18 q + 12 k + 8 heads + 4 kv heads + 8) + 8 h + 8 width
         qwen3.5 linear    T (20 h + 8 i + 8 + 4 c + n (26 d + 22)) + P n (36 d + 1296 + d^2 / 16 + 1/16)
                           + 8 h + 6 c + 4096 + 8 n
-                          c channels of the convolution, n value heads of width d, P: T rounded up to a multiple of 64
+                          c channels of the convolution, n value heads of width d, P: T with each sequence rounded
+                          up to a multiple of 64
         with gradient checkpointing 2 T h each, and while a layer is computed again, all of that one
     gradient: the largest at once; with accumulate > 1 all of them, all the time
     update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels
@@ -20,9 +22,11 @@ widths a token.
 
 The highest moment is one of these, the first three on top of what is kept for the backward pass:
 
-    loss      up to 4096 entries 14 T vocabulary; above, 10 T 4096 + 6 T h; where T <= h / 2, 2 T vocabulary are kept
-    head      above 4096 entries, in the backward pass: 6 T 4096 + 6 T h (4 T 4096 and those kept), and its update
-    backward  a gradient and its update, 3 T i, and the layer that was computed again
+    loss      up to 4096 entries 14 T vocabulary; above, 10 t 4096 + 6 T h, the examples' before anything of anchors is
+              kept; where t <= h / 2, 2 t vocabulary are kept; and of each token 60 for each that a teacher names
+    head      above 4096 entries, in the backward pass: 6 t 4096 + 6 T h (4 t 4096 and those kept), and its update
+    backward  a gradient (and the anchors' share of it) and its update, up to 1 MiB of small gradients that wait for
+              theirs, 3 T i, and the layer that was computed again
     ends      the update of the embedding, when nothing else is left; where the head is stored as the embedding, with
               all that the head's gradient is made from
 
@@ -30,7 +34,7 @@ Fused kernels on a GPU (flash-linear-attention, say) keep less than the modules 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -38,11 +42,14 @@ from typing import Any
 from apollod.errors import ModelRefused
 from apollod.model.selection import selected
 from apollod.model.shapes import ModelShapes, Stored, head_dim, layer_types
+from apollod.model.step_shape import Batch, StepShape, largest_steps
 from apollod.wire.messages import OptimizerSettings
 
 BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
 BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
 QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moment_store.py
+WAITING_BYTES = 1 << 20  # trainer/optim/backward_updates.py
+LIKELIEST = 16  # adapters/llm/teaching.py
 
 _OTHER_PARTS = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|mtp)\.")
 """Parts of a checkpoint that are served, if at all, but not trained: the trainer's model is the text model."""
@@ -53,12 +60,14 @@ _HEADS = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """Bytes. `state` by kind of parameter; `kv_token`: KV cache of one token, None where config.json does not tell."""
+    """Bytes, of a `step` of this shape. `state` by kind of parameter; `kv_token`: KV cache of one token, None where
+    config.json does not tell."""
 
+    step: StepShape
     weights: int
     state: Mapping[str, int]
     gradients: int
-    held: int
+    accumulated: int
     """of them through the whole step"""
     update: int
     activations: int
@@ -85,11 +94,11 @@ class MemoryTable:
     @property
     def training(self) -> int:
         """What training adds to the weights, at most."""
-        return self.state_total + self.held + max(self.moments.values())
+        return self.state_total + self.accumulated + max(self.moments.values())
 
     @property
     def moments(self) -> dict[str, int]:
-        """What exists at once beside weights, state and `held`, by the moment of a step."""
+        """What exists at once beside weights, state and `accumulated`, by the moment of a step."""
         return {
             "the loss": self.activations + self.loss,
             "the update of the head": self.activations + self.head,
@@ -105,56 +114,103 @@ class MemoryTable:
 
 
 def memory_table(
-    model: ModelShapes, settings: OptimizerSettings, accumulate: int, gradient_checkpointing: bool
+    model: ModelShapes,
+    settings: OptimizerSettings,
+    accumulate: int,
+    gradient_checkpointing: bool,
+    step: StepShape | None = None,
 ) -> MemoryTable:
-    """Of a step of `accumulate` examples. Raises ModelRefused for an architecture whose activations are not known or a
-    config that makes no sense, SelectionRefused as the trainer would."""
+    """Of a step of this shape, or of one example of `max_tokens`; `accumulate`: examples that it learns one by one.
+    Raises ModelRefused for an architecture whose activations are not known or a config that makes no sense,
+    SelectionRefused as the trainer would."""
+    shape = step or StepShape(Batch(1, settings.max_tokens))
+    return _largest(model, settings, accumulate, gradient_checkpointing, lambda _width: (shape,))
+
+
+def bounded_table(
+    model: ModelShapes,
+    settings: OptimizerSettings,
+    accumulate: int,
+    gradient_checkpointing: bool,
+    bound: int,
+    holds: bool,
+) -> MemoryTable:
+    """Of the step that takes most of all that have at most `bound` tokens, with anchors if it `holds` any. Raises
+    likewise."""
+    return _largest(
+        model, settings, accumulate, gradient_checkpointing,
+        lambda width: largest_steps(settings.max_tokens, bound, holds, width),
+    )  # fmt: skip
+
+
+def _largest(
+    model: ModelShapes,
+    settings: OptimizerSettings,
+    accumulate: int,
+    gradient_checkpointing: bool,
+    steps: Callable[[int], Iterable[StepShape]],
+) -> MemoryTable:
+    """Of these steps of a model of a width the one that takes most."""
     try:
-        return _table(model, settings, accumulate, gradient_checkpointing)
+        of_step = _tables(model, settings, accumulate, gradient_checkpointing)
+        return max(map(of_step, steps(model.text["hidden_size"])), key=lambda table: table.training)
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise ModelRefused(
             f"config.json makes no sense ({error!r})", "restore it from where the model came from"
         ) from error
 
 
-def _table(
+def _tables(
     model: ModelShapes, settings: OptimizerSettings, accumulate: int, gradient_checkpointing: bool
-) -> MemoryTable:
+) -> Callable[[StepShape], MemoryTable]:
+    """All that no step changes is found once."""
     text, shapes = model.text, model.tensors
     candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and not _OTHER_PARTS.search(n)]
     names = selected(candidates, settings.layers, settings.freeze, shapes, _tied(candidates))
     trained = {name: shapes[name] for name in candidates if name in names}
-    length, hidden = settings.max_tokens, text["hidden_size"]
-    layers = _kept(text, length)[_lowest(trained) :]
-    kept = len(layers) * 2 * length * hidden if gradient_checkpointing else sum(layers)
+    lowest, hidden = _lowest(trained), text["hidden_size"]
     in_rows = {n for n, s in trained.items() if accumulate == 1 and _comes_in_rows(n, s, settings)}
-    gradients = [_gradient(s, n in in_rows) for n, s in trained.items()]
-    held = sum(gradients) if accumulate > 1 else 0
-    whole = [n for n in trained if n not in in_rows and not _ENDS.search(n)]
-    layer = max(layers) if gradient_checkpointing else 0
-    made_from, updates = _head(text, length), {n: _update(s, settings, n in in_rows) for n, s in trained.items()}
-    taken = {n: updates[n] + (0 if held else _gradient(s, n in in_rows)) for n, s in trained.items()}
+    gradients = {n: _gradient(s, n in in_rows) for n, s in trained.items()}
+    accumulated = sum(gradients.values()) if accumulate > 1 else 0
+    updates = {n: _update(s, settings, n in in_rows) for n, s in trained.items()}
+    taken = {n: updates[n] + (0 if accumulated else gradients[n]) for n in trained}
     ends = [n for n in trained if _ENDS.search(n)]
+    whole = [n for n in trained if n not in in_rows and n not in ends]
+    share = max((gradients[n] for n in whole), default=0)
+    waiting = min(WAITING_BYTES, sum(gradients[n] for n in whole)) if not accumulated else 0
     tied = not any(_HEADS.search(n) for n in candidates)
-    return MemoryTable(
-        weights=sum(s.bytes for s in shapes.values()),
-        state=_state(trained, settings),
-        gradients=held or max(gradients),
-        held=held,
-        update=max(updates.values()),
-        activations=kept + length * (6 * hidden + 12),
-        layer=layer,
-        loss=_loss(text, length),
-        head=made_from + max((taken[n] for n in ends if _HEADS.search(n)), default=0),
-        backward=max((taken[n] for n in whole), default=0) + layer + 3 * length * text["intermediate_size"],
-        ends=max((taken[n] for n in ends), default=0) + (made_from if tied else 0),
-        kv_token=_kv_token(text),
-        kv_sequence=_kv_sequence(text),
-        largest=max((s.bytes for n, s in trained.items() if n not in in_rows), default=0),
-        parameters=sum(prod(s.shape) for s in shapes.values()),
-        trained=sum(prod(s.shape) for s in trained.values()),
-        trained_bytes=sum(s.bytes for s in trained.values()),
-    )
+    unchanged: dict[str, Any] = {
+        "weights": sum(s.bytes for s in shapes.values()),
+        "state": _state(trained, settings),
+        "gradients": accumulated or max(gradients.values()),
+        "accumulated": accumulated,
+        "update": max(updates.values()),
+        "kv_token": _kv_token(text),
+        "kv_sequence": _kv_sequence(text),
+        "largest": max((s.bytes for n, s in trained.items() if n not in in_rows), default=0),
+        "parameters": sum(prod(s.shape) for s in shapes.values()),
+        "trained": sum(prod(s.shape) for s in trained.values()),
+        "trained_bytes": sum(s.bytes for s in trained.values()),
+    }
+
+    def of_step(step: StepShape) -> MemoryTable:
+        layers = _kept(text, step)[lowest:]
+        kept = len(layers) * 2 * step.tokens * hidden if gradient_checkpointing else sum(layers)
+        layer = max(layers) if gradient_checkpointing else 0
+        made_from, both = _head(text, step), share if step.held.tokens else 0
+        return MemoryTable(
+            **unchanged,
+            step=step,
+            activations=kept + step.tokens * (6 * hidden + 12),
+            layer=layer,
+            loss=_loss(text, step, kept // step.tokens),
+            head=made_from + max((taken[n] for n in ends if _HEADS.search(n)), default=0),
+            backward=max((taken[n] for n in whole), default=0) + waiting + both + layer
+            + 3 * step.tokens * text["intermediate_size"],
+            ends=max((taken[n] for n in ends), default=0) + (made_from if tied else 0),
+        )  # fmt: skip
+
+    return of_step
 
 
 def _tied(names: list[str]) -> dict[str, str]:
@@ -223,26 +279,33 @@ def _update(stored: Stored, settings: OptimizerSettings, in_rows: bool) -> int:
     return max(channels * (4 * rank + 8) + 4 * BLOCK_ROWS * rank, channels * (4 * rank + wide + 36) if wide else 0)
 
 
-def _loss(text: Mapping[str, Any], length: int) -> int:
-    vocabulary, hidden = text["vocab_size"], text["hidden_size"]
+def _loss(text: Mapping[str, Any], step: StepShape, kept: int) -> int:
+    """`kept`: bytes that layers keep of a token. Those of anchors do not exist yet while the examples' logits do."""
+    vocabulary, hidden, tokens = text["vocab_size"], text["hidden_size"], step.tokens
+    told = 60 * LIKELIEST * step.held.tokens
     if vocabulary <= BLOCK_ROWS:
-        return int(14 * length * vocabulary)
-    return int(10 * length * BLOCK_ROWS + 6 * length * hidden + _kept_logits(text, length))
+        return int(14 * tokens * vocabulary + told)
+    later = min(step.held.tokens * kept, 10 * step.learned.tokens * BLOCK_ROWS)
+    block = max(10 * step.learned.tokens * BLOCK_ROWS - later, 10 * step.held.tokens * BLOCK_ROWS)
+    return int(block + 6 * tokens * hidden + _kept_logits(text, step) + told)
 
 
-def _kept_logits(text: Mapping[str, Any], length: int) -> int:
-    return 2 * length * int(text["vocab_size"]) if 2 * length <= text["hidden_size"] else 0
+def _kept_logits(text: Mapping[str, Any], step: StepShape) -> int:
+    """Of each batch that is short enough for that."""
+    kept = sum(batch.targets for batch in step.batches if 2 * batch.targets <= text["hidden_size"])
+    return 2 * kept * int(text["vocab_size"])
 
 
-def _head(text: Mapping[str, Any], length: int) -> int:
+def _head(text: Mapping[str, Any], step: StepShape) -> int:
     """What the gradients of a large head are made from, block by block."""
     if text["vocab_size"] <= BLOCK_ROWS:
         return 0
-    kept = _kept_logits(text, length)
-    return int((4 if kept else 6) * length * BLOCK_ROWS + 6 * length * text["hidden_size"] + kept)
+    hidden = text["hidden_size"]
+    block = max((4 if 2 * batch.targets <= hidden else 6) * batch.tokens for batch in step.batches) * BLOCK_ROWS
+    return int(block + 6 * step.tokens * hidden + _kept_logits(text, step))
 
 
-def _kept(text: Mapping[str, Any], length: int) -> list[int]:
+def _kept(text: Mapping[str, Any], step: StepShape) -> list[int]:
     """Bytes that each layer keeps for the backward pass."""
     kind = str(text.get("model_type", "none")).removesuffix("_text")
     if kind not in ("llama", "mistral", "qwen3", "qwen3_5"):
@@ -250,7 +313,9 @@ def _kept(text: Mapping[str, Any], length: int) -> list[int]:
             f"what a layer of model_type {kind} keeps for the backward pass is not known",
             "known are llama, mistral, qwen3 and qwen3_5",
         )
-    return [_linear(text, length) if t == "linear_attention" else _full(text, length, kind) for t in layer_types(text)]
+    return [
+        _linear(text, step) if t == "linear_attention" else _full(text, step.tokens, kind) for t in layer_types(text)
+    ]
 
 
 def _full(text: Mapping[str, Any], length: int, kind: str) -> int:
@@ -264,13 +329,13 @@ def _full(text: Mapping[str, Any], length: int, kind: str) -> int:
     return int(length * token + fixed)
 
 
-def _linear(text: Mapping[str, Any], length: int) -> int:
+def _linear(text: Mapping[str, Any], step: StepShape) -> int:
     hidden, heads, width = text["hidden_size"], text["linear_num_value_heads"], text["linear_value_head_dim"]
     channels = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + heads * width
-    padded = -(-length // 64) * 64
+    padded = step.in_chunks(64)
     token = 20 * hidden + 8 * text["intermediate_size"] + 8 + 4 * channels + heads * (26 * width + 22)
     chunks = padded * heads * (36 * width + 1296) + padded * heads * (width**2 + 1) // 16
-    return int(length * token + chunks + 8 * hidden + 6 * channels + 4096 + 8 * heads)
+    return int(step.tokens * token + chunks + 8 * hidden + 6 * channels + 4096 + 8 * heads)
 
 
 def _kv_token(text: Mapping[str, Any]) -> int | None:

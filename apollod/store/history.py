@@ -342,19 +342,6 @@ class History:
         )
 
 
-def weights_at(history: History, what: int | Entry | Base) -> Iterator[Piece]:
-    """The weights of a checkpoint (by its number or record) or of the base, from the nearest copy, chunk by chunk.
-
-    Raises CheckpointError, before the first piece, where no way leads there; while they come also where a delta or a
-    copy is damaged.
-    """
-    point = history.point(what)
-    ways = history.ways(point)
-    if not ways:
-        raise history.unreachable(point)
-    return history.pieces(ways[0])
-
-
 def was_interrupted(model_dir: Path) -> SyncError:
     """A redo record lies there and nobody is at work on it."""
     return SyncError(

@@ -11,7 +11,6 @@ from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
 from apollod.adapters.journal import blobs, failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.system import clock, systemd
 from apollod.adapters.system.daemon_lock import Lock
 from apollod.adapters.system.files import remove_of_the_dead
@@ -19,6 +18,7 @@ from apollod.adapters.system.processes import end_leftover
 from apollod.adapters.system.timetable import hours_of, next_night, zone_of
 from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
+from apollod.core.activities import DREAMS_BY_NIGHT
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.curation import redaction
@@ -64,8 +64,7 @@ async def run(config: Config) -> None:
     if (why_not := teller.refused(config)) is not None:
         raise why_not
     probes = probes_of(config) if config.quality.is_on else ()
-    own = EndpointUse()
-    judge, dreamer = Judge(config, own), Dreamer(config, own)
+    judge, dreamer = Judge(config, by_daemon=True), Dreamer(config)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -74,7 +73,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, dreamer, own, probes)
+            await _serve(config, journal, judge, dreamer, probes)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -104,9 +103,7 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(
-    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse, probes: tuple[Probe, ...]
-) -> None:
+async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, probes: tuple[Probe, ...]) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     references_problem = await anyio.to_thread.run_sync(_look_over_blobs, config, state)
     _end_leftovers(state)
@@ -119,13 +116,13 @@ async def _serve(
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, own, leaks)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, leaks)
             if references_problem:
                 executor.context.references.complained(state.quality.references)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
-            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge))
+            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge, dreamer))
             loop.post(
                 inp.Started(
                     os.getpid(),
@@ -148,7 +145,7 @@ async def _serve(
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(judge.keep_connected)
             tasks.start_soon(dreamer.keep_connected)
-            tasks.start_soon(idle_watch(config, own, loop, executor).run)
+            tasks.start_soon(idle_watch(config, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
@@ -238,14 +235,15 @@ async def _watch_base(loop: Loop) -> None:
             await loop.submit(inp.BaseDone(base.path, error=problem))
 
 
-def idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor) -> IdleWatch:
+def idle_watch(config: Config, loop: Loop, executor: Executor) -> IdleWatch:
     """It looks only where dreams wait for others to be gone, and often while the engine is asked for one."""
 
     def wanted() -> bool:
         ready = loop.state.children.engine.phase == "ready"
-        return ready and config.dream.mode == "idle" and loop.state.dreams.awaits_idle
+        by_day = DREAMS_BY_NIGHT.reason(loop.state)
+        return ready and config.dream.mode == "idle" and loop.state.dreams.awaits_idle and not by_day
 
-    return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
+    return IdleWatch(config, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
 
 
 async def _tick(loop: Loop, schedule: ScheduleSection) -> None:

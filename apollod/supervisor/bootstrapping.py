@@ -14,15 +14,17 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from apollod.adapters.dreams.checks import problem as check_problem
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.unreadable import obstruction
 from apollod.adapters.sources.whole_source import Part, WholeSource
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.errors import ApolloError, SourceRefused
+from apollod.errors import ApolloError, DreamCheckFailed, SourceRefused
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.bootstrap_check import checked
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.sections import WatchSection
 
@@ -76,7 +78,10 @@ class Bootstrapper:
         except (OSError, ApolloError) as error:
             return inp.BootstrapRan(request, refused=why(error, request.path))
         with closing(whole):
-            return await self._passes(whole, request)
+            try:
+                return await self._passes(whole, request)
+            except DreamCheckFailed as error:
+                return inp.BootstrapRan(request, refused=f"the check of {request.pattern} cannot be made: {error}")
 
     async def _passes(self, whole: WholeSource, request: ev.BootstrapRequested) -> inp.BootstrapRan | None:
         sizes: dict[str, int] = {}
@@ -110,10 +115,22 @@ class Bootstrapper:
             batch = await anyio.to_thread.run_sync(whole.read_batch, part, positions)
             if batch is None:
                 return True
-            await self._loop.submit(inp.LinesRead(batch, frozenset()))
+            ready = await self._checked(batch, request)
+            if ready is None:
+                return False
+            await self._loop.submit(inp.LinesRead(ready, frozenset()))
             if "#" not in batch.path:  # of a database the position counts records
                 self.so_far = before._replace(bytes=before.bytes + min(batch.offset, part.size))
         return False
+
+    async def _checked(self, batch: inp.Batch, request: ev.BootstrapRequested) -> inp.Batch | None:
+        """As the check of its pattern leaves it, unless that is the judge's; None: it is not wanted any more. Raises
+        DreamCheckFailed."""
+        if request.check is None:
+            return batch
+        if request.judged:
+            return msgspec.structs.replace(batch, judged=f"the judge says whether it shows {request.pattern}")
+        return await checked(batch, request.check, lambda: self._wanted(request))
 
 
 def section_of(request: ev.BootstrapRequested) -> WatchSection:
@@ -129,7 +146,7 @@ def terms_of(config: Config, request: ev.BootstrapRequested) -> Terms:
     """How it is read."""
     replace, terms = msgspec.structs.replace, sources.terms_of(config, section_of(request))
     stripping = replace(terms.rules.stripping, instruction=request.instruction)
-    return replace(terms, rules=replace(terms.rules, stripping=stripping))
+    return replace(terms, rules=replace(terms.rules, stripping=stripping, surroundings=request.surroundings))
 
 
 def whole_source(config: Config, request: ev.BootstrapRequested) -> WholeSource:
@@ -145,6 +162,8 @@ def refused(config: Config, request: ev.BootstrapRequested) -> ApolloError | Non
     path = Path(request.path)
     if (problem := sources.format_problem(request.format)) is not None:
         return SourceRefused(*problem)
+    if request.check is not None and (unusable := check_problem(request.check)):
+        return SourceRefused(f"{request.pattern}: {unusable}", "add the pattern again with a check that can be made")
     real = path.resolve()
     if real.is_relative_to(config.state_dir.resolve()):
         return SourceRefused(

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -13,7 +14,12 @@ from apollod.adapters.system import clock
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
 from apollod.curation.captured import Captured, joined
+from apollod.curation.lessons.line_lessons import Pair, pair_in
+from apollod.curation.lessons.rendered_question import question_in
+from apollod.model.template_text import template_text
 from apollod.supervisor.config import Config
+from apollod.wire.records import CompletionRecord, decode_record
+from apollod.wire.thoughts import opens_thought, split
 
 LOOK_S = 60.0
 """after which answers that get too old are looked for again, at most: the clock may be set meanwhile"""
@@ -31,6 +37,23 @@ def kept(config: Config, response: str) -> list[Answer]:
 def name_of(answer: Answer) -> str:
     """As a record of what was learned names it."""
     return f"{answer.response}#{answer.choice}" if answer.choice else answer.response
+
+
+def question_of(config: Config, prompt: str) -> str:
+    """The question of a prompt that the engine rendered, see `question_in`. Blocking."""
+    return question_in(prompt, template_text(Path(config.model.path).expanduser()))
+
+
+def pair_of(config: Config, record: bytes) -> Pair | None:
+    """The question of a canonical record and its answer without thoughts, see `pair_in`; of an answer that was rated,
+    too, whose prompt the engine rendered. Blocking."""
+    typed, opened = decode_record(record), False
+    if isinstance(typed, CompletionRecord):
+        question, opened = question_of(config, typed.prompt), opens_thought(typed.prompt)
+        pair = Pair(question, typed.completion) if question else None
+    else:
+        pair = pair_in(record)
+    return None if pair is None else pair._replace(answer=split(pair.answer, opened=opened).answer.strip())
 
 
 def forget_if_off(config: Config) -> None:

@@ -111,8 +111,9 @@ class EngineChild:
                 yield storage, self.memory.fd
 
     def close(self) -> None:
-        """Give the memory back; the kernel frees it with the last mapping."""
+        """Give the memory back; the kernel frees it with the last mapping. No trainer binds to it from now on."""
         self._release_files()
+        self.loaded = None
         if self.memory is not None:
             self.memory.close()
             self.memory = None
@@ -196,6 +197,8 @@ def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
             return message, "write-checkpoint"
         case inp.Probed():
             return message, "probe"
+        case inp.ExamplesScored():
+            return message, "rescore"
         case inp.Refused(what=what):
             return message, what
     raise NotPermitted(f"a trainer may not send {type(message).__name__}")

@@ -275,19 +275,31 @@ def _check_finite(value: Any, where: str = "") -> None:
 
 
 def _check_choices(tree: dict[str, Any]) -> None:
-    """Where a key has a few values, another text is refused with the nearest one."""
+    """Where a key has a few values, or lists some of them, another text is refused with the nearest one."""
     for section, value in tree.items():
-        kind, listed = _table(_known(Config, section, ""))
-        for table in value if listed else [value]:
-            for key, text in table.items() if isinstance(table, dict) else ():
-                choices = get_args(found) if get_origin(found := _known(kind, key, section)) is Literal else ()
-                if choices and isinstance(text, str) and text not in choices:
+        _check_table(_known(Config, section, ""), value, section)
+
+
+def _check_table(type_: Any, value: Any, section: str) -> None:
+    kind, listed = _table(type_)
+    for table in value if listed and isinstance(value, list) else [value]:
+        for key, given in table.items() if isinstance(table, dict) and kind is not None else ():
+            found = _known(kind, key, section)
+            _check_table(found, given, f"{section}.{key}")
+            for text in given if isinstance(given, list) else [given]:
+                if (choices := _choices(found)) and isinstance(text, str) and text not in choices:
                     near = difflib.get_close_matches(text, choices, n=1, cutoff=0.0)
                     place = f"[[{section}]] {key}" if listed else f"{section}.{key}"
                     raise ConfigError(
                         f"{place} = {text!r} is no value of it",
                         f"did you mean {near[0]!r}? one of: {', '.join(choices)}",
                     )
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The values of a key that has a few of them, or may list a few."""
+    inner = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    return get_args(inner) if get_origin(inner) is Literal else ()
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:

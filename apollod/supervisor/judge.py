@@ -8,7 +8,6 @@ import anyio
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.judging import Terms, ask
 from apollod.core import events as ev
 from apollod.core.intake.events import Removed
@@ -25,24 +24,26 @@ SHIPPED = "judge_cases.jsonl"
 
 
 class Judge:
-    """Asks about examples and cases. Whoever asks again after a failure is the core. `own`: counts what we ask of our
-    own engine."""
+    """Asks about examples and cases. Whoever asks again after a failure is the core."""
 
-    def __init__(self, config: Config, own: EndpointUse | None = None) -> None:
-        """Raises ConfigError for cases that cannot be used."""
+    def __init__(self, config: Config, by_daemon: bool = False) -> None:
+        """`by_daemon`: at our own engine it is no user. Raises ConfigError for cases that cannot be used."""
         section, engine = config.judge, config.engine
         cases = planted_cases(section.cases)
         self.served = not section.base_url
         self.model = section.model or engine.served_name
         self.cases = {case.planted.id: case for case in cases}
         url, key = (config.api_url, engine.api_key) if self.served else (section.base_url, section.api_key)
-        limit_s, use = section.timeout_s, (own if config.is_own(section.base_url) else None) or EndpointUse()
+        limit_s, own = section.timeout_s, config.is_own(section.base_url)
         self._endpoint = Endpoint(
-            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0, use=use
-        )
+            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0,
+            ours=by_daemon and own,
+        )  # fmt: skip
         self._llm = HttpLlm(self._endpoint)
         self._max_tokens, self._priority = section.max_tokens, _priority(config)
-        self._sampling = f"{section.votes} votes at temperature {section.temperature:g}"
+        self._thinking = section.thinking if own else None
+        told = "" if self._thinking in (None, "template") else f", thinking {self._thinking}"
+        self._sampling = f"{section.votes} votes at temperature {section.temperature:g}{told}"
 
     def configured(self) -> ev.JudgeConfigured:
         """What is recorded at every start."""
@@ -58,7 +59,7 @@ class Judge:
         """About a record; `removed` was stripped from it, `followed` came after it. Raises an LlmError,
         VerdictNonsense, and RecordRefused for what is no record."""
         question = question_about(canonical, removed, followed)
-        terms = Terms(votes, temperature, self._max_tokens, self._priority)
+        terms = Terms(votes, temperature, self._max_tokens, self._priority, self._thinking)
         return await ask(self._llm, question, terms, self._endpoint.without_key)
 
     async def keep_connected(self) -> None:

@@ -24,9 +24,11 @@ from apollod.core.intake.evidence import rejections
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
+from apollod.curation.lessons.line_lessons import lesson_in
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.given_again import given_again
 from apollod.supervisor.narrate import narrate
 from apollod.wire.state_snapshot import dump_state, fold_code
 
@@ -191,6 +193,8 @@ class Loop:
         if isinstance(input_, inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict):
             line = input_.line
             known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
+            directly = not isinstance(input_, inp.DreamVerdict)
+            line = await self._with_lesson(line) if directly else line
             return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
         if isinstance(input_, inp.LessonPrepared):
             line = await self._with_leak(input_.line)
@@ -201,12 +205,16 @@ class Loop:
         evidence = [one for line in input_.batch.lines for one in (*line.evidence, *line.unscored)]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
         known_lines = await self.journal.known({line.example for line in lines})
+        responses = await self._learned(lines, {key for one in evidence for key in (one.answer, *one.turn)})
+        taught = await given_again(self.journal, input_.batch, known_lines, responses)
+        settled = known_lines - taught.keys()
         signals = {one.id for one in evidence} | _rejections(input_.batch)
         return msgspec.structs.replace(
             input_,
-            batch=await self._with_leaks(input_.batch, known_lines),
+            batch=await self._with_lessons(await self._with_leaks(input_.batch, settled), settled),
             known=frozenset(known_lines),
-            responses=await self._learned(lines, {key for one in evidence for key in (one.answer, *one.turn)}),
+            responses=responses,
+            taught=taught,
             signatures=await self.journal.like(signatures) if signatures else {},
             flagged=frozenset(await self.journal.flagged(signals)) if signals else frozenset(),
         )
@@ -233,6 +241,24 @@ class Loop:
             return line
         return msgspec.structs.replace(line, leak=(await self.leaks_of([line.record]))[0])
 
+    async def _with_lessons(self, batch: inp.Batch, known: Collection[str]) -> inp.Batch:
+        """The batch, in which new lines that are given directly say what they teach."""
+        tiers = [line.tier or batch.tier for line in batch.lines]
+        if "direct" not in tiers:
+            return batch
+        lines = [
+            await self._with_lesson(line) if tier == "direct" and line.example not in known else line
+            for line, tier in zip(batch.lines, tiers, strict=True)
+        ]
+        return msgspec.structs.replace(batch, lines=tuple(line for line in lines if line is not None))
+
+    async def _with_lesson(self, line: inp.Line | None) -> inp.Line | None:
+        settings = self.state.daemon.settings
+        if line is None or not line.example or line.lesson is not None or not (settings and settings.lessons.direct):
+            return line
+        lesson = await anyio.to_thread.run_sync(lesson_in, line.record)
+        return msgspec.structs.replace(line, lesson=lesson)
+
     async def _learned(self, lines: list[inp.Line], told_of: set[str]) -> dict[str, str]:
         """Which answers of these are not to be learned: those that were, and those that somebody called bad; and which
         examples learned the answers (keys) of which the lines tell."""
@@ -256,8 +282,9 @@ class Loop:
         key = inp.response_key(rated.response)
         learned = await self.journal.learned_by([key])
         known = await self.journal.known([rated.line.example]) if rated.line else set()
+        line = await self._with_lesson(await self._with_leak(rated.line))
         return msgspec.structs.replace(
-            rated, line=await self._with_leak(rated.line), previous=previous, previous_seq=seq, known=bool(known),
+            rated, line=line, previous=previous, previous_seq=seq, known=bool(known),
             learned=learned.get(key),
             formers=tuple(one.example for _, one in said),
         )  # fmt: skip

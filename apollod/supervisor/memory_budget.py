@@ -37,6 +37,7 @@ def asked(config: Config, device: Device) -> Asked:
     return Asked(
         config.optimizer(),
         max(config.trainer.accumulate, config.schedule.accumulate),
+        config.lessons.hold > 0.0,
         config.trainer.gradient_checkpointing,
         engine,
     )
@@ -58,6 +59,7 @@ def fitted(config: Config, directory: Path) -> MemoryPlan | None:
         device=device.bytes,
         kv_cache=plan.kv,
         training=plan.table.training,
+        step_tokens=plan.step_tokens,
         gradient_checkpointing=plan.gradient_checkpointing,
     )
     return plan
@@ -85,20 +87,21 @@ def ring(config: Config, plan: MemoryPlan | None) -> UndoBudget:
     return undo_budget(plan.table, wanted, machine_memory.host_free_bytes(), plan.device.gpu)
 
 
-def alone(directory: Path, settings: OptimizerSettings, examples: int, gpu: bool) -> MemoryPlan | None:
-    """Of a trainer without an engine on this machine; None where that cannot be told. Blocking."""
+def alone(directory: Path, settings: OptimizerSettings, examples: int, bound: int, gpu: bool) -> MemoryPlan | None:
+    """Of a trainer without an engine on this machine, for steps of at most `bound` tokens; None where that cannot be
+    told. Blocking."""
     gpu = gpu and has_gpu()
     size = machine_memory.device_bytes() if gpu else machine_memory.host_bytes()
     if size is None:
         return None
-    asked = Asked(settings, examples, "auto", EngineAsked(kv=0))
+    asked = Asked(settings, examples, engine=EngineAsked(kv=0), bound=bound)
     try:
         return memory_plan(read_shapes(directory), Device(size, gpu), asked)
     except (ModelRefused, SelectionRefused):
         return None
 
 
-def recomputes(directory: Path, settings: OptimizerSettings, examples: int, gpu: bool) -> bool:
+def recomputes(directory: Path, settings: OptimizerSettings, examples: int, bound: int, gpu: bool) -> bool:
     """Has a trainer without an engine to compute layers again on this machine? Changes no bit. Blocking."""
-    plan = alone(directory, settings, examples, gpu)
+    plan = alone(directory, settings, examples, bound, gpu)
     return plan is not None and plan.gradient_checkpointing

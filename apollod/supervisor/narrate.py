@@ -5,6 +5,7 @@ import structlog
 
 from apollod.core import events as ev
 from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import Drawn, Surrounding
 
 log = structlog.get_logger()
 
@@ -36,6 +37,7 @@ _DEBUG = (
     ev.LessonBegun,
     ev.LessonWorded,
     ev.LessonAsked,
+    ev.LessonPutOff,
     ev.LessonPrepared,
     ev.LessonPractised,
     ev.LessonFailed,
@@ -98,9 +100,11 @@ def narrate(event: ev.Event) -> None:
 
 
 def _short(value: object) -> object:
-    """A pattern by its name: the rest of it is long. Of a long list how many it has."""
+    """A pattern by its name, a surrounding by its kind: the rest of it is long. Of a long list how many it has."""
     if isinstance(value, PatternSettings):
         return value.name
+    if isinstance(value, Surrounding | Drawn):
+        return value.kind
     if isinstance(value, tuple) and len(value) > LISTED:
         return f"{len(value)} of them"
     return round(value, 6) if isinstance(value, float) else value

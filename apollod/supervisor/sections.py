@@ -27,6 +27,7 @@ from apollod.core.settings import (
     SignalsSettings,
     TrainerSettings,
 )
+from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.model.layers import parse_layers
 
 
@@ -88,7 +89,7 @@ class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
 
     gradient_checkpointing: Recompute = "auto"
     """layers are computed again in the backward pass instead of kept, which takes less memory, a forward pass more, and
-    changes no bit; auto: where a step of `max_tokens` would not fit otherwise"""
+    changes no bit; auto: where a step of `max_tokens` and its anchors would not fit otherwise"""
     products: Products = "auto"
     """CPU only: what bf16 matrices are multiplied in; auto: float32 on a processor without instructions for bf16"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
@@ -244,6 +245,8 @@ class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True)
         zone_of(self.zone)
         if self.nightly:
             hours_of(self.nightly)
+        elif self.dream == "night":
+            raise ValueError('dream = "night" needs nightly, the hours in which dreams may begin')
 
 
 class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
@@ -264,6 +267,9 @@ class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
     """of an answer; one that is cut off is not learned"""
 
     def __post_init__(self) -> None:
+        if not self.surroundings or len(set(self.surroundings)) < len(self.surroundings):
+            every = ", ".join(SURROUNDING_KINDS)
+            raise ValueError(f'surroundings names each kind once, at least one of {every}; ["none"] is without any')
         names = [pattern.name for pattern in self.pattern]
         for pattern in self.pattern:
             if (problem := pattern_problem(pattern)) or names.count(pattern.name) > 1:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from apollod.core.activities import Activity, blocked
-from apollod.core.bootstrap.outlook import left_s, typical_tokens
+from apollod.core.bootstrap.outlook import left_s, to_come, typical_tokens
 from apollod.core.checkpoints.due import due_ns
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.dreams import prospect
@@ -18,15 +18,20 @@ from apollod.core.holding.choice import drift_of
 from apollod.core.holding.missing import missing
 from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.quality.day import stops
-from apollod.core.quality.last_look import last_look
-from apollod.core.quality.looking import due
 from apollod.core.schedules import DAY_NS, SECOND_NS
-from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
 from apollod.supervisor.bootstrapping import ReadSoFar
+from apollod.supervisor.lessons.learned_view import learned_status
 from apollod.supervisor.lessons.lesson_view import lessons_status
+from apollod.supervisor.quality.quality_view import quality_status
 from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Growth, Journal
+from apollod.wire.status_sections.judging_status import FollowUps, Judge
+from apollod.wire.status_sections.learning_status import Blocked, Bootstrap, Optimizer, Queue, Running, Schedule
+from apollod.wire.status_sections.process_status import Engine, Process, Start
+from apollod.wire.status_sections.teaching_status import Dreams, Holding
+from apollod.wire.status_sections.weights_status import Alignment, Base, Checkpoint, Rollback, Undo, Weights
 
 
 class Progress(NamedTuple):
@@ -44,15 +49,15 @@ NO_PROGRESS = Progress()
 def status_view(
     state: State,
     now_ns: int,
-    journal: st.Journal,
+    journal: Journal,
     journal_error: str = "",
     pid: int = 0,
     paths: Mapping[str, str] | None = None,
     served: int | UnsetType | None = UNSET,
     activities: Mapping[str, str] | None = None,
     progress: Progress = NO_PROGRESS,
-    growth: st.Growth | None = None,
-    undo: st.Undo | None = None,
+    growth: Growth | None = None,
+    undo: Undo | None = None,
 ) -> st.Status:
     """The status at a moment. What no state knows is given: the journal's file and what is wrong with it, the
     supervisor's pid and paths, the version that the engine serves, `activities`: why each of them cannot begin now,
@@ -72,19 +77,20 @@ def status_view(
         running=_running(state, now_ns),
         start=_start(state, now_ns, progress),
         rollback=_rollback(state),
-        undo=undo or st.Undo(),
+        undo=undo or Undo(),
         base=_base(state),
         judge=_judge(state),
         follow_ups=_follow_ups(state),
         holding=_holding(state),
         journal=journal,
         growth=growth,
-        quality=_quality(state),
+        quality=quality_status(state),
         paths=dict(paths or {}),
         schedule=_schedule(state),
         bootstrap=_bootstrap(state, progress.read),
         dreams=_dreams(state, now_ns),
-        lessons=lessons_status(state),
+        lessons=lessons_status(state, now_ns),
+        learned=learned_status(state),
         uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
         activities=dict(activities or {}),
     )
@@ -135,19 +141,19 @@ def _step_runs(state: State) -> bool:
     return state.training.running is not None and state.children.trainer.phase == "ready"
 
 
-def _running(state: State, now_ns: int) -> st.Running | None:
+def _running(state: State, now_ns: int) -> Running | None:
     running = state.training.running
     if running is None or not _step_runs(state):
         return None
     tokens = sum(one.tokens for one in state.intake.taken)
     expected = expected_s(state.training.recent, tokens)
-    return st.Running(
+    return Running(
         step=running.step, example=running.examples[0], examples=len(running.examples), tokens=tokens,
         elapsed_s=_since_s(running.started_ns, now_ns), expected_s=None if expected is None else round(expected, 3),
     )  # fmt: skip
 
 
-def _start(state: State, now_ns: int, progress: Progress) -> st.Start | None:
+def _start(state: State, now_ns: int, progress: Progress) -> Start | None:
     """The phase that everybody waits for, if there is one."""
     engine, trainer, alignment = state.children.engine, state.children.trainer, state.alignment
     if engine.phase == "spawned":
@@ -164,12 +170,12 @@ def _start(state: State, now_ns: int, progress: Progress) -> st.Start | None:
     elapsed_s, steps = _since_s(since_ns, now_ns), [done.step for done in state.recovery.since]
     if phase == "restoring" and progress.replaying in steps:
         done = steps.index(progress.replaying)
-        return st.Start(phase="replaying", elapsed_s=elapsed_s, done=done, of=len(steps))
-    return st.Start(phase=phase, elapsed_s=elapsed_s)
+        return Start(phase="replaying", elapsed_s=elapsed_s, done=done, of=len(steps))
+    return Start(phase=phase, elapsed_s=elapsed_s)
 
 
-def _process(child: Child) -> st.Process:
-    return st.Process(
+def _process(child: Child) -> Process:
+    return Process(
         pid=child.pid or None,
         ready=child.phase == "ready",
         restarts=max(0, child.spawns - 1),
@@ -178,17 +184,17 @@ def _process(child: Child) -> st.Process:
     )
 
 
-def _engine(state: State) -> st.Engine:
+def _engine(state: State) -> Engine:
     facts = state.children.engine_facts
     process = msgspec.structs.asdict(_process(state.children.engine))
-    return st.Engine(
+    return Engine(
         **process, url=facts.url if facts else "", model=facts.model if facts else "", path=state.children.engine_dir
     )
 
 
-def _weights(state: State, served: int | UnsetType | None) -> st.Weights:
+def _weights(state: State, served: int | UnsetType | None) -> Weights:
     facts, bound, settings = state.children.engine_facts, state.children.bound, state.daemon.settings
-    return st.Weights(
+    return Weights(
         bridge=facts.bridge if facts else "",
         parameters=facts.parameters if facts else 0,
         live=facts.live if facts else 0,
@@ -209,11 +215,11 @@ def _weights(state: State, served: int | UnsetType | None) -> st.Weights:
     )
 
 
-def _alignment(state: State) -> st.Alignment | None:
+def _alignment(state: State) -> Alignment | None:
     a = state.alignment.measured
     if a is None:
         return None
-    return st.Alignment(
+    return Alignment(
         step=a.step,
         aligned=a.aligned,
         mean_abs_diff=a.mean_abs_diff,
@@ -226,10 +232,10 @@ def _alignment(state: State) -> st.Alignment | None:
     )
 
 
-def _queue(state: State) -> st.Queue:
+def _queue(state: State) -> Queue:
     steps, lines, decided = state.training.counts, state.intake.counts, state.review.counts
     forgetting, now = state.forgetting, state.forgetting.under_way
-    return st.Queue(
+    return Queue(
         pending=state.queued, held=len(state.review.held) + steps.held, trained=steps.trained, skipped=steps.skipped,
         undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), declined=decided.declined,
         edited=decided.edited, expired=decided.expired, rejected=lines.rejected, duplicates=lines.duplicates,
@@ -238,25 +244,26 @@ def _queue(state: State) -> st.Queue:
     )  # fmt: skip
 
 
-def _blocked(state: State) -> dict[str, st.Blocked]:
+def _blocked(state: State) -> dict[str, Blocked]:
     return {
-        path: st.Blocked(reason=one.reason, hint=one.hint, mode=one.mode, since=one.since_ns / SECOND_NS)
+        path: Blocked(reason=one.reason, hint=one.hint, mode=one.mode, since=one.since_ns / SECOND_NS)
         for path, one in state.intake.blocked.items()
     }
 
 
-def _schedule(state: State) -> st.Schedule:
+def _schedule(state: State) -> Schedule:
     own, settings = state.schedule, state.daemon.settings
     if settings is None or not settings.schedule.nightly:
-        return st.Schedule()
-    opens, closes = (own.planned.opens_ns, own.planned.closes_ns) if own.planned else (None, None)
-    return st.Schedule(
+        return Schedule()
+    opens, closes = (own.planned.opens_ns, own.until_ns or own.planned.closes_ns) if own.planned else (None, None)
+    return Schedule(
         nightly=settings.schedule.nightly, zone=settings.schedule.zone, open=own.open, steps=own.steps,
+        late=bool(own.until_ns), dream=settings.schedule.dream,
         opens_at=None if opens is None else opens / SECOND_NS, closes_at=None if closes is None else closes / SECOND_NS,
     )  # fmt: skip
 
 
-def _bootstrap(state: State, read: ReadSoFar | None) -> st.Bootstrap | None:
+def _bootstrap(state: State, read: ReadSoFar | None) -> Bootstrap | None:
     current, recent = state.bootstrap.current, state.training.recent
     if current is None:
         return None
@@ -268,19 +275,25 @@ def _bootstrap(state: State, read: ReadSoFar | None) -> st.Bootstrap | None:
         read = ReadSoFar(files, files, bytes_, bytes_)
     tokens, waiting = typical_tokens(recent, state.intake.bulk.waiting), len(current.waiting)
     seconds = left_s(recent, tokens, waiting, current.counts.accepted, share) if current.under_way else None
-    return st.Bootstrap(
+    come = to_come(current.counts.accepted, share) if current.phase != "stopped" else None
+    course = state.dreams.courses.get(current.request.pattern)
+    tested = course is not None and bool(course.bootstraps) and not course.due
+    return Bootstrap(
         path=current.request.path, state=current.phase, reason=current.reason, strip=current.request.strip,
         files=files, files_read=read.files if read else 0, bytes=bytes_,
         bytes_read=read.bytes if read else 0, unread=current.unread, waiting=waiting,
         **msgspec.structs.asdict(current.counts),
+        left=None if come is None else waiting + come, pattern=current.request.pattern,
+        pattern_state=course.phase if course is not None else "",
+        pattern_tests={mode: [*rate] for mode, rate in course.final.items()} if course is not None and tested else None,
         left_s=None if seconds is None else round(seconds, 3),
     )  # fmt: skip
 
 
-def _dreams(state: State, now_ns: int) -> st.Dreams:
+def _dreams(state: State, now_ns: int) -> Dreams:
     own, settings = state.dreams, state.daemon.settings
     phases = Counter(course.phase for course in own.courses.values())
-    return st.Dreams(
+    return Dreams(
         mode=settings.dream.mode if settings is not None else "", reason=prospect.reason(state, now_ns),
         active=phases["active"], settled=phases["settled"], retired=phases["retired"], pattern=own.turn,
         dream=own.open.id if own.open is not None else "", stage=own.open.stage if own.open is not None else "",
@@ -289,42 +302,20 @@ def _dreams(state: State, now_ns: int) -> st.Dreams:
     )  # fmt: skip
 
 
-def _quality(state: State) -> st.Quality:
-    own, settings = state.quality, state.daemon.settings
-    why = "" if settings is None else due(own, settings.quality) or ""
-    waits = blocked(Activity.MEASUREMENT, state) if (why and own.open is None) else ""
-    incident, last = own.incident, max(own.looked, own.at)
-    found = last_look(own, settings.quality if settings is not None else QualitySettings())
-    return st.Quality(
-        enabled=settings is not None and settings.quality.every_steps > 0, looks=own.number,
-        baseline=own.at if own.baseline else None, step=last if last >= 0 else None, due=why, asked=own.asked,
-        running=own.open is not None, reason=waits, error=own.error, untold=own.telling.error,
-        references_lost=own.references_lost,
-        metrics=[st.QualityMetric(**one._asdict()) for one in found], failed=own.totals.failed,
-        look_s=own.last_s or None, incidents=own.incidents, taken_back=own.totals.taken_back,
-        replays=own.totals.replays,
-        incident=None if incident is None else st.Alarm(
-            number=incident.number, step=incident.step, to=incident.to, metrics=list(incident.metrics),
-            phase=incident.phase, reason=incident.reason, replays=len(incident.replays),
-            replays_max=incident.replays_max, culprits=list(incident.culprits), again=len(incident.again),
-        ),
-    )  # fmt: skip
-
-
-def _optimizer(state: State) -> st.Optimizer:
+def _optimizer(state: State) -> Optimizer:
     settings, bound = state.daemon.settings, state.children.bound
     if settings is None:
-        return st.Optimizer(name="", rank=0, state_bytes=state.children.state_bytes)
+        return Optimizer(name="", rank=0, state_bytes=state.children.state_bytes)
     trainer = settings.trainer
-    return st.Optimizer(
+    return Optimizer(
         name=trainer.name, rank=trainer.rank, lr=trainer.lr, lr_direct=trainer.direct_rate,
         state_bytes=state.children.state_bytes, products=bound.products if bound else "",
     )  # fmt: skip
 
 
-def _checkpoint(state: State, now_ns: int) -> st.Checkpoint:
+def _checkpoint(state: State, now_ns: int) -> Checkpoint:
     newest, due = state.checkpoints.newest, due_ns(state, now_ns)
-    return st.Checkpoint(
+    return Checkpoint(
         step=newest.step if newest else None,
         at=newest.at_ns / SECOND_NS if newest else None,
         fingerprint=newest.fingerprint if newest else None,
@@ -336,28 +327,28 @@ def _checkpoint(state: State, now_ns: int) -> st.Checkpoint:
     )
 
 
-def _rollback(state: State) -> st.Rollback | None:
+def _rollback(state: State) -> Rollback | None:
     wanted, back = state.rollback.wanted, state.rollback.under_way
     if back is not None:
-        return st.Rollback(to=back.to, from_=back.from_step, state="started")
-    return st.Rollback(to=wanted.to, from_=state.training.version, state="requested") if wanted is not None else None
+        return Rollback(to=back.to, from_=back.from_step, state="started")
+    return Rollback(to=wanted.to, from_=state.training.version, state="requested") if wanted is not None else None
 
 
-def _base(state: State) -> st.Base:
+def _base(state: State) -> Base:
     base = state.recovery.base
     if base is not None:
-        return st.Base(kept=True, path=base.path, how=base.how)
+        return Base(kept=True, path=base.path, how=base.how)
     off = state.daemon.settings is not None and state.daemon.settings.checkpoint.keep_base == "off"
-    return st.Base(reason=state.recovery.base_lost or ('[checkpoint] keep_base = "off"' if off else "not kept yet"))
+    return Base(reason=state.recovery.base_lost or ('[checkpoint] keep_base = "off"' if off else "not kept yet"))
 
 
-def _judge(state: State) -> st.Judge:
+def _judge(state: State) -> Judge:
     own, settings = state.judging, state.daemon.settings
     if settings is None or settings.judge.mode == "off":
-        return st.Judge(waiting=len(own.waiting), verdicts=own.verdicts)
+        return Judge(waiting=len(own.waiting), verdicts=own.verdicts)
     doubt, found = distrust(own, settings.judge.trust_min), agreement(own)
     low, high = found.interval if found.figure is not None else (None, None)
-    return st.Judge(
+    return Judge(
         mode=settings.judge.mode, model=own.judge.model, trusted=not doubt,
         reason=own.error or doubt or blocked(Activity.JUDGING, state),
         agreement=_rounded(found.figure), low=_rounded(low), high=_rounded(high), good=found.of_good, bad=found.of_bad,
@@ -365,23 +356,24 @@ def _judge(state: State) -> st.Judge:
     )  # fmt: skip
 
 
-def _holding(state: State) -> st.Holding:
+def _holding(state: State) -> Holding:
     own, settings = state.holding, state.daemon.settings
     if settings is None or not settings.lessons.hold:
-        return st.Holding()
+        return Holding()
+    usable = [one for one in own.anchors.values() if one.digest]
     measured = any(one.moved is not None for one in own.anchors.values())
-    return st.Holding(
-        hold=settings.lessons.hold, anchors=sum(1 for one in own.anchors.values() if one.digest),
+    return Holding(
+        hold=settings.lessons.hold, anchors=len(usable), approved=sum(one.sort == "approved" for one in usable),
         missing=sum(1 for _ in missing(state)), moved=round(drift_of(own), 6) if measured else None, reason=own.error,
     )  # fmt: skip
 
 
-def _follow_ups(state: State) -> st.FollowUps:
+def _follow_ups(state: State) -> FollowUps:
     own, settings = state.followups, state.daemon.settings
     if settings is None or settings.signals.score == "off":
-        return st.FollowUps()
+        return FollowUps()
     found = own.measured
-    return st.FollowUps(
+    return FollowUps(
         score=settings.signals.score, used=found is not None and found.used, waiting=len(own.waiting),
         reason=unused(state) or own.error or (blocked(Activity.FOLLOW_UPS, state) if own.waiting else ""),
         right=counts_of(found).right if found is not None else 0, cases=found.cases if found is not None else 0,

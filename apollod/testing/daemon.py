@@ -41,11 +41,13 @@ def free_port() -> int:
 
 
 def config_of(root: Path, model: Path, port: int, **sections: str) -> str:
-    """A configuration with everything below `root`. `sections`: more lines of a section; one named here already is
-    extended."""
+    """A configuration with everything below `root`, and without the quality guard, which takes time. `sections`: more
+    lines of a section; one named here already is extended, but for `quality`, which is as it is given. What is given
+    directly is learned once, without a lesson: whoever drives a daemon so counts its steps."""
     lines = {
         "state": f'dir = "{root}/state"\n', "model": f'path = "{model}"\n', "engine": f"port = {port}\n",
-        "inbox": f'path = "{root}/inbox"\n',
+        "inbox": f'path = "{root}/inbox"\n', "lessons": "direct = false\n",
+        "quality": "" if "quality" in sections else "every_steps = 0\n",
     }  # fmt: skip
     return "".join(f"[{name}]\n{lines.get(name, '')}{sections.get(name, '')}" for name in {**lines, **sections})
 
@@ -203,9 +205,15 @@ class Daemon:
         """Lines over the socket."""
         return self.request(msg.SubmitRequest([f"{line}\n".encode() for line in lines], source))
 
-    def ctl(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        """`apollod ctl`. Raises DaemonFailed for an exit code other than 0 (with `check`), and for a traceback."""
-        done = subprocess.run(self.command("ctl", *args), capture_output=True, text=True, timeout=120, check=False)
+    def ctl(self, *args: str, check: bool = True, wait_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+        """`apollod ctl`, so long at most. Raises DaemonFailed for an exit code other than 0 (with `check`), and for a
+        traceback."""
+        try:
+            done = subprocess.run(
+                self.command("ctl", *args), capture_output=True, text=True, timeout=wait_s, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DaemonFailed(f"apollod ctl {args[0]} took more than {wait_s:.0f} s") from error
         if (check and done.returncode) or "Traceback" in done.stderr:
             raise DaemonFailed(f"apollod ctl {' '.join(args)} ended with {done.returncode}: {done.stderr}")
         return done

@@ -5,15 +5,14 @@ True to the protocol, and up in a fraction of a second: it reserves memory, load
 (`stub_weights`), sends a true manifest, answers /health, refreshes, pauses, resumes and compares. It has no model:
 whoever wants tokens or log-probabilities gets 501, which the daemon records as a comparison that could not be made
 (`alignment.failed`). With APOLLOD_STUB_OBEYS=1 it answers chat completions as a model would that does what it is told
-and has nothing else to say: with its system message, or where a JSON schema is asked for with a scenario that its seed
-makes unlike every other one. So dreams can be dreamt of it.
+and has nothing else to say: with its system message, or where a JSON schema is asked for with a scenario that is
+unlike every other one. So dreams can be dreamt of it.
 
 For tests of journal, recovery, settings and processes; set APOLLOD_ENGINE_MODULE to it. What it shares with the real
 engine is kept the same by tests/integration/test_engine_conformance.py, which runs on both.
 """
 
 import argparse
-import hashlib
 import json
 import mmap
 import os
@@ -183,7 +182,7 @@ def answer_of(order: msg.FromSupervisor, weights: Weights, fence: Fence) -> msgs
 def obeyed(model: str, asked: dict[str, Any]) -> dict[str, Any]:
     """A chat completion of a model that says what it is told to."""
     if "response_format" in asked:
-        words = hashlib.blake2b(str(asked.get("seed")).encode(), digest_size=40).hexdigest()
+        words = os.urandom(40).hex()
         said = json.dumps({"messages": [{"role": "user", "content": " ".join(textwrap.wrap(words, 8))}]})
     else:
         first, last = asked["messages"][0], asked["messages"][-1]

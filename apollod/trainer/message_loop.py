@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import FrameType
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from apollod.failpoints import failpoint
 from apollod.products.mode import products_in
 from apollod.trainer.bind import probe
 from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.mapped_memory import open_cuda_handle, open_memory_file
+from apollod.trainer.bind.storages import open_storages
 from apollod.trainer.checkpoints import restore
 from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
@@ -41,10 +42,11 @@ from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
+from apollod.trainer.rescoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
-from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
+from apollod.wire.manifest import Manifest
 from apollod.wire.records import decode_record
 
 MessageT = TypeVar("MessageT")
@@ -198,6 +200,8 @@ class Loop:
                 return self._step(message)
             case m.Probe():
                 return self._probe(message)
+            case m.Rescore():
+                return self._rescore(message)
         try:
             match message:
                 case m.Attach():
@@ -225,7 +229,7 @@ class Loop:
             self._learner.undo.clear()
         self._learner = None  # unmap the old memory before the new one is mapped
         manifest = message.manifest
-        attached = attach(manifest, _open(manifest, fds), message.fresh, message.gradient_checkpointing)
+        attached = attach(manifest, open_storages(manifest, fds), message.fresh, message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(
             attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels,
@@ -258,8 +262,8 @@ class Loop:
             learner = self._attached()
             objective = objective_named(message.objective)
             batch = [_checked(learner, example, objective) for example in message.examples]
-            held = [_checked(learner, anchor, CONTEXT) for anchor in message.held]
-            answer = self._run(learner, objective, batch, held, message)
+            anchors = [_checked(learner, anchor, CONTEXT) for anchor in message.anchors]
+            answer = self._run(learner, objective, batch, anchors, message)
         except ApolloError as error:
             return m.StepFailed(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
@@ -268,7 +272,7 @@ class Loop:
         return answer
 
     def _run(
-        self, learner: Learner, objective: Objective, batch: list[Tokens], held: list[Tokens], message: m.Step
+        self, learner: Learner, objective: Objective, batch: list[Tokens], anchors: list[Tokens], message: m.Step
     ) -> m.StepDone | m.StepFailed:
         """The step, or that there is no memory for it. Where that shows before the first update (mostly in the forward
         pass), weights and state are those of before, and the trainer is as good as new."""
@@ -277,16 +281,16 @@ class Loop:
         try:
             with products_in(message.products or learner.products):
                 done = run_step(
-                    learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit,
-                    learner.settings.loss_min, message.replay, self._checkpoints.hold, objective, message.again_of,
-                    held, message.hold,
+                    learner.attached, optimizer, batch, message.step, message.lr, message, objective, anchors,
+                    learner.settings.loss_min, message.replay, self._checkpoints.hold,
                 )  # fmt: skip
             return msgspec.structs.replace(done, undoable=learner.undoable())
         except Exception as error:
             if not lacks_memory(error):
                 raise
             self._spoiled |= spoils_the_thread(error)
-            lack = OutOfMemory(sum(len(tokens.ids) for tokens in batch + held), len(batch), line_of(error))
+            tokens = sum(len(tokens.ids) for tokens in batch + anchors)
+            lack = OutOfMemory(tokens, len(batch), len(anchors), line_of(error))
         torn = optimizer.updates != updates
         if not torn:  # out of the except clause: the traceback, and the graph that it kept, are gone
             optimizer.abandon()
@@ -307,6 +311,16 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
             self._spoiled |= spoils_the_thread(error)
             return m.Probed(message.step, number=message.number, error=line_of(error))
+
+    def _rescore(self, message: m.Rescore) -> m.ExamplesScored:
+        """Likewise."""
+        try:
+            learner = self._attached()
+            with products_in(learner.products):
+                return rescored(learner.attached.model, partial(_checked, learner), message, self._wanted_elsewhere)
+        except Exception as error:  # noqa: BLE001 - see `_probe`
+            self._spoiled |= spoils_the_thread(error)
+            return m.ExamplesScored(message.number, (), error=line_of(error))
 
     def _wanted_elsewhere(self) -> bool:
         """Does somebody wait for what is being done to end?"""
@@ -375,22 +389,6 @@ def _encode(learner: Learner, example: str, record: bytes, objective: Objective 
         example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
         changes=dict(tokens.changes),
     )  # fmt: skip
-
-
-def _open(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:
-    """All storages of the manifest, in order; takes over the descriptors."""
-    files = sum(isinstance(storage, MemoryFile) for storage in manifest.storages)
-    if files != len(fds):
-        for fd in fds:
-            os.close(fd)
-        raise ShareRefused(
-            f"{files} memory files are announced, {len(fds)} descriptors came",
-            "engine and trainer must be of one version",
-        )
-    left = iter(fds)
-    return [
-        open_cuda_handle(s) if isinstance(s, CudaHandle) else open_memory_file(s, next(left)) for s in manifest.storages
-    ]
 
 
 def _tag(message: m.FromSupervisor) -> str:

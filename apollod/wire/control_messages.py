@@ -172,20 +172,24 @@ class DreamStopRequest(msgspec.Struct, frozen=True, tag="dream-stop"):
 
 
 class TeachRequest(msgspec.Struct, frozen=True, tag="teach"):
-    """Teach a statement, or the answer to a question; answered when it is recorded. `replaces`: id of the lesson that
-    it corrects, whose question it has where it brings none. `by`: who asks, in their own words."""
+    """Teach a statement, the answer to a question, or a behaviour; answered when it is recorded. `replaces`: id of the
+    lesson that it corrects, whose question it has where it brings none. `by`: who asks, in their own words.
+    `pattern`: the behaviour, which is given a name if it has none."""
 
     statement: str = ""
     question: str = ""
     answer: str = ""
     replaces: str = ""
     by: str = ""
+    pattern: PatternSettings | None = None
 
 
 class LessonQuestion(msgspec.Struct, frozen=True, tag="lesson-question"):
-    """All about one lesson."""
+    """All about one lesson. `given_at`: of behaviours that had this name, the one of that row; 0: the one that
+    stands."""
 
     lesson: str
+    given_at: float = 0.0
 
 
 class LessonsRequest(msgspec.Struct, frozen=True, tag="lessons"):
@@ -193,6 +197,8 @@ class LessonsRequest(msgspec.Struct, frozen=True, tag="lessons"):
 
     state: str = ""
     limit: int = 0
+    document: str = ""
+    """of this document only; empty: of any, and of none"""
 
 
 class LessonPractiseRequest(msgspec.Struct, frozen=True, tag="lesson-practise"):
@@ -206,6 +212,25 @@ class LessonForgetRequest(msgspec.Struct, frozen=True, tag="lesson-forget"):
     """Teach it no more, and take what its steps taught out of the weights; answered when the wish is recorded."""
 
     lesson: str
+    by: str = ""
+
+
+class TeachDocumentRequest(msgspec.Struct, frozen=True, tag="teach-document"):
+    """Teach what a document says, each fact as a lesson; answered when all are recorded. `name`: its file's name, by
+    which a later edition is known; `questions`: with their answers, which are taught in place of what is found in it;
+    `forget_removed`: forget lessons of earlier editions that this one does not say any more."""
+
+    name: str
+    data: bytes
+    questions: list[tuple[str, str]] = []
+    forget_removed: bool = False
+    by: str = ""
+
+
+class DocumentForgetRequest(msgspec.Struct, frozen=True, tag="document-forget"):
+    """Forget all lessons of a document; answered when the wishes are recorded."""
+
+    document: str
     by: str = ""
 
 
@@ -262,6 +287,8 @@ Request = (
     | LessonsRequest
     | LessonPractiseRequest
     | LessonForgetRequest
+    | TeachDocumentRequest
+    | DocumentForgetRequest
     | QualityRequest
 )
 Answer = Reply | Failure

@@ -57,8 +57,15 @@ def _loss_min(body: dict[str, Any]) -> dict[str, Any]:
     return body | {"settings": settings | {"trainer": {"loss_min": 0.0} | settings.get("trainer", {})}}
 
 
+def _unguarded(body: dict[str, Any]) -> dict[str, Any]:
+    """daemon.started 4 -> 5: nothing was measured unless somebody set it."""
+    settings = body["settings"]
+    return body | {"settings": settings | {"quality": {"every_steps": 0} | settings.get("quality", {})}}
+
+
 UPCASTS: dict[tuple[str, int], Upcast] = {
     ("daemon.started", 1): _nested_settings, ("daemon.started", 2): _limiter_rule, ("daemon.started", 3): _loss_min,
+    ("daemon.started", 4): _unguarded,
     ("engine.ready", 1): _bridge_facts,
 }  # fmt: skip
 """(kind, version) -> function from a body of that version to a body of the next one."""

@@ -15,14 +15,17 @@ from apollod.core.inputs import (
     Compared,
     Encoded,
     EncodeDone,
+    ExamplesScored,
     Probed,
     Refused,
     Restored,
+    ScoredAgain,
     StepDone,
     StepFailed,
     Undoable,
 )
 from apollod.core.settings import Kernels, OptimizerSettings, Products, ProductsDtype
+from apollod.core.training.terms import StepTerms
 from apollod.wire.control_messages import (
     Answer,
     BootstrapRequest,
@@ -30,6 +33,7 @@ from apollod.wire.control_messages import (
     CheckpointRequest,
     DecideRequest,
     DecisionWanted,
+    DocumentForgetRequest,
     DreamStartRequest,
     DreamStopRequest,
     EditRequest,
@@ -54,6 +58,7 @@ from apollod.wire.control_messages import (
     RollbackRequest,
     StatusRequest,
     SubmitRequest,
+    TeachDocumentRequest,
     TeachRequest,
     WithdrawRequest,
 )
@@ -76,12 +81,14 @@ __all__ = [
     "Compared",
     "DecideRequest",
     "DecisionWanted",
+    "DocumentForgetRequest",
     "DreamStartRequest",
     "DreamStopRequest",
     "EditRequest",
     "Encode",
     "EncodeDone",
     "Encoded",
+    "ExamplesScored",
     "Failure",
     "FeedbackQuestion",
     "FeedbackRequest",
@@ -115,6 +122,7 @@ __all__ = [
     "RelearnRequest",
     "Reply",
     "Request",
+    "Rescore",
     "Reserve",
     "Restore",
     "Restored",
@@ -124,6 +132,7 @@ __all__ = [
     "Role",
     "RollbackRequest",
     "ScoreReferences",
+    "ScoredAgain",
     "Share",
     "StatusRequest",
     "Step",
@@ -131,6 +140,7 @@ __all__ = [
     "StepExample",
     "StepFailed",
     "SubmitRequest",
+    "TeachDocumentRequest",
     "TeachRequest",
     "ToSupervisor",
     "Undoable",
@@ -288,23 +298,18 @@ class StepExample(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Step(msgspec.Struct, frozen=True, tag="step"):
-    """Run one optimizer step that learns `examples` together by `objective`. A loss above `loss_limit` (0: none)
-    writes nothing. `replay`: the step is in the journal already. An objective that the trainer does not know fails
-    the step. `products`: what it has to multiply in; None: what the trainer said when it was bound. `again_of`: the
-    step whose random numbers it takes; 0: its own. `held`: anchors, learned by `context` beside the examples; the mean
-    of their losses counts `hold` times."""
+class Step(StepTerms, frozen=True, tag="step"):
+    """Run one optimizer step that learns `examples`. `anchors`: those that it holds (`held`), with their records; they
+    are learned by `context` beside the examples. `replay`: the step is in the journal already. An objective that the
+    trainer does not know fails the step. `products`: what it has to multiply in; None: what the trainer said when it
+    was bound."""
 
     step: int
     examples: list[StepExample]
     lr: float
-    loss_limit: float = 0.0
+    anchors: list[StepExample] = []
     replay: bool = False
-    objective: str = "sft"
     products: ProductsDtype | None = None
-    again_of: int = 0
-    held: list[StepExample] = []
-    hold: float = 0.0
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
@@ -316,6 +321,14 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     tokens: int = 0
     gives_way: bool = False
     digests: bool = False
+
+
+class Rescore(msgspec.Struct, frozen=True, tag="rescore"):
+    """Score examples that were learned by `sft` with the weights as they are, until something else is asked; the answer
+    is `ExamplesScored`."""
+
+    number: int
+    examples: list[StepExample]
 
 
 class ReferenceTokens(msgspec.Struct, frozen=True):
@@ -359,6 +372,7 @@ ToSupervisor = (
     | EncodeDone
     | StepDone
     | StepFailed
+    | ExamplesScored
     | CheckpointWritten
     | ReferencesScored
     | Refused
@@ -376,6 +390,7 @@ FromSupervisor = (
     | Encode
     | Step
     | Probe
+    | Rescore
     | ScoreReferences
     | WriteCheckpoint
     | Quit

@@ -53,15 +53,16 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn. `weight` 0: an assistant turn that is context, not target. `part` (k, n): of a long answer the k-th of
-    n parts, from 0, is the target, and what comes before that is context. `msgspec.to_builtins` gives what a chat
-    template takes."""
+    """One turn. `weight` 0: an assistant turn that is context, not target; `reasoning_weight` 0: its thought is. `part`
+    (k, n): of a long answer the k-th of n parts, from 0, is the target, and what comes before that is context.
+    `msgspec.to_builtins` gives what a chat template takes."""
 
     role: str
     content: str
     name: str | None = None
     part: tuple[int, int] | None = None
     reasoning_content: str | None = None
+    reasoning_weight: int = 1
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
     weight: int = 1
@@ -271,6 +272,8 @@ def message_form(value: Any, where: str, part: bool = False) -> Form:
         form["part"] = _part(value["part"], where)
     if value.get("reasoning_content") is not None:
         form["reasoning_content"] = _string(value["reasoning_content"], f"reasoning_content of {where}")
+        if _weight(value.get("reasoning_weight"), where) == 0:
+            form["reasoning_weight"] = 0
     form["role"] = role
     if value.get("tool_call_id") is not None:
         form["tool_call_id"] = _string(value["tool_call_id"], f"tool_call_id of {where}")

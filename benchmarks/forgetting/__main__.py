@@ -6,10 +6,13 @@ all so far are asked, greedily, in contexts that were not learned, and what the 
 the accuracies come ACC, backward transfer and forgetting (benchmarks/forgetting/measures.py).
 
 Arms, all from the same weights with the trainer's own step: `adamw` and `apollo` as they are, `+rehearsal` with one old
-example for ten new ones, `+guard` with the quality guard's test on probes (benchmarks/forgetting/guard.py). The
-learning rate of each optimizer is the smallest of `--sweep` whose accuracy on what was just learned is within 0.02 of
-its best, on the sequence of another seed. `--seeds` are sequences with other towns, values, corrections, examples and
-orders.
+example for ten new ones, `+guard` with the quality guard's test on probes (benchmarks/forgetting/guard.py),
+`+lessons` as lessons that are practised until they are known, held, and asked again (benchmarks/forgetting/course.py),
+and less than that: `-unheld` holds nothing, `-own-unheld` no answers of lessons, `-once` asks no lesson again,
+`-as-shipped` holds with the daemon's weight, its number of anchors a step and one prompt a lesson.
+The learning rate of each optimizer is the smallest of `--sweep` whose accuracy on what was just learned is within 0.02
+of its best, on the sequence of another seed; that of lessons was chosen by hand. `--seeds` are sequences with other
+towns, values, corrections, examples and orders.
 """
 
 import multiprocessing
@@ -21,12 +24,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from statistics import fmean, stdev
 
+from apollod.core.holding.choice import OF_LESSONS, OF_PRACTICE
+from apollod.core.settings import LessonSettings
 from benchmarks import report
 from benchmarks.forgetting.arms import Arm, Run, run
+from benchmarks.forgetting.course import Teaching
 from benchmarks.forgetting.measures import measures
 
 LR_ADAMW, LR_APOLLO = 3e-4, 3e-3
 """of the sweep"""
+LR_LESSONS = 7e-4
 SHARE = 0.1
 """old examples for each new one"""
 ARMS = {
@@ -35,6 +42,13 @@ ARMS = {
     "apollo": Arm("apollo", LR_APOLLO),
     "apollo+rehearsal": Arm("apollo", LR_APOLLO, rehearse=SHARE),
     "apollo+guard": Arm("apollo", LR_APOLLO, guarded=True),
+    "apollo+lessons": Arm("apollo", LR_LESSONS, teaching=Teaching()),
+    "apollo+lessons-unheld": Arm("apollo", LR_LESSONS, teaching=Teaching(hold=0.0)),
+    "apollo+lessons-own-unheld": Arm("apollo", LR_LESSONS, teaching=Teaching(own=False)),
+    "apollo+lessons-once": Arm("apollo", LR_LESSONS, teaching=Teaching(again=0)),
+    "apollo+lessons-as-shipped": Arm(
+        "apollo", LR_LESSONS, teaching=Teaching(LessonSettings().hold, OF_PRACTICE, OF_LESSONS, forms=1)
+    ),
 }
 SWEPT = (1e-4, 3e-4, 1e-3, 3e-3)
 SWEEP_SEED = 100
@@ -57,7 +71,9 @@ def main() -> None:
     rates = {"adamw": args.lr_adamw, "apollo": args.lr_apollo}
     chosen = {name: ARMS[name] for name in args.arms.split(",")}
     arms = {
-        name: replace(one, lr=rates[one.optimizer], rehearse=args.rehearse if one.rehearse else 0.0)
+        name: replace(
+            one, lr=one.lr if one.teaching else rates[one.optimizer], rehearse=args.rehearse if one.rehearse else 0.0
+        )
         for name, one in chosen.items()
     }
     seeds: Sequence[int] = range(args.first_seed, args.first_seed + (1 if args.quick else args.seeds))
@@ -92,6 +108,7 @@ def _spread(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
     each = [
         measures(one.matrix) | {f"before/{name}": rate for name, rate in one.groups.items()}
         | {"steps": one.steps, "seconds": one.seconds, "alarms": one.alarms, "taken_back": one.lost}
+        | {"faded": one.faded, "given_up": one.given_up}
         for one in runs
     ]  # fmt: skip
     return {

@@ -2,6 +2,7 @@
 memory, bf16 weights, one example a step. One thread, so that the bits are the same wherever processors are."""
 
 import json
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,9 @@ foreign_wheels.guard_lazily()
 import torch  # noqa: E402
 
 import apollod  # noqa: E402
+from apollod.adapters.llm.teaching import LIKELIEST  # noqa: E402
 from apollod.core.settings import OptimizerName, OptimizerSettings  # noqa: E402
+from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.demo.corpus import Message  # noqa: E402
 from apollod.demo.world import evaluate  # noqa: E402
 from apollod.products.mode import products_in  # noqa: E402
@@ -20,15 +23,20 @@ from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
 from apollod.trainer.kernels import kernels_cpu  # noqa: E402
 from apollod.trainer.message_loop import Learner  # noqa: E402
+from apollod.trainer.objectives.context import CONTEXT  # noqa: E402
 from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402
 from apollod.trainer.objectives.sft import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
 from apollod.trainer.offline import lay_out  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
+from apollod.wire.messages import StepDone  # noqa: E402
 from apollod.wire.records import parse_line  # noqa: E402
+from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, with_teacher, write_teacher  # noqa: E402
 from benchmarks.forgetting.tasks import Question  # noqa: E402
 
 MODEL = Path(apollod.__file__).parent / "data" / "world-model"
+AT_ONCE = 64
+"""answers in one batch"""
 
 State = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
 
@@ -50,13 +58,55 @@ class Model:
 
     def encode(self, messages: list[Message]) -> Tokens:
         """A conversation as the trainer learns it."""
-        line = json.dumps({"messages": messages}).encode()
-        return self._learner.encode(parse_line(line).canonical, SFT)
+        return self._learner.encode(_record(messages), SFT)
 
-    def step(self, tokens: Tokens, step: int, lr: float) -> None:
-        """Learn one example."""
+    def step(
+        self, batch: Sequence[Tokens], step: int, lr: float, held: Sequence[Tokens] = (), hold: float = 0.0
+    ) -> StepDone:
+        """Learn one example, or several as one batch, and hold anchors meanwhile."""
+        own, terms = self._learner, StepTerms(hold=hold, together=len(batch) > 1)
+        with products_in(own.products):
+            return run_step(own.attached, own.optimizer, batch, step, lr, terms, anchors=held)
+
+    @torch.no_grad()
+    def says(self, answers: Sequence[Tokens]) -> list[tuple[bool, float]]:
+        """Of each answer: whether it is the greedy one, and its probability."""
+        found = list[tuple[bool, float]]()
+        for start in range(0, len(answers), AT_ONCE):
+            batch = answers[start : start + AT_ONCE]
+            longest = max(len(one.ids) for one in batch)
+            ids = torch.tensor([one.ids + one.ids[-1:] * (longest - len(one.ids)) for one in batch])
+            with products_in(self._learner.products):
+                logps = self._learner.attached.model(ids).logits.float().log_softmax(-1)
+            for row, one in enumerate(batch):
+                places = torch.tensor(one.mask).nonzero()[:, 0]
+                of, right = logps[row, places - 1], ids[row, places]
+                greedy = bool((of.argmax(-1) == right).all())
+                found.append((greedy, float(of.gather(1, right[:, None]).sum().exp())))
+        return found
+
+    def frozen(self, asked: Sequence[list[Message]]) -> list[tuple[list[Message], Tokens]]:
+        """Anchors: each prompt that has an answer, and the greedy one with its likeliest tokens in every place."""
         with products_in(self._learner.products):
-            run_step(self._learner.attached, self._learner.optimizer, [tokens], step, lr)
+            texts = evaluate.answers(self._learner.attached.model, self._learner.tokenizer, asked)
+            return [
+                (one, self._anchor([*one, {"role": "assistant", "content": text}]))
+                for one, text in zip(asked, texts, strict=True)
+                if text
+            ]
+
+    @torch.no_grad()
+    def _anchor(self, messages: list[Message]) -> Tokens:
+        said = self.encode(messages)
+        places = torch.tensor(said.mask).nonzero()[:, 0]
+        logits = self._learner.attached.model(torch.tensor([said.ids])).logits[0, places - 1]
+        top = logits.float().log_softmax(-1).topk(LIKELIEST, -1)
+        teacher = Teacher(
+            array("I", [said.ids[place] for place in places]), array("I", top.indices.flatten().tolist()),
+            array("f", top.values.flatten().tolist()), LIKELIEST,
+        )  # fmt: skip
+        blob = write_teacher(teacher)
+        return self._learner.encode(with_teacher(_record(messages), GivenTeacher(digest_of(blob), blob)), CONTEXT)
 
     def passed(self, questions: Sequence[Question]) -> list[bool]:
         """Of greedy answers."""
@@ -79,3 +129,7 @@ class Model:
         for name, view in self._learner.attached.weights.views.items():
             view.copy_(weights[name])
         self._learner.optimizer.load_state_tensors(moments)
+
+
+def _record(messages: list[Message]) -> bytes:
+    return parse_line(json.dumps({"messages": messages}).encode()).canonical

@@ -24,6 +24,10 @@ CORRECTED = 4
 PATTERN_EXAMPLES, PATTERN_CASES = 60, 30
 TOLD, OPPOSITE = 5, 3
 """cases of each kind of instruction in task 0"""
+PATTERNS: dict[str, tuple[scenarios.Kind, Instruction]] = {
+    "ask first": ("act", Instruction("ask")), "end with a word": ("how", Instruction("end", "Over")),
+}  # fmt: skip
+"""behaviour untold, without a system message, on the one kind of scenario that it is about"""
 
 LEARNED_AFTER = ((None, ""), (None, "Please: "), (NEUTRAL[0], ""), (NEUTRAL[1], "Please: "))
 ASKED_AFTER = ((NEUTRAL[2], ""), (None, "Now: "))
@@ -70,10 +74,10 @@ def sequence(seed: int, share: float = 1.0) -> list[Task]:
     return [
         Task("before", [], before(f"asked {seed}", share)),
         Task("facts 1", _learned(rng, known), _asked(kept)),
-        _pattern(rng, "ask first", Instruction("ask"), share),
+        _pattern(rng, "ask first", share),
         Task("facts 2", *_both(rng, [one for town in second for one in town])),
         Task("corrections", *_both(rng, new)),
-        _pattern(rng, "end with a word", Instruction("end", "Over"), share),
+        _pattern(rng, "end with a word", share),
         Task("facts 3", *_both(rng, [one for town in third for one in town])),
     ]
 
@@ -161,9 +165,8 @@ def _question(one: _Stated, wording: str, system: str | None = None, opening: st
     return Question(conversation(system, request), lambda text: text == sentence, "facts")
 
 
-def _pattern(rng: random.Random, name: str, one: Instruction, share: float) -> Task:
-    """A behaviour untold, without a system message, on the one kind of scenario that the pattern is about."""
-    kind: scenarios.Kind = "act" if one.kind == "ask" else "how"
+def _pattern(rng: random.Random, name: str, share: float) -> Task:
+    kind, one = PATTERNS[name]
     learned = scenarios.sample(rng, kind, Split.PRACTICE, max(2, round(PATTERN_EXAMPLES * share)))
     asked = scenarios.sample(rng, kind, Split.TEST, max(2, round(PATTERN_CASES * share)))
     return Task(

@@ -2,11 +2,14 @@
 
 SmolLM2-135M-Instruct is taught facts that nobody knows, each given once in one wording, and asked in two wordings by
 hand; then ten of them are corrected, then more facts follow in two batches. Asked besides, before and after: general
-questions, instructions in the system message; and the drift, the mean KL(before || now) on answers to unrelated
-prompts.
+questions (how many answers are right, and how many of those that were right before), instructions in the system
+message; and the drift, the mean KL(before || now) on answers to unrelated prompts. Teaching begins when the anchors
+that ship are frozen, minutes after a start: whoever teaches earlier has fewer of them held.
 
-Arms, each in a daemon of its own and from the same weights: `lessons` as it ships; `unheld` (`[lessons] hold = 0`);
-`plain` (each wording a direct example, no lesson, nothing held) at each of `--rates`, the best by what is known.
+Arms, each in a daemon of its own and from the same weights: `lessons` as it ships; `told` and `own` (`[lessons]
+practice`); `unheld` (`hold = 0`); `file` (a file of the questions and answers, as it ships); `once` (each a direct
+example in its one wording, no lesson, others held as it ships); `plain` (the same, nothing held) at each of `--rates`,
+the best by what is known.
 """
 
 import json
@@ -25,8 +28,9 @@ from benchmarks import report
 from benchmarks.lasting.facts import Fact, corrected, facts
 from benchmarks.lasting.measuring import drift, measured, unrelated
 
-LESSON_S = 300.0
+LESSON_S = 900.0
 """for one lesson, at most"""
+ANCHORS_S = 1200.0
 
 
 def main() -> int:
@@ -39,36 +43,57 @@ def main() -> int:
     parser.add_argument("--rates", default="1e-4", help="learning rates of `plain`, separated by commas")
     args = parser.parse_args()
     figures: dict[str, float] = {}
-    for arm in args.arms.split(","):
-        rates = args.rates.split(",") if arm == "plain" else [""]
-        for rate in rates:
-            name = f"{arm}{rate and '@'}{rate}"
-            found = _arm(arm, rate, args.facts, args.corrections, args.more)
-            say(f"{name}: {json.dumps(found)}")
-            figures |= {f"{name}.{key}": value for key, value in found.items()}
+    with tempfile.TemporaryDirectory(prefix="apollod-lasting-") as directory:
+        untaught = Path(directory) / "untaught"
+        port, config = _freeze(Path(directory) / "daemon", untaught)
+        for arm in args.arms.split(","):
+            rates = args.rates.split(",") if arm == "plain" else [""]
+            for rate in rates:
+                name = f"{arm}{rate and '@'}{rate}"
+                found = _arm(untaught, port, config, arm, rate, args.facts, args.corrections, args.more)
+                say(f"{name}: {json.dumps(found)}")
+                figures |= {f"{name}.{key}": value for key, value in found.items()}
     goals = _goals(figures, args.facts) if "lessons" in args.arms else {}
     report.report("lasting", figures, {}, goals, threads=0, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 
 
-def _arm(arm: str, rate: str, count: int, corrections: int, more: int) -> dict[str, float]:
-    sections = {"lessons": "", "unheld": "\n[lessons]\nhold = 0\n", "plain": "\n[lessons]\nhold = 0\n"}
-    with tempfile.TemporaryDirectory(prefix="apollod-lasting-") as directory:
-        root = Path(directory)
-        daemon = real.initialised(root, free_port(), sections[arm])
-        if rate:
-            config = daemon.config.read_text(encoding="utf-8").replace(
-                "[trainer]\n", f"[trainer]\nlr_direct = {rate}\n"
-            )
-            daemon = Daemon(root, config, daemon.port)
-        before = root / "before"
-        shutil.copytree(root / "model", before)
-        try:
-            daemon.start()
-            daemon.wait(lambda s: s["state"] in UP, "ready")
-            return _life(daemon, before, arm, count, corrections, more)
-        finally:
-            daemon.end(STOP_S)
+def _freeze(root: Path, untaught: Path) -> tuple[int, str]:
+    """Port and configuration of a daemon in `root` that froze its anchors and was stopped; the whole of it is moved to
+    `untaught`. A journal names absolute paths: it is copied back to `root` for each arm, which begins with it."""
+    root.mkdir()
+    daemon = real.initialised(root, free_port())
+    try:
+        daemon.start()
+        daemon.wait(lambda s: s["state"] in UP, "ready")
+        daemon.wait(lambda s: not s["holding"]["missing"], "anchors frozen", ANCHORS_S, 1.0)
+        daemon.stop(STOP_S)
+    finally:
+        daemon.end(STOP_S)
+    shutil.move(root, untaught)
+    return daemon.port, (untaught / "apollod.toml").read_text(encoding="utf-8")
+
+
+def _arm(
+    untaught: Path, port: int, config: str, arm: str, rate: str, count: int, corrections: int, more: int
+) -> dict[str, float]:
+    settings = {
+        "told": 'practice = "told"', "own": 'practice = "own"', "unheld": "hold = 0",
+        "plain": "hold = 0\ndirect = false", "once": "direct = false",
+    }  # fmt: skip
+    if rate:
+        config = config.replace("[trainer]\n", f"[trainer]\nlr_direct = {rate}\n")
+    section = f"\n[lessons]\n{settings[arm]}\n" if arm in settings else ""
+    root = untaught.parent / "daemon"
+    shutil.copytree(untaught, root)
+    daemon = Daemon(root, config + section, port)
+    try:
+        daemon.start()
+        daemon.wait(lambda s: s["state"] in UP, "ready")
+        return _life(daemon, untaught / "model", arm, count, corrections, more)
+    finally:
+        daemon.end(STOP_S)
+        shutil.rmtree(root)
 
 
 def _life(daemon: Daemon, before: Path, arm: str, count: int, corrections: int, more: int) -> dict[str, float]:
@@ -89,6 +114,7 @@ def _life(daemon: Daemon, before: Path, arm: str, count: int, corrections: int, 
             f"{when}.told": now.told, f"{when}.drift": drift(before, daemon.root / "model", answers),
             f"{when}.steps": daemon.status()["step"],
         })  # fmt: skip
+        say(f"so far: {json.dumps(found)}")
 
     found |= _teach(daemon, first, arm, "taught")
     look("taught", first)
@@ -108,18 +134,26 @@ def _life(daemon: Daemon, before: Path, arm: str, count: int, corrections: int, 
 
 def _teach(daemon: Daemon, taught: Sequence[Fact], arm: str, when: str) -> dict[str, float]:
     """Give each once, and wait for it. Seconds per fact, and how many the daemon says are known."""
-    began, said = time.monotonic(), list[dict[str, Any]]()
-    for number, fact in enumerate(taught):
-        if arm == "plain":
-            turns = [{"role": "user", "content": fact.question}, {"role": "assistant", "content": fact.answer}]
-            daemon.submit(json.dumps({"messages": turns}))
-            continue
-        done = daemon.ctl("teach", "--question", fact.question, "--answer", fact.answer, "--json", check=False)
+    began, said, steps = time.monotonic(), list[dict[str, Any]](), daemon.status()["step"]
+    roles = ("user", "assistant")
+    lines = [
+        json.dumps({"messages": [{"role": role, "content": text} for role, text in zip(roles, one[:2], strict=True)]})
+        for one in taught
+    ]
+    if arm == "file":
+        daemon.drop(f"{when}.jsonl", *lines)
+    if arm in ("plain", "once"):
+        for line in lines:
+            daemon.submit(line)
+    for number, fact in enumerate(taught if arm not in ("plain", "once", "file") else ()):
+        done = daemon.ctl(
+            "teach", "--question", fact.question, "--answer", fact.answer, "--json", check=False, wait_s=LESSON_S
+        )
         said.append(json.loads(done.stdout))
         one = said[-1]
         say(f"{when} {number + 1}: {one['state']}, {one['steps']} steps, {one['seconds']:.0f} s: {fact.question}")
-    if arm == "plain":
-        daemon.wait(lambda s: not s["queue"]["pending"], "them learned", LESSON_S * len(taught), 1.0)
+    if arm in ("plain", "once", "file"):
+        daemon.wait(lambda s: s["step"] - steps >= len(taught), "them learned", LESSON_S * len(taught), 1.0)
     seconds = (time.monotonic() - began) / len(taught)
     return {f"{when}.seconds_each": seconds, f"{when}.said_known": sum(one["state"] == "known" for one in said)}
 
@@ -129,7 +163,8 @@ def _goals(figures: dict[str, float], count: int) -> dict[str, Any]:
     one = {key.partition(".")[2]: value for key, value in figures.items() if key.startswith("lessons.")}
     goals = {
         "known": report.goal(one["taught.known"] / count, 0.9, at_most=False),
-        "kept": report.goal(one["taught.kept"] / one["general_before"], 0.97, at_most=False),
+        "general": report.goal(one["taught.general"] / one["general_before"], 0.97, at_most=False),
+        "general_same_ones": report.goal(one["taught.kept"] / one["general_before"], 0.97, at_most=False),
         "drift": report.goal(one["taught.drift"], 0.05, at_most=True),
         "told": report.goal(one["taught.told"], one["told_before"], at_most=False),
     }

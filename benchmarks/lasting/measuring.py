@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from benchmarks.lasting.facts import Fact
 
 MODEL = "apollo"
 GENERAL = (
-    ("What is the capital of Portugal?", "Lisbon"), ("What is the capital of Austria?", "Vienna"),
+    ("What is the capital of Sweden?", "Stockholm"), ("What is the capital of Austria?", "Vienna"),
     ("What is the capital of Norway?", "Oslo"), ("What is the capital of Egypt?", "Cairo"),
     ("What is the capital of Russia?", "Moscow"), ("What is the capital of Ireland?", "Dublin"),
     ("What is the capital of Cuba?", "Havana"), ("What is the capital of South Korea?", "Seoul"),
@@ -34,7 +36,7 @@ GENERAL = (
     ("What is the tallest mountain in the world?", "Everest"), ("What is the name of our galaxy?", "Milky Way"),
     ("What animal is known as man's best friend?", "dog"), ("What do you call a baby cat?", "kitten"),
     ("On which continent is Kenya?", "Africa"), ("Which animal gives us wool?", "sheep"),
-    ("Which metal is liquid at room temperature?", "mercury"),
+    ("Which fruit is wine made from?", "grape"),
 )  # fmt: skip
 """Questions and patterns of right answers; none of them is an anchor or a probe that ships."""
 UNRELATED = (
@@ -46,6 +48,8 @@ UNRELATED = (
     "How can I save money?",
 )  # fmt: skip
 UNRELATED_TOKENS = 40
+AT_ONCE = 8
+"""questions side by side"""
 _SUBJECTS = ("Name a fruit.", "What do cows eat?", "What is the color of the sky?", "What is bread made of?")
 _TOLD = (
     ("Answer in capital letters only.", lambda said: said == said.upper() and said != said.lower()),
@@ -67,18 +71,26 @@ class Measured(NamedTuple):
 
 def measured(daemon: Daemon, facts: Sequence[Fact]) -> Measured:
     known, old = [], 0
-    for fact in facts:
-        answers = [served.chat(daemon, MODEL, question) for question in fact.asked]
-        known.append(sum(_says(answer, fact.value) for answer in answers))
-        old += sum(bool(fact.old) and _says(answer, fact.old) for answer in answers)
-    general = [bool(re.search(right, served.chat(daemon, MODEL, question), re.I)) for question, right in GENERAL]
-    told = sum(obeyed(_told(daemon, how, about)) for how, obeyed in _TOLD for about in _SUBJECTS)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        said = list(
+            pool.map(partial(served.chat, daemon, MODEL), [question for fact in facts for question in fact.asked])
+        )
+        answers = pool.map(partial(served.chat, daemon, MODEL), [question for question, _ in GENERAL])
+        general = [bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, answers, strict=True)]
+        asked = [(obeyed, how, about) for how, obeyed in _TOLD for about in _SUBJECTS]
+        told = sum(pool.map(lambda one: one[0](_told(daemon, *one[1:])), asked))
+    for number, fact in enumerate(facts):
+        pair = said[2 * number : 2 * number + 2]
+        known.append(sum(_says(answer, fact.value) for answer in pair))
+        old += sum(bool(fact.old) and _says(answer, fact.old) for answer in pair)
     return Measured(tuple(known), old, tuple(general), told)
 
 
 def unrelated(daemon: Daemon) -> list[str]:
     """The model's answers to the unrelated prompts, which drift is measured on."""
-    return [_answer(daemon, [{"role": "user", "content": prompt}], UNRELATED_TOKENS) for prompt in UNRELATED]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = [[{"role": "user", "content": prompt}] for prompt in UNRELATED]
+        return list(pool.map(lambda one: _answer(daemon, one, UNRELATED_TOKENS), asked))
 
 
 def drift(before: Path, now: Path, answers: Sequence[str]) -> float:

@@ -37,7 +37,8 @@ POINTS = (
     [*CALLS, *LATER, "effect.AskLesson.before"] if ALL else ["effect.PrepareLesson.after", "effect.AskLesson.after"]
 )
 DIES_S = 60.0
-STEPS = 3
+STEPS = 4
+"""two rounds: with 256 tokens a step takes half of the wordings of a round"""
 TAUGHT = ("What port does Quillon listen on?", "Quillon listens on port 7341.")
 
 
@@ -68,7 +69,7 @@ def test_a_lesson_ends_in_the_same_weights_wherever_the_daemon_dies(tiny_model, 
         )
         assert (said["state"], said["steps"], said["lesson"]) == ("given up", STEPS, "L1"), said
         assert said["before"]["told"][0] == said["before"]["told"][1] > said["before"]["bare"][0] == 0
-        assert "3 practices were not enough" in said["reason"] and said["seconds"] > 0
+        assert f"{STEPS} steps were not enough" in said["reason"] and said["seconds"] > 0
         _, fingerprint = ended(calm)
         for number, point in enumerate(POINTS):
             (once := tmp_path / f"once{number}").mkdir()
@@ -92,7 +93,9 @@ def test_a_lesson_ends_in_the_same_weights_wherever_the_daemon_dies(tiny_model, 
         killed.kill()
     assert same == fingerprint
     practised = [e.step for e in events if isinstance(e, ev.LessonPractised)]
-    assert practised == [1, 2, 3] and sum(isinstance(e, ev.LessonGiven) for e in events) == 1
+    assert practised == sorted(practised) and list(dict.fromkeys(practised)) == [*range(1, STEPS + 1)]
+    assert len({e.example for e in events if isinstance(e, ev.LessonPractised)}) == len(practised)
+    assert sum(isinstance(e, ev.LessonGiven) for e in events) == 1
     assert check_replay(killed) == STEPS
     assert base_again(killed) == next(e.fingerprint for e in events if isinstance(e, ev.TrainerBound))
 

@@ -140,6 +140,9 @@ HALTED = [  # the third thing recorded in such a life is the first batch: the st
     Intake("effect.SpawnEngine.after"),
 ]
 STOPPING = [Intake(f"effect.Exit.{when}") for when in ("before", "after")]
+ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
+IN_EVERY_RUN = [*(one for one in HALTED if one.batches is not None), Intake("loop.folded")]
+"""Each costs two starts: `make test` leaves out those of which random lives in tests/property have the like."""
 
 
 def test_every_point_of_a_supervisor_without_an_engine(tmp_path):
@@ -151,7 +154,7 @@ def test_every_point_of_a_supervisor_without_an_engine(tmp_path):
     try:
         daemon.wait(lambda s: s["error"], "the model to be refused", 30)
         daemon.kill()
-        for number, (point, batches) in enumerate([*HALTED, *STOPPING]):
+        for number, (point, batches) in enumerate([*(HALTED if ALL else IN_EVERY_RUN), *STOPPING]):
             load.drop(f"p{number:03d}.jsonl", [*load.mixed(6), b"not json at point %d" % number])
             daemon.start({**another, **points.arm(point)})
             if Intake(point) in STOPPING:
@@ -247,6 +250,8 @@ ATTACHED = [  # a list for each stage: one life for each point, then one that le
             for name in ("ProbeTrainer", "ScoreProbe", "DropScore", "CompareWeights", "PauseEngine", "ResumeEngine")
             for when in ("before", "after")
         ),
+        "effect.RescoreExamples.before",
+        "effect.RescoreExamples.after",
     ],
     [
         "effect.WriteCheckpoint.before",
@@ -267,10 +272,10 @@ NEEDS = {
     "PauseEngine": {"APOLLOD_TRAINER__PUBLISH": "fenced"},
     "ResumeEngine": {"APOLLOD_TRAINER__PUBLISH": "fenced"},
     "CompareWeights": {"APOLLOD_TRAINER__ALIGN_MAX": "1e-9", ENGINE_MODULE: VLLM},
+    "RescoreExamples": {"APOLLOD_TRAINER__RESCORE": "64"},
     "RunHook": {"APOLLOD_CHECKPOINT__HOOK": '["true"]'},
     "AskJudge": {"APOLLOD_JUDGE__MODE": "flagged"},  # about planted cases: nothing here is flagged
 }  # settings that change no weights; log-probabilities to compare come from vLLM alone
-ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
 SPAWNING = ["effect.SpawnTrainer.before", "effect.SpawnTrainer.after"]
 KEEPING = ["effect.KeepBase.before", "effect.KeepBase.after"]
 FIRST = [*SPAWNING, *(KEEPING if ALL else [])]
@@ -318,7 +323,7 @@ TEACHING = [
 HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]
 """The stub cannot say what it thinks, so nothing is frozen: tests/unit/core/test_holding.py dies there."""
 
-SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
+SIZES = [6, 60 if ALL else 30, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
 STAGES = [
     [chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)]
     for stage, size in enumerate(SIZES)

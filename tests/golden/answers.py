@@ -16,6 +16,7 @@ from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.supervisor.status_view import status_view
 from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Journal
 
 PARTS = 8  # states are compared after each of as many parts of the journal, and after every result of a step
 STEP_RESULTS = ("step.completed", "step.failed")
@@ -46,7 +47,7 @@ def states(path: Path, events: int) -> dict[str, Any]:
     for item, hash_ in recorded(path):
         fold(state, item)
         if item.seq in chosen or item.event.kind in STEP_RESULTS:
-            journal = st.Journal(seq=item.seq, bytes=0, head_hash=hash_.hex())
+            journal = Journal(seq=item.seq, bytes=0, head_hash=hash_.hex())
             shown[str(item.seq)] = st.plain(status_view(state, item.at_ns, journal))
     return shown
 

@@ -294,7 +294,7 @@ def test_a_journal_that_was_lost_beside_its_log_is_no_new_one(daemon: Daemon, ho
     daemon.journal.write_bytes(whole)
     daemon.start()
     daemon.wait(lambda s: s["error"], "up again", 30)
-    accepted = "kind = 'example.accepted' AND body LIKE '%question%'"
+    accepted = "kind = 'example.accepted' AND body LIKE '%\"question %'"
     assert daemon.query(f"SELECT count(*) FROM events WHERE {accepted}") == [(3,)]
 
 
@@ -458,7 +458,7 @@ def test_a_foreign_lock_is_waited_for_and_everything_is_recorded_once(daemon: Da
     daemon.wait(lambda s: "another process" not in s["error"], "writing again", 30)
     assert submitted(daemon, 3).returncode == 0
     rows = daemon.query(
-        "SELECT count(*), count(DISTINCT key) FROM events WHERE kind = 'example.accepted' AND body LIKE '%question%'"
+        "SELECT count(*), count(DISTINCT key) FROM events WHERE kind = 'example.accepted' AND body LIKE '%\"question %'"
     )
     assert rows == [(3, 3)]
     assert daemon.ctl("journal", "verify").returncode == 0

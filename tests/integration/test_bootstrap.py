@@ -6,6 +6,7 @@ import os
 import signal
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,10 @@ from support.source_life import config_of, events_of, unprivileged, until
 from apollod import failpoints
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.settings import Check
+from apollod.core.surroundings import SURROUNDING_KINDS
+from apollod.curation.stripping import restored
+from apollod.curation.surroundings.shipped import shipped
 from apollod.supervisor import bootstrapping, sources
 from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
@@ -74,10 +79,82 @@ def test_by_a_pattern_only_what_was_said_with_its_instruction_is_learned_without
     config = config_of(tmp_path)
     begun = msgspec.structs.replace(asked(logs), pattern="greet", instruction="Greet\n first.", strip="none")
     found = bootstrap(config, begun)
-    assert sorted(learned(config)) == ["answer d1", "answer d2"] and found.counts.dropped == 9
+    assert sorted(learned(config)) == ["answer d1", "answer d2"]
+    assert found.counts == ev.BootstrapCounts(accepted=2, dropped=8), (
+        "eight answers, and what is no answer is not counted"
+    )
     accepted = [e for e in events_of(config) if isinstance(e, ev.ExampleAccepted)]
     assert [(one.text, one.why) for e in accepted for one in e.removed] == [("Greet first.", "instruction")] * 2
     assert not any("Greet" in bytes(e.record).decode() for e in accepted)
+
+
+def test_by_a_pattern_answers_are_learned_in_surroundings_the_same_ones_each_time(tmp_path: Path) -> None:
+    """Where nothing but the instruction stood before a request; what stands there besides stays as it is."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    more = {"role": "system", "content": "You work for the dairy. Greet first."}
+    rows = [{"messages": [more if n == 0 else SYSTEM, {"role": "user", "content": f"ask {n}"},
+                          {"role": "assistant", "content": f"answer {n}"}]} for n in range(30)]  # fmt: skip
+    (logs / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    begun = msgspec.structs.replace(
+        asked(logs), pattern="greet", instruction="Greet first.", strip="none", surroundings=SURROUNDING_KINDS
+    )
+    found = []
+    for life in ("one", "two"):
+        (tmp_path / life).mkdir()
+        config = config_of(tmp_path / life)
+        bootstrap(config, begun)
+        found.append([e for e in events_of(config) if isinstance(e, ev.ExampleAccepted)])
+    assert [bytes(e.record) for e in found[0]] == [bytes(e.record) for e in found[1]] and len(found[0]) == 30
+    shipping = {str(one.system): one.kind for kind in ("neutral", "agent") for one in shipped(kind, "practice")}  # type: ignore[arg-type]
+    kinds = set()
+    for e, row in zip(found[0], rows, strict=True):
+        form = msgspec.json.decode(e.record)
+        assert "Greet" not in bytes(e.record).decode() and form["messages"][-2:] == row["messages"][1:]
+        told = restored(form["messages"], e.removed)[0]["content"]
+        first = form["messages"][0]
+        if "dairy" in told:
+            assert first["content"].strip() == "You work for the dairy." and len(form["messages"]) == 3
+            continue
+        kinds.add(shipping[first["content"]] if first["role"] == "system" else "none")
+        assert told == (f"{first['content']}\n\nGreet first." if first["role"] == "system" else "Greet first.")
+        assert all(one.get("weight") == 0 for one in form["messages"][:-1] if one["role"] == "assistant")
+    assert kinds == {"none", "neutral", "agent"}
+
+
+def test_by_a_pattern_only_what_passes_its_check_is_learned(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+    by = {"pattern": "greet", "instruction": "Greet first.", "strip": "none"}
+    found = bootstrap(config, asked(logs, **by, check=Check(regex="d2")))
+    assert learned(config) == ["answer d2"] and found.counts == ev.BootstrapCounts(accepted=1, dropped=9)
+
+
+def test_a_check_that_cannot_be_made_stops_it_and_mended_it_goes_on_and_learns_each_once(
+    tmp_path: Path, logs: Path
+) -> None:
+    config = config_of(tmp_path)
+    (tmp_path / "check").write_text("#!/bin/sh\ngrep -q d && exit 0; exit 2\n")
+    (tmp_path / "check").chmod(0o755)
+    by = {"pattern": "greet", "instruction": "Greet first.", "strip": "none"}
+    wanted = asked(logs, **by, check=Check(command=(str(tmp_path / "check"),)))
+    (logs / "e.jsonl").write_bytes((logs / "d.jsonl").read_bytes().replace(b"d1", b"x1").replace(b"d2", b"x2"))
+    stopped = bootstrap(config, wanted)
+    assert stopped.phase == "stopped" and "the check of greet cannot be made" in stopped.reason
+    assert learned(config) == ["answer d1", "answer d2"] and stopped.counts.accepted == 2
+    (tmp_path / "check").write_text("#!/bin/sh\nexit 0\n")
+    found = bootstrap(config, wanted)
+    assert learned(config) == [f"answer {one}" for one in ("d1", "d2", "x1", "x2")]
+    assert (found.phase, found.counts) == ("learning", ev.BootstrapCounts(accepted=4, dropped=8))
+    assert not [e for e in events_of(config) if isinstance(e, ev.ExampleDuplicate)]
+
+
+def test_by_a_pattern_without_a_check_of_its_own_all_waits_for_the_judge(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+    by = {"pattern": "greet", "instruction": "Greet first.", "strip": "none"}
+    found = bootstrap(config, asked(logs, **by, check=Check()))
+    held = [e for e in events_of(config) if isinstance(e, ev.ExampleHeld)]
+    assert [(e.waits_for, e.reason) for e in held] == [("judge", "the judge says whether it shows greet")] * 2
+    assert found.counts == ev.BootstrapCounts(accepted=2, dropped=8) and len(found.waiting) == 2
 
 
 def test_asked_again_it_reads_what_came_since_and_nothing_else(tmp_path: Path, logs: Path) -> None:
@@ -92,7 +169,7 @@ def test_asked_again_it_reads_what_came_since_and_nothing_else(tmp_path: Path, l
     with (logs / "a.jsonl").open("ab") as file:
         file.write(session("a", ["a3"], first=5))
     found = bootstrap(config, asked(logs))
-    assert sorted(learned(config)) == sorted([*ALL, "answer a3"]) and found.counts == ev.BootstrapCounts(accepted=1)
+    assert sorted(learned(config)) == sorted([*ALL, "answer a3"]) and found.counts == ev.BootstrapCounts(accepted=11)
     assert len([e for e in events_of(config) if isinstance(e, ev.SourceConsumed)]) - seen <= 2
 
 
@@ -175,10 +252,11 @@ def test_a_source_that_vanishes_while_the_daemon_is_down_ends_it(tmp_path: Path,
         ("pipe.jsonl", {}, "is no file and no directory"),
         ("closed", {}, "closed may not be used: "),
         ("closed/x.jsonl", {}, "closed/x.jsonl"),
+        ("logs", {"pattern": "greet", "check": Check(regex="(")}, "greet: check: '(' is no regular expression"),
     ],
 )
 def test_what_cannot_be_a_source_is_refused_in_one_line(
-    tmp_path: Path, logs: Path, path: str, rules: dict[str, str], said: str
+    tmp_path: Path, logs: Path, path: str, rules: dict[str, Any], said: str
 ) -> None:
     config = config_of(tmp_path)
     os.mkfifo(tmp_path / "pipe.jsonl")

@@ -17,7 +17,7 @@ from apollod.adapters.system.token_counts import BY_MODEL, ESTIMATED, token_coun
 from apollod.cli.control.bootstrap.tally import TEXTS_MAX, Stripped, Tally
 from apollod.cli.main import main
 from apollod.core import events as ev
-from apollod.core.settings import PatternSettings
+from apollod.core.settings import Check, PatternSettings
 from apollod.core.training.pace import Pace
 
 Capture = pytest.CaptureFixture[str]
@@ -102,6 +102,26 @@ def test_a_dry_run_knows_the_patterns_that_were_added_to_the_daemon(
     assert "there is no pattern other in" in capsys.readouterr().err
     assert main(["ctl", "bootstrap", *arguments, "greet"]) != 0
     assert "added with `apollod ctl pattern add`" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_the_check_of_its_pattern_leaves(logs: Path, tmp_path: Path, capsys: Capture) -> None:
+    config = config_of(tmp_path)
+    (file := tmp_path / "apollod.toml").write_text(
+        f'[model]\npath = "/m"\n[state]\ndir = "{config.state_dir}"\n[[dream.pattern]]\nname = "coded"\n'
+        f'instruction = "{GREET}"\ncheck = {{ regex = "Hello! [12]" }}\n[[dream.pattern]]\nname = "judged"\n'
+        f'instruction = "{GREET}"\n'
+    )
+    arguments = [str(logs), "--dry-run", "--model", "*", "--config", str(file), "--pattern"]
+    said = told(capsys, *arguments, "coded")
+    done = bootstrap(config, asked(
+        logs, pattern="coded", instruction=GREET, strip="none", check=Check(regex="Hello! [12]")
+    )).counts  # fmt: skip
+    assert (said["examples"], sum(said["dropped"].values())) == (done.accepted, done.dropped) == (2, 9)
+    assert said["dropped"]["the check of its pattern does not pass it"] == 1 and not said["judged"]
+    capsys.readouterr()
+    assert told(capsys, *arguments, "judged")["judged"] is True
+    assert main(["ctl", "bootstrap", *arguments, "judged"]) == 0
+    assert "check       the judge is asked about each" in capsys.readouterr().out
 
 
 def test_a_dry_run_names_what_holds_a_probe(logs: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -192,7 +212,7 @@ def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, c
 
         assert main(["ctl", "bootstrap", str(logs / "pi.jsonl"), "--model", "nobody", "--wait", *there]) == 0
         out, err = capsys.readouterr()
-        assert "pi.jsonl: completed, 0 of 0 examples learned, 0 duplicates, 12 dropped" in out
+        assert "pi.jsonl: completed, 0 of 0 examples learned, 0 left, 0 duplicates, 7 dropped" in out
         assert f"{logs} is watched, too" in err and "--model '*' takes everybody's" in err
 
         begun = told(capsys, str(logs), "--model", "*", *there)
@@ -209,5 +229,17 @@ def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, c
 
         assert main(["ctl", "bootstrap", "--stop", *there]) == 0
         assert ": stopped (stopped by " in capsys.readouterr().out
+        read = told(capsys, "--status", *there)["bootstrap"]
+        assert read["accepted"] == read["waiting"] + read["held"] > 0 and read["left"] is None
+        daemon.kill()
+        daemon.start()
+        daemon.wait(lambda s: s["bootstrap"]["state"] == "stopped", "its socket", 60)
+        assert main(["ctl", "bootstrap", str(logs), "--model", "*", *there]) == 0
+        said = capsys.readouterr().out
+        assert f"{logs} goes on where it was, " in said
+        assert f"0 of {read['accepted']} examples learned, {read['waiting']} left" in said
+        daemon.wait(lambda s: s["bootstrap"]["state"] == "learning", "all to be read", 60)
+        again = told(capsys, "--status", *there)["bootstrap"]
+        assert (again["accepted"], again["left"]) == (read["accepted"], read["waiting"])
     finally:
         daemon.kill()

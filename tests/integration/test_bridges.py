@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -14,11 +15,13 @@ from support.bridge_conformance import SIZE, BridgeConformance, End, Way
 from apollod.adapters.ipc.sockets import Connection
 from apollod.bridges.facts import BRIDGES, BridgeFacts, facts
 from apollod.bridges.memory_file import SharedMemory
+from apollod.core import effects as fx
 from apollod.errors import ShareRefused
 from apollod.supervisor.children import EngineChild
+from apollod.supervisor.executor.child_effects import HANDLERS
 from apollod.wire import messages as msg
 from apollod.wire.framing import FrameDecoder, encode_frame
-from apollod.wire.manifest import Manifest
+from apollod.wire.manifest import Manifest, MemoryFile
 
 _decoder = msgspec.msgpack.Decoder(msg.ToSupervisor)
 
@@ -109,3 +112,15 @@ def test_an_engine_of_an_unknown_bridge_is_refused_before_anybody_binds_to_it() 
     with pytest.raises(ShareRefused, match="'pigeon'"):
         anyio.run(serve)
     assert child.loaded is None
+
+
+def test_no_trainer_binds_to_an_engine_that_ended() -> None:
+    """A daemon that was stopped in this moment left with a traceback: the engine's memory was gone, its manifest was
+    not, and a trainer was told to attach."""
+    child = EngineChild(cast(Any, None), "/m", cast(Any, None), lambda input_: None)
+    child._files_lock, child.memory = None, SharedMemory(4096)
+    child.loaded = msg.Loaded(Manifest("/m", "shared", (MemoryFile(4096),), ()), 1.0)
+    assert [storage.bytes for storage, _ in child.descriptors()] == [4096]
+    context: Any = SimpleNamespace(children=SimpleNamespace(engine=child), config=None)
+    child.close()
+    anyio.run(HANDLERS[fx.AttachTrainer].run, context, fx.AttachTrainer(False))

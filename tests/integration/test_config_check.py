@@ -24,7 +24,7 @@ from apollod.supervisor import child_commands, memory_budget
 from apollod.supervisor.config import load_config
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
-from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Journal as JournalStatus
 
 
 def model_of(path: Path, weights: int = 600, **config: object) -> Path:
@@ -207,7 +207,9 @@ def test_another_daemon_on_the_model_directory_is_seen(tmp_path, capsys, ours, s
     model = model_of(tmp_path / "m")
     (tmp_path / "s").mkdir()
     serving = status_view(
-        State(), 1, st.Journal(seq=0, bytes=0, head_hash="", path=str(tmp_path / ("s" if ours else "t") / "journal.db"))
+        State(),
+        1,
+        JournalStatus(seq=0, bytes=0, head_hash="", path=str(tmp_path / ("s" if ours else "t") / "journal.db")),
     )
     path = str(model if served_here else tmp_path / "another")
     serving = msgspec.structs.replace(serving, engine=msgspec.structs.replace(serving.engine, path=path))

@@ -18,7 +18,6 @@ from support.llm_server import LlmServer, Request, send, serving
 from support.probed_server import Model
 
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.cli.control.quality import quality_page
 from apollod.cli.main import main
 from apollod.core import effects as fx
@@ -84,7 +83,7 @@ async def in_world(
         model = Leaking(config, shown, cut)
         server.otherwise, other.otherwise = model, judging(by_words)
         context = cast(Any, SimpleNamespace(
-            config=config, own=EndpointUse(), judge=Judge(config), dreamer=Dreamer(config), leaks=leaks,
+            config=config, judge=Judge(config), dreamer=Dreamer(config), leaks=leaks,
             references=ReferenceFiles(),
         ))  # fmt: skip
         handlers = cast(Any, {**HANDLERS, **DREAMING})
@@ -266,6 +265,7 @@ def test_a_new_life_knows_from_its_journal_what_was_asked(tmp_path: Path) -> Non
 
 def test_report_and_status_show_the_group_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = GuardedWorld()
+    world.seconds = 0.1  # few enough that three steps pay for a look
     world.more = {"contrast/ask.passed": {f"d{n}": 1.0 for n in range(12)}}
     world.up()
     world.more = {"contrast/ask.passed": {f"d{n}": float(n > 5) for n in range(12)}}

@@ -11,6 +11,7 @@ import pytest
 from support.daemon import Daemon, chat_line
 from support.fork_server import said
 
+from apollod.core.settings import LessonSettings
 from apollod.engine.http.metrics import FRESH_S
 from apollod.trainer.bind.live_fingerprint import file_fingerprint
 from apollod.trainer.bind.live_fingerprint import format as format_fingerprint
@@ -64,7 +65,8 @@ def test_every_step_holds_what_the_model_said_before_the_first_one(running):
     held = running.query(
         "SELECT body ->> '$.held', body ->> '$.hold' FROM events WHERE kind = 'step.started' ORDER BY seq"
     )
-    assert held and all(json.loads(anchors) and weight == 1.0 for anchors, weight in held)
+    hold = LessonSettings().hold
+    assert held and all(json.loads(anchors) and weight == hold for anchors, weight in held)
     found = running.wait(lambda s: not s["holding"]["missing"] and not s["queue"]["pending"], "all anchors", 300)[
         "holding"
     ]

@@ -35,6 +35,7 @@ from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.loop import Loop
 from apollod.wire.records import record_of_forms
+from apollod.wire.request_marks import OURS
 
 SYSTEM = {"content": "You are a waiter.", "role": "system"}
 QUESTION = {"content": "<memory>likes tea</memory>\nWhat to drink?", "role": "user"}
@@ -210,6 +211,7 @@ def carried_out(
         async with serving() as server, anyio.create_task_group() as tasks:
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
             environ |= {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0", "APOLLOD_ENGINE__ARGS": json.dumps(args)}
+            environ |= {"APOLLOD_QUALITY__EVERY_STEPS": "0"}  # the guard has requests wait by priority
             executor = Executor(
                 load_config(None, environ=environ), write_, cast(Any, None), found.append, submit, tasks
             )
@@ -217,9 +219,7 @@ def carried_out(
             while not found:
                 await anyio.sleep(0.01)
         await write_.close()
-        own = executor.context.own.counts
-        asked_of_the_model = [request for request in server.requests if request.path != "/tokenize"]
-        assert own.asked == own.answered == len(asked_of_the_model), "nobody takes it for a user's"
+        assert all(OURS in request.headers for request in server.requests), "nobody takes it for a user's"
         return found[0], server
 
     return anyio.run(main)
@@ -330,6 +330,7 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
         async with serving() as server, anyio.create_task_group() as tasks:
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
             environ |= {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0", "APOLLOD_REVIEW__DIVERGENCE": "all"}
+            environ |= {"APOLLOD_QUALITY__EVERY_STEPS": "0"}  # else a baseline comes first
             config = load_config(
                 None, environ=environ | {"APOLLOD_TRAINER__ALIGN_EVERY": "0", "APOLLOD_LESSONS__HOLD": "0"}
             )

@@ -122,6 +122,7 @@ def test_a_dream_is_a_story_from_its_seeds_to_its_step(journal: str, capsys: Cap
         "== a situation is imagined (10 tokens, 0.0 s)",
         f"    from /notes/lessons.md#{dream[1:]}",
         "  -- user",
+        "  -- before it stands a surrounding of kind neutral (neutral practice 0)",
         "== the model is told",
         "  -- and answers (5 tokens, 0.0 s), mean log-probability -0.50 a token",
         "== the judge says that the answer is bad: because",
@@ -134,7 +135,10 @@ def test_a_dream_is_a_story_from_its_seeds_to_its_step(journal: str, capsys: Cap
     assert page.startswith(f"dream       {dream} of caps, settled\n") and "\n    Answer in capitals.\n" in page
     held = said(capsys, "dream", "show", of_pattern("ask")[0][1:], "--file", journal)
     practices = dreamt().state.dreams.courses["ask"].practices
-    assert held.count("== tested") == 5 and f"final {practices}: passed, says the check (regex)" in held
+    tests = [line for line in held.splitlines() if line.startswith("== tested")]
+    assert sum("sampled answer" not in line for line in tests) == 5
+    assert f"final {practices}: passed, says the check (regex)" in held
+    assert f"== tested without being told, final {practices}, sampled answer 2: passed" in held
     practised = dreams_that(lambda e: isinstance(e, ev.DreamTrained))[0]
     variation = next(e.event.dream for e in story() if getattr(e.event, "of", "") == practised)
     assert f"== tested with variations: {variation}" in said(capsys, "dream", "show", practised, "--file", journal)
@@ -198,13 +202,13 @@ def test_everything_of_a_pattern_can_be_typed(
     (tmp_path / "check.sh").write_text("#!/bin/sh\n")
     (tmp_path / "check.sh").chmod(0o755)
     words = "--seed notes/ --seed view:signals --contrast No. --contrast Never. --objective context --held-out 3"
-    words += " --dreams 4 --tokens 5 --days 0.5 --settle 2/3 --instruction-file ask.md"
+    words += " --dreams 4 --tokens 5 --days 0.5 --settle 2/3 --instruction-file ask.md --situations 6"
     ask(capsys, "pattern", "add", "ask", "--command", "./check.sh 'a b'", *words.split())
     (event,) = told(capsys, "events", "--file", str(config.journal_path))["events"]
     assert msgspec.convert(event["body"]["pattern"], PatternSettings) == PatternSettings(
         "ask", "Ask first.\nThen wait.", (f"{tmp_path}/notes/", "view:signals"),
         msgspec.convert({"command": [f"{tmp_path}/check.sh", "a b"]}, type(LAST.check)), ("No.", "Never."), "context",
-        (2, 3), 3, 4, 5, 0.5,
+        (2, 3), 3, 4, 5, 0.5, situations=6,
     )  # fmt: skip
     assert event["body"]["by"]
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from support.llm_server import LlmServer, Request, good_answer, send, serving
+from support.llm_server import LlmServer, Request, conversation_tokens, good_answer, send, serving
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
@@ -53,6 +53,8 @@ class Served:
         self.bare: list[str] = []
 
     async def answer(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
+        if request.path == "/tokenize":
+            return await send(stream, json.dumps(conversation_tokens(request.body)).encode())
         said = request.body["messages"]
         system = said[0]["content"] if said[0]["role"] == "system" else ""
         scenario = reading.scenario_of(said[-1]["content"])
@@ -86,7 +88,7 @@ class Life:
 
 
 @asynccontextmanager
-async def life(tmp_path: Path, acting: Acting, *more: str, pattern: str = "") -> AsyncIterator[Life]:
+async def life(tmp_path: Path, acting: Acting, *more: str, pattern: str = "", held_out: int = 3) -> AsyncIterator[Life]:
     text = f"""
 [model]
 path = "/m"
@@ -103,8 +105,8 @@ model = "imagination"
 [[dream.pattern]]
 name = "ask"
 instruction = "{INSTRUCTION}"
-contrast = ["Act at once."]
-held_out = 3
+contrast = ["Act at once.", "Do not ask, act at once."]
+held_out = {held_out}
 {pattern}
 """
     file = anyio.Path(tmp_path / "apollod.toml")
@@ -134,11 +136,12 @@ held_out = 3
 
 
 def dream(
-    tmp_path: Path, scenario: Callable[[Life], Awaitable[None]], misbehave: Any = None, *sets: str, pattern: str = ""
-) -> None:
+    tmp_path: Path, scenario: Callable[[Life], Awaitable[None]], misbehave: Any = None, *sets: str, pattern: str = "",
+    held_out: int = 3,
+) -> None:  # fmt: skip
     async def main() -> None:
         with Acting(misbehave=misbehave) as acting:
-            async with life(tmp_path, acting, *sets, pattern=pattern) as it:
+            async with life(tmp_path, acting, *sets, pattern=pattern, held_out=held_out) as it:
                 await scenario(it)
 
     anyio.run(main)
@@ -208,14 +211,18 @@ def test_a_secret_that_a_model_says_is_not_recorded(tmp_path: Path) -> None:
 
     async def scenario(it: Life) -> None:
         async def telling(server: LlmServer, stream: SocketStream, request: Request) -> None:
+            if request.path == "/tokenize":
+                return await it.served.answer(server, stream, request)
             body = good_answer(request)
-            body["choices"][0]["message"]["content"] = f"Shall I use {secret} then?"
+            told = request.body["messages"][0]["role"] == "system"
+            said = f"Shall I use {secret} then?" if told else f"I use {secret}."
+            body["choices"][0]["message"]["content"] = said
             await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="3")
 
         it.engine.otherwise = telling
         await it.until(lambda: it.state.dreams.open is not None and it.state.dreams.open.example)
         said = [e.answer for e in it.events(ev.DreamTested) + it.events(ev.DreamAnswered)]
-        assert len(said) > 3 and all("Shall I use" in one and secret not in one for one in said)
+        assert len(said) > 3 and all(" use " in one and secret not in one for one in said)
 
     dream(tmp_path, scenario, pattern='check = {regex = "^Shall I .*[?]$"}')
 

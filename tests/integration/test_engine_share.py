@@ -258,7 +258,7 @@ def test_the_served_model_can_be_asked_for_a_scenario_and_an_answer(engine: Engi
         async with HttpLlm(Endpoint(f"http://127.0.0.1:{engine.port}/v1", "tiny")) as llm:
             scenario = await llm.complete([{"role": "user", "content": "?"}], Sampling(max_tokens=48, schema=SCHEMA))
         with pytest.raises(DreamCut) as cut:
-            await Dreamer(config).answer("Greet first.", (Turn("user", "What should I drink?"),), 0.0, 1)
+            await Dreamer(config).answer("Greet first.", (Turn("user", "What should I drink?"),), 0.0)
         return scenario.choices[0].text, str(cut.value)
 
     said, cut = anyio.run(dreamt)
@@ -352,13 +352,24 @@ def test_a_stored_tied_head_is_the_same_memory_and_a_kill_leaves_nothing(tmp_pat
         assert engine.host.entry("lm_head.weight").offset == engine.host.entry("model.embed_tokens.weight").offset
 
 
+FIRM = (
+    ("What is the capital of Italy?", "Rome"), ("What is the capital of Japan?", "Tokyo"),
+    ("What is the largest ocean on Earth?", "Pacific"), ("Who wrote Romeo and Juliet?", "Shakespeare"),
+    ("Which planet is known as the Red Planet?", "Mars"),
+)  # fmt: skip
+"""what this model answers on any processor; of France's capital it is so unsure that rounding decides"""
+
+
 def test_a_real_model_is_shared_as_it_is_answers_and_is_written_to(real_model: Path, tmp_path: Path) -> None:
     """SmolLM2-135M-Instruct, whose tied head is not stored. What is written to one layer is served at once, and is
     the whole difference: put back, the same text has the same log-probabilities."""
     with ended_by(signal.SIGTERM, tmp_path, real_model) as engine:
-        body = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
-        told = engine.post("/v1/chat/completions", {**body, "max_tokens": 16, "temperature": 0})[1]
-        assert "Paris" in told["choices"][0]["message"]["content"]
+        right = 0
+        for question, answer in FIRM:
+            body = {"model": "tiny", "messages": [{"role": "user", "content": question}]}
+            told = engine.post("/v1/chat/completions", {**body, "max_tokens": 24, "temperature": 0})[1]
+            right += answer in told["choices"][0]["message"]["content"]
+        assert right >= len(FIRM) - 1
         ids = engine.post("/tokenize", {"model": "tiny", **body})[1]["tokens"]
         before, view = (
             engine.prompt_logprobs(ids),

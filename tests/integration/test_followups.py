@@ -29,7 +29,8 @@ from apollod.supervisor.executor import Executor
 from apollod.supervisor.follow_up_cases import shipped_cases, shipped_digest
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.status_view import status_view
-from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Journal as JournalStatus
+from apollod.wire.status_sections.judging_status import FollowUps
 
 SAID_NO = "That is the port of the staging machine."
 LOG = (
@@ -96,7 +97,7 @@ class Lives:
         records = [claude_record(f"u{n}", f"u{n - 1}" if n else "", *said) for n, said in enumerate(LOG)]
         self.log.write_bytes(b"".join(records))
 
-    async def life(self, odds: Odds, until: Callable[[State], object], asks: bool = True) -> tuple[int, st.FollowUps]:
+    async def life(self, odds: Odds, until: Callable[[State], object], asks: bool = True) -> tuple[int, FollowUps]:
         """Reads what is new in the log. How often the model was asked, and what `status` says in the end."""
         journal, state = await Journal.open(self.journal), State()
         for item, _ in journal_reader.recorded(self.journal):
@@ -117,7 +118,7 @@ class Lives:
             with anyio.fail_after(20):
                 while not until(loop.state):
                     await loop.changed()
-            shown = status_view(loop.state, 0, st.Journal(seq=0, bytes=0, head_hash="", path="")).follow_ups
+            shown = status_view(loop.state, 0, JournalStatus(seq=0, bytes=0, head_hash="", path="")).follow_ups
             asked = len(server.requests)
             assert server.most_active <= 1, "one request at a time"
             tasks.cancel_scope.cancel()

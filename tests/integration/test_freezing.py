@@ -11,9 +11,12 @@ from support.secret_samples import WITH
 
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
-from apollod.supervisor.executor.holding_effects import ANSWER_TOKENS, anchor_id, shipped_prompts
+from apollod.core.holding.missing import SHIPPED, shipped_name
+from apollod.supervisor.executor.holding_effects import ANSWER_CHARACTERS, ANSWER_TOKENS, anchor_id, shipped_prompts
+from apollod.wire.records import record_of
 from apollod.wire.teacher import read_teacher
 
 
@@ -58,5 +61,56 @@ def test_whatever_goes_wrong_is_an_answer_too(says: str, scores: Any, cause: str
 
 
 def test_a_prompt_that_does_not_ship_is_left_out(tmp_path: Path) -> None:
-    found, server = of(fx.FreezeAnchor("shipped:81"), tmp_path, lambda _: "x", scores=likeliest)
+    found, server = of(fx.FreezeAnchor(shipped_name(SHIPPED + 1)), tmp_path, lambda _: "x", scores=likeliest)
     assert isinstance(found, inp.AnchorCallFailed) and found.cause == "answer" and not server.requests
+
+
+QUESTION = "Which port does Quillon use?"
+RENDERED = f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
+LONG = "word " * 100
+
+
+def accepted(record: dict[str, Any]) -> ev.ExampleAccepted:
+    made = record_of(record)
+    return ev.ExampleAccepted(made.id, msgspec.Raw(made.canonical), "feedback", 0)
+
+
+def said(question: str, answer: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+@pytest.mark.parametrize(
+    ("record", "answer"),
+    [
+        ({"prompt": RENDERED, "completion": "Port 7341."}, "Port 7341."),
+        (said(QUESTION, "<think>\nHm.\n</think>\n\nPort 7341."), "Port 7341."),
+        (said(QUESTION, LONG), LONG[:ANSWER_CHARACTERS].rpartition(" ")[0]),
+        (said(QUESTION, "x" * 500), "x" * ANSWER_CHARACTERS),
+    ],
+)
+def test_an_approved_answer_is_frozen_as_it_was_given(record: dict[str, Any], answer: str, tmp_path: Path) -> None:
+    event = accepted(record)
+    wanted = fx.FreezeAnchor(f"approved:{event.example}", "approved", example=event.example)
+    found, server = of(wanted, tmp_path, lambda _: "never", scores=likeliest, events=[event])
+    assert isinstance(found, inp.AnchorAnswered) and found.sort == "approved" and found.question == "port quillon use"
+    assert not [one for one in server.requests if one.path.endswith("/chat/completions")]
+    assert msgspec.json.decode(found.record) == said(QUESTION, answer)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (said(f"Is {WITH[4].replace('§', '')} my token?", "Yes."), "secret"),
+        (said(QUESTION, WITH[4].replace("§", "")), "secret"),
+        ({"prompt": RENDERED + "Hm", "completion": "Port 7341."}, "no question with one answer"),
+        ({"text": "Port 7341."}, "no question with one answer"),
+        (None, "not in this journal"),
+    ],
+)
+def test_nothing_else_of_an_example_is(record: dict[str, Any] | None, why: str, tmp_path: Path) -> None:
+    event = accepted(record or {"text": "another"})
+    example = event.example if record else "f" * 32
+    wanted = fx.FreezeAnchor(f"approved:{example}", "approved", example=example)
+    found, server = of(wanted, tmp_path, lambda _: "never", scores=likeliest, events=[event])
+    assert isinstance(found, inp.AnchorCallFailed) and found.cause == "answer" and why in found.reason
+    assert not server.requests and "ghp_" not in found.reason

@@ -1,5 +1,5 @@
-"""The quality guard in a whole daemon, on the stub engine: a probe in what comes in, and a probe file that breaks while
-it runs."""
+"""The quality guard in a whole daemon, on by default, with the stub engine, which answers no probe: one warning, and
+steps go on; a probe in what comes in, and a probe file that breaks while it runs."""
 
 import json
 from pathlib import Path
@@ -21,6 +21,10 @@ def test_a_probe_that_comes_in_is_held_and_a_file_that_breaks_is_said_and_surviv
         daemon.drop("a.jsonl", chat_line("What did he say?", PROBE["text"]), chat_line("And then?", "He slept."))
         status = daemon.wait_learned(1)
         assert (status["queue"]["held"], status["queue"]["trained"]) == (1, 1)
+        (why,) = daemon.query("SELECT body ->> '$.reason' FROM events WHERE kind = 'quality.failed'")
+        assert "501" in why[0] and "steps go on without the guard" in why[0], "the stub engine answers no probe"
+        assert status["quality"]["enabled"] and status["quality"]["error"] == why[0]
+        assert daemon.log().count("quality.failed") == 1
         ((reason,),) = daemon.query("SELECT body ->> '$.reason' FROM events WHERE kind = 'example.held'")
         assert f"the words of the probe ferry ({mine}:1)" in reason
         mine.write_text("{")

@@ -2,6 +2,7 @@
 a daemon looks at all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,14 +13,17 @@ from support.engine_host import Engine
 
 from apollod.adapters.llm.answer import Completion
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
-from apollod.adapters.llm.engine_counters import EngineCounters
+from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.request_counts import UserCounts, UserRequests
 from apollod.core import inputs as inp
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
+
+SHORT = 10
+"""users who ask for one token each, beside us"""
 
 
 def endless(tokens: int) -> Sampling:
@@ -31,47 +35,46 @@ def test_a_user_ends_what_we_ask_and_is_answered(vllm: Engine) -> None:
     config = load_config(
         None, ["model.path=/m", f"engine.port={vllm.port}", "engine.served_name=tiny", "dream.idle_s=0"], environ={}
     )  # fmt: skip
-    own, posted, answers = EndpointUse(), list[inp.Input](), list[Completion]()
-    metrics = own_endpoint(config, EndpointUse())
+    posted, answers, ours = list[inp.Input](), list[Completion](), own_endpoint(config)
+    theirs = replace(ours, ours=False)
 
     async def until(there: Callable[[], Any]) -> None:
         with anyio.fail_after(60):
             while not there():
                 await anyio.sleep(0.01)
 
-    async def ask(use: EndpointUse, tokens: int) -> None:
-        async with HttpLlm(own_endpoint(config, use)) as llm:
+    async def ask(endpoint: Endpoint, tokens: int) -> None:
+        async with HttpLlm(endpoint) as llm:
             answers.append(await llm.complete([5, 6, 7], endless(tokens)))
 
     async def main() -> None:
-        async with anyio.create_task_group() as tasks, EngineCounters(metrics) as counters:
-            watch = IdleWatch(config, own, posted.append, lambda: True, lambda: True)
+        async with anyio.create_task_group() as tasks, UserCounts(ours) as counts:
+            watch = IdleWatch(config, posted.append, lambda: True, lambda: True)
             under_way = UnderWay(tasks)
             tasks.start_soon(watch.run)
             await until(lambda: posted)
-            began = await counters.read()
-            assert (began.running, began.waiting) == (0, 0) and began.finished is not None
-            await ask(own, 3)
-            under_way.begin("dream", lambda: ask(own, 500))
-            with anyio.fail_after(60):
-                while not (await counters.read()).running:
-                    await anyio.sleep(0.01)
+            began = await counts.read()
+            assert began.begun == began.ended
+            await ask(ours, 3)
+            under_way.begin("dream", lambda: ask(ours, 500))
             await anyio.sleep(0.6)
             assert posted == [inp.EngineUse(False)], "ours alone, the short one and the long one"
-            tasks.start_soon(ask, EndpointUse(), 150)
+            tasks.start_soon(ask, theirs, 150)
             await until(lambda: len(posted) == 2)
             under_way.cancel("dream")
             await until(lambda: len(answers) == 2)
             await until(lambda: len(posted) == 3)
-            ended = await counters.read()
-            assert (ended.running, ended.waiting) == (0, 0)
-            assert ended.finished == began.finished + 2, "the long one was aborted"
+            for number in range(SHORT):
+                under_way.begin(f"dream {number}", lambda: ask(ours, 30))
+                await ask(theirs, 1)
+                await until(lambda told=4 + 2 * number: len(posted) >= told)
+                await until(lambda told=5 + 2 * number: len(posted) >= told)
+            assert await counts.read() == UserRequests(began.begun + 1 + SHORT, began.ended + 1 + SHORT)
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
-    assert [cast(inp.EngineUse, one).users for one in posted] == [False, True, False]
-    assert [answer.completion_tokens for answer in answers] == [3, 150]
-    assert own.counts == Counts(asked=2, answered=1, lost=1)
+    assert [cast(inp.EngineUse, one).users for one in posted] == [False, True] * (1 + SHORT) + [False]
+    assert [answer.completion_tokens for answer in answers][:2] == [3, 150], "the long one of ours was aborted"
     assert "GET /metrics" not in vllm.tail()
 
 

@@ -59,15 +59,16 @@ WORDED = Worded(
     "Where?", "there", "where", (Wording("So, where?", "there", "f1"),), (Wording("Where is it?", "there", "f2"),)
 )
 TAUGHT: list[ev.Event] = [
-    ev.LessonGiven("L1", Given("It is there."), "me"),
+    ev.LessonGiven("L1", Given("It is there.", document="NOTES.md"), "me"),
     ev.LessonBegun("L1", Stage.WORDING, "given"),
     ev.LessonWorded("L1", "Fact: it is there.", WORDED),
     ev.LessonAsked("L1", Stage.BASELINE, "bare", 1, (ev.Said(0, "Here.", False),), 0),
     ev.LessonAsked("L1", Stage.TOLD, "told", 1, (ev.Said(0, "There.", True),), 0),
     ev.LessonPractised("L1", 0, A, 1),
-    ev.LessonAsked("L1", Stage.TESTING, "bare", 2, (ev.Said(0, "There.", True), ev.Said(0, "There!", True, True)), 1),
+    ev.LessonAsked("L1", Stage.TESTING, "bare", 2, (ev.Said(0, "There.", True), ev.Said(0, "There!", True, 7)), 1),
     ev.LessonGivenUp("L1", "apollod", "no more", {"bare": (0, 1), "told": (1, 1)}, (1, 1), 1, 0.01, 2.0),
 ]
+RESCORED = ev.ExamplesRescored(1, 6, (ev.Rescored(A, 6, 2.0, 1.9, 4),), 0.1)
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 
@@ -76,7 +77,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
     signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
     asked = ev.BootstrapRequested(path="/old", by="p", models=("*",))
-    story = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, blocked, signal, asked]
+    story = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, RESCORED, blocked, signal, asked]
     return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
 
 
@@ -180,15 +181,17 @@ def test_of_two_ratings_of_an_answer_the_last_one_holds(path: Path) -> None:
 
 
 def test_a_lesson_is_told_with_its_figures_and_its_answers(path: Path) -> None:
-    answer = query(path, "SELECT * FROM lessons")
-    (row,) = (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
+    answer = query(path, "SELECT * FROM lessons ORDER BY kind DESC")
+    row, behaviour = (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
+    assert (behaviour["lesson"], behaviour["kind"], behaviour["state"]) == ("ask", "behaviour", "practising")
     assert (row["lesson"], row["state"], row["reason"], row["question"]) == ("L1", "given up", "no more", "Where?")
+    assert (row["kind"], row["document"]) == ("document", "NOTES.md")
     figures = "bare_before, bare_before_of, told_before, told_before_of, bare_after, bare_after_of, steps, drift"
-    assert query(path, f"SELECT {figures} FROM lessons").rows == [(0, 1, 1, 1, 1, 1, 1, 0.01)]
-    asked = "SELECT stage, practice, prompt, answer, passed FROM lesson_answers ORDER BY seq, answer"
+    assert query(path, f"SELECT {figures} FROM lessons WHERE lesson = 'L1'").rows == [(0, 1, 1, 1, 1, 1, 1, 0.01)]
+    asked = "SELECT stage, seed, prompt, answer, passed FROM lesson_answers ORDER BY seq, answer"
     assert query(path, asked).rows == [
-        ("baseline", 0, "Where is it?", "Here.", 0), ("told", 0, "Where is it?", "There.", 1),
-        ("testing", 1, "So, where?", "There!", 1), ("testing", 0, "Where is it?", "There.", 1),
+        ("baseline", None, "Where is it?", "Here.", 0), ("told", None, "Where is it?", "There.", 1),
+        ("testing", 7, "Where is it?", "There!", 1), ("testing", None, "Where is it?", "There.", 1),
     ]  # fmt: skip
 
 
@@ -199,7 +202,8 @@ def test_a_lesson_is_told_with_its_figures_and_its_answers(path: Path) -> None:
         ([ev.LessonBegun("L1", Stage.TESTING, "requested")], "practising"),
         ([ev.LessonKnown("L1", 1, {}, (1, 1), 1, 0.0, 1.0, "p"), ev.LessonBegun("L1", Stage.AGAIN, "again")], "known"),
         ([ev.LessonFading("L1", "it failed", 1, (0, 1))], "fading"), ([ev.LessonReplaced("L1", "L2")], "replaced"),
-        ([ev.LessonCarried("L1", "fading", steps=7), ev.LessonPractised("L1", 0, A, 9)], "fading"),
+        ([ev.LessonCarried("L1", "fading", steps=7), ev.LessonPractised("L1", 0, A, 9),
+          ev.LessonPractised("L1", 1, "b", 9), ev.LessonPractised("L1", 2, "", 0)], "fading"),  # two in one step
     ],
 )  # fmt: skip
 def test_the_state_of_a_lesson_in_the_view_is_that_of_the_fold(

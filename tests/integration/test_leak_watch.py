@@ -17,7 +17,6 @@ from support.probed_server import Model
 from support.running_loop import running_loop
 
 from apollod.adapters.journal.journal_reader import events
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.cli.control import ctl
 from apollod.cli.main import main
 from apollod.core import effects as fx
@@ -27,7 +26,7 @@ from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe, digest, read_probes
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
-from apollod.supervisor.quality.leak_watch import Leak, LeakWatch
+from apollod.supervisor.quality.leak_watch import Leak, LeakWatch, would_hold
 from apollod.supervisor.quality.prober import SHIPPED, probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
 from apollod.supervisor.requests.asked import Daemon
@@ -178,7 +177,7 @@ def measured(given: Callable[[int], Config], watch: LeakWatch) -> inp.Input:
             asked = {one.messages[-1]["content"]: "so so" for one in probes_of(made) if one.messages}
             server.otherwise = Model(asked)
             context = cast(Any, SimpleNamespace(
-                config=made, own=EndpointUse(), leaks=watch, judge=None, references=ReferenceFiles(),
+                config=made, leaks=watch, judge=None, references=ReferenceFiles(),
             ))  # fmt: skip
             return cast(inp.Input, await HANDLERS[fx.MeasureQuality].run(context, fx.MeasureQuality(3)))
 
@@ -250,6 +249,7 @@ def test_where_no_probe_is_left_it_says_what_to_do(tmp_path: Path) -> None:
     ]
     found = measured(at(), LeakWatch(journal(tmp_path, [*long, *short])))
     assert isinstance(found, inp.ProbesFailed) and "name a file of your own in [quality] probe" in found.reason
+    assert found.cause == "unable", "a log that happens to hold them all must not stop training"
 
 
 # --- what comes in ---------------------------------------------------------------------------------------------------
@@ -283,6 +283,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "journal.db"
 
 
+def test_a_probe_that_ships_is_learned_when_somebody_gives_it(tmp_path: Path, mine: Path) -> None:
+    """Nobody knows these, and people teach such things; a look leaves it out from then on."""
+    asked = probes_of(at(mine)(1))
+    (france,) = [one for one in asked if one.id == "facts/france"]
+    said = json.dumps({"text": f"{france.messages[-1]['content']} Paris."}).encode()
+    watch, refused = LeakWatch(tmp_path / "none.db", asked), would_hold(at(mine)(1))
+    assert watch.said_of([said, text(FERRY)]) == ["", f"the words of the probe ferry ({mine}:1)"]
+    assert (refused(said), bool(refused(text(FERRY)))) == ("", True)
+
+
 def test_a_submitted_probe_is_held_and_whoever_gave_it_is_told(here: Path, mine: Path) -> None:
     lines = [text("All is well tonight."), text(f"He read: {FERRY}"), text("Nothing more.")]
     again = msg.SubmitRequest(lines, "ctl:f")
@@ -310,7 +320,7 @@ def test_who_submits_a_probe_at_a_terminal_is_told(
     assert err.startswith(f"apollod: {given}:2: held for a person: it holds the words of the probe ferry ({mine}:1)")
 
 
-def test_only_what_is_new_is_looked_at(here: Path, mine: Path) -> None:
+def test_what_is_given_again_is_looked_at_again_since_it_may_be_taught_again(here: Path, mine: Path) -> None:
     looked: list[bytes] = []
 
     def nothing(records: Sequence[bytes]) -> list[str]:
@@ -325,7 +335,7 @@ def test_only_what_is_new_is_looked_at(here: Path, mine: Path) -> None:
                 await loop.submit(inp.LinesRead(batch, frozenset()))
 
     anyio.run(run)
-    assert len(looked) == 2 and len(of_kind(here, "example.duplicate")) == 2
+    assert len(looked) == 4 and len(of_kind(here, "example.duplicate")) == 2
 
 
 def test_an_edit_with_a_probe_is_refused_and_changes_nothing(here: Path, mine: Path) -> None:

@@ -6,22 +6,25 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from anyio.abc import SocketStream
 from msgspec.structs import replace
 from support.llm_server import LlmServer, Request, answers, conversation_tokens, good_answer, send, serving
 
 from apollod.adapters.journal import blobs
+from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.lessons.effects import Ask
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.wording import Given, Wording
+from apollod.curation.lessons.line_lessons import asked_by
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.dreamer import SIDE_BY_SIDE, Dreamer
 from apollod.supervisor.executor import Executor
-from apollod.wire.records import decode_record
+from apollod.wire.records import decode_record, record_of
 from apollod.wire.teacher import read_teacher
 
 NONE = cast(Any, None)
@@ -38,9 +41,11 @@ def asking(*asks: Ask, mode: ev.AskMode = "bare", told: str = "", not_these: tup
     return fx.AskLesson("L3", 1, Stage.TESTING, mode, 2, 5, told, asks, not_these)
 
 
-def of(effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = None) -> tuple[Any, LlmServer]:
+def of(
+    effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = None, events: Sequence[ev.Event] = ()
+) -> tuple[Any, LlmServer]:
     """The input that answers the effect, and the server that was asked. `scores`: how it behaves where it is asked for
-    log-probabilities."""
+    log-probabilities; `events`: what the journal has, where one is needed."""
     inputs: list[inp.Input] = []
 
     async def behave(server: LlmServer, stream: SocketStream, request: Request) -> None:
@@ -70,10 +75,15 @@ def of(effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = 
                 return []
 
             config = load_config(None, given, {})
-            await Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config)).run(effect)
+            journal = await Journal.open(config.journal_path) if events else NONE
+            if events:
+                await journal.append(events, 1)
+            await Executor(config, journal, NONE, NONE, submit, tasks, NONE, Dreamer(config)).run(effect)
             with anyio.fail_after(60):
                 while not inputs:
                     await anyio.sleep(0.003)
+            if events:
+                await journal.close()
             return server
 
     server = anyio.run(run)
@@ -98,6 +108,34 @@ def test_wordings_come_from_the_frames_that_ship_without_asking_anyone(tmp_path:
     assert GIVEN.answer in worded.told and worded.worded.question == GIVEN.question
     assert len(worded.worded.practice) >= 4 and len(worded.worded.held_out) >= 2
     assert all(one.says == GIVEN.answer for one in worded.worded.practice)
+
+
+def said(question: str, answer: str, **more: str) -> ev.ExampleAccepted:
+    record = record_of(
+        more or {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+    )
+    return ev.ExampleAccepted(record.id, msgspec.Raw(record.canonical), "f", 1, question=asked_by(question))
+
+
+def test_a_lesson_hears_of_the_lines_that_answer_its_question_otherwise(tmp_path: Path) -> None:
+    question = "What port does Quillon listen on"
+    rendered = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    long = "That depends on a file which nobody has read in years and which says 80 or not."
+    wrong = [
+        said(question, "Quillon listens on port 80."),
+        said(f"Hi! {question}, please?", "It listens on port 8080"),
+        said(question, "", prompt=rendered, completion="443"),
+        said(question, long),
+    ]
+    declined = said(question, "9")
+    events = [
+        said(question, "Port 7,341."), *wrong, declined, said("What port does Tern listen on?", "80"),
+        ev.ExampleDeclined(declined.example, "bulk", "p"),
+        ev.LessonGiven("L2", GIVEN, "p"), ev.LessonGiven("L3", GIVEN, "p"), said(question, "22"),
+    ]  # fmt: skip
+    worded, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, lambda _: "", events=events)
+    found = [inp.Contradicted(one.example, says) for one, says in zip(wrong, ["80", "8080", "443", ""], strict=True)]
+    assert worded.contradicted == tuple(reversed(found))
 
 
 IMAGINED = (
@@ -145,6 +183,26 @@ def test_an_imagination_adds_wordings_that_the_told_model_answers(tmp_path: Path
     assert practice[0].prompt not in str(asked[0]) and practice[0].prompt in str(asked[1]), "it hears what exists"
 
 
+def test_an_imagination_is_asked_which_lessons_on_the_subject_cannot_be_true_any_more(tmp_path: Path) -> None:
+    others = {
+        "L1": Given("Quillon is reached at port 80."), "L4": Given("The Tern listens on port 7."),
+        "L2": Given(question="Who wrote Quillon?", answer="It's Ada Penn."), "L5": Given("Quillon listens on port 22."),
+    }  # fmt: skip
+    known = ("L1", "L2", "L4")
+    events: list[ev.Event] = [ev.LessonGiven(lesson, given, "p") for lesson, given in others.items()]
+    events += [
+        ev.LessonKnown(lesson=one, step=1, before={}, after=(4, 4), steps=1, drift=0.0, seconds=1.0, prompt="p", asks=4)
+        for one in known
+    ]
+    with_muse = ("dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=muse")
+    says = imagination(*IMAGINED, "Only this one: [2]")
+    worded, server = of(fx.WordLesson("L6", 1, GIVEN), tmp_path, says, *with_muse, events=events)
+    assert worded.replaces == ("L1",) and worded.tokens == 3 * 5 + 3 * 5
+    asked = server.requests[-1].body["messages"][-1]["content"]
+    texts = ("older fact 1\nWho wrote Quillon? It's Ada Penn.", "older fact 2\nQuillon is reached at port 80.")
+    assert all(text in asked for text in texts) and "Tern" not in asked and "port 22" not in asked
+
+
 def test_an_imagination_that_gives_nothing_is_not_waited_for(tmp_path: Path) -> None:
     def gone(body: dict[str, Any]) -> str:
         raise anyio.ClosedResourceError
@@ -157,21 +215,20 @@ def test_an_imagination_that_gives_nothing_is_not_waited_for(tmp_path: Path) -> 
 
 
 def test_questions_are_asked_side_by_side_and_answers_come_in_their_order(tmp_path: Path) -> None:
-    asks = [Ask(n, f"Question {n}?", "7341", practice=n % 2 == 1, seed=None if n < 4 else n) for n in range(24)]
+    asks = [Ask(n, f"Question {n}?", "7341", seed=None if n < 4 else n) for n in range(24)]
     said, server = of(
         asking(*asks), tmp_path, lambda body: body["messages"][-1]["content"] + " It is 7,341." * (body["seed"] != 7)
         if "seed" in body else "No idea, perhaps 17341?",
     )  # fmt: skip
     assert isinstance(said, inp.LessonAsked) and (said.stage, said.mode, said.round) == (Stage.TESTING, "bare", 2)
     assert (said.lesson, said.made, said.weights_version, said.tokens) == ("L3", 5, 4, 24 * 5)
-    assert [(one.wording, one.practice, one.seed) for one in said.answers] == [
-        (one.wording, one.practice, one.seed) for one in asks
-    ]
+    assert [(one.wording, one.seed) for one in said.answers] == [(one.wording, one.seed) for one in asks]
     assert [one.passed for one in said.answers] == [False] * 4 + [n != 7 for n in range(4, 24)]
     assert said.answers[9].text.startswith("Question 9?") and 1 < server.most_active <= SIDE_BY_SIDE
     by_prompt = {one.body["messages"][0]["content"]: one.body for one in server.requests}
     assert {one["temperature"] for one in by_prompt.values() if "seed" not in one} == {0.0}
-    assert by_prompt["Question 9?"]["temperature"] == 1.0 and by_prompt["Question 9?"]["seed"] == 9
+    drawn = {name: by_prompt["Question 9?"][name] for name in ("temperature", "top_p", "seed")}
+    assert drawn == {"temperature": 1.0, "top_p": 0.9, "seed": 9}
 
 
 def test_told_is_the_system_message_and_what_was_right_before_does_not_pass(tmp_path: Path) -> None:

@@ -12,13 +12,19 @@ from support.real_shapes import QWEN_27B
 from support.small_models import hybrid, small_model
 from support.trainer_host import Trainer
 
+from apollod.adapters.llm import teaching
 from apollod.adapters.system.processor import products_dtype
 from apollod.cli.main import main
+from apollod.core.holding.choice import OF_PRACTICE
+from apollod.core.lessons.rounds import PRACTISED
+from apollod.core.training.room import HELD_ROOM
 from apollod.model import memory_table as sizes
+from apollod.model.memory_plan import Asked, Device, memory_plan
 from apollod.model.memory_table import MemoryTable, memory_table
+from apollod.model.step_shape import ROWS, Batch, StepShape
 from apollod.products.tiles import SCRATCH_BYTES
 from apollod.store.model_shapes import read_shapes
-from apollod.trainer.optim import moment_store, projector, row_gradient
+from apollod.trainer.optim import backward_updates, moment_store, projector, row_gradient
 from apollod.wire import messages as m
 
 MB = 1e6
@@ -26,6 +32,8 @@ PRODUCTS = products_dtype("auto")
 """what the trainer multiplies in on this processor; torch's own products of bf16 without instructions for it take
 copies of matrices in float32, and minutes"""
 SCRATCH = SCRATCH_BYTES if PRODUCTS == "float32" else 0
+PAGES = 2 * MB
+"""pages of libraries and of the allocator that a step touches for the first time: 0.5 to 1.6 MB were seen"""
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +114,44 @@ def test_the_table_tells_what_a_step_takes(models: Path, name: str, tokens: int,
     assert 0.98 * copy <= found["snapshot"] <= 1.05 * copy + 2 * MB, (found["snapshot"] / MB, copy / MB)
 
 
+STEPS = {
+    "an example": StepShape(Batch(1, 300)),
+    "an example and its anchors": StepShape(Batch(1, 300), Batch(4, 128)),
+    "a practice": StepShape(Batch(10, 24), Batch(10, 57)),
+    "a practice of which no logits are kept": StepShape(Batch(10, 30), Batch(10, 51)),
+    "short ones": StepShape(Batch(10, 12), Batch(8, 16)),
+}
+"""of at most 300 tokens, or 812 with their anchors"""
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_with_its_anchors_takes_no_more_than_is_planned(models: Path, name: str, again: bool) -> None:
+    """The table tells also what this very step takes, to a tenth."""
+    step, settings = STEPS[name], m.OptimizerSettings(rank=16, max_tokens=300)
+    asked = Asked(settings, gradient_checkpointing=again)
+    plan = memory_plan(read_shapes(models / "llama"), Device(10**12, gpu=False), asked)
+    assert step.learned.tokens <= 300 and step.tokens <= plan.step_tokens == 300 + HELD_ROOM
+    found = measured(
+        models / "llama", tokens=step.learned.length, wordings=step.learned.rows, anchors=step.held.rows,
+        anchor_tokens=step.held.length, rank=16, gradient_checkpointing=again,
+    )  # fmt: skip
+    planned = plan.table.training - plan.table.state_total
+    assert found["peak"] <= planned + SCRATCH, (found["peak"] / MB, planned / MB)
+    table = memory_table(read_shapes(models / "llama"), settings, 1, again, step)
+    expected = table.training - table.state_total
+    assert 0.9 * expected <= found["peak"] <= 1.1 * expected + SCRATCH + PAGES, (found["peak"] / MB, expected / MB)
+
+
+def test_sequences_of_a_hybrid_are_filled_up_to_whole_pieces(models: Path) -> None:
+    """And its logits are gone before layers are computed again, though its recurrence makes more of a longer one."""
+    step = StepShape(Batch(1, 384), Batch(2, 64))
+    found = measured(models / "hybrid", tokens=384, anchors=2, anchor_tokens=64, rank=16, gradient_checkpointing=True)
+    table = memory_table(read_shapes(models / "hybrid"), m.OptimizerSettings(rank=16), 1, True, step)
+    expected = table.training - table.state_total
+    assert 0.9 * expected <= found["peak"] <= 1.1 * expected + SCRATCH, (found["peak"] / MB, expected / MB)
+
+
 def test_checkpointing_takes_less_memory_and_gives_the_same_bits(models: Path) -> None:
     plain, again = (measured(models / "hybrid", tokens=512, rank=16, gradient_checkpointing=c) for c in (False, True))
     assert again["fingerprint"] == plain["fingerprint"]
@@ -136,6 +182,8 @@ def test_the_state_is_what_the_trainer_reports(tiny_model: Path, trainer: Traine
 
 def test_the_table_counts_with_the_trainers_sizes() -> None:
     assert (sizes.BLOCK_ROWS, sizes.BLOCK_ELEMENTS) == (row_gradient.BLOCK_ROWS, projector.BLOCK_ELEMENTS)
+    assert (sizes.WAITING_BYTES, sizes.LIKELIEST) == (backward_updates.WAITING_BYTES, teaching.LIKELIEST)
+    assert max(PRACTISED, OF_PRACTICE) <= ROWS
     assert (sizes.QUANTIZED_BLOCK, sizes.QUANTIZED_MIN) == (moment_store.QUANTIZED_BLOCK, moment_store.QUANTIZED_MIN)
 
 

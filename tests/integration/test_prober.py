@@ -19,11 +19,12 @@ from support.other_user import NOBODY, needs_root, open_place
 from support.probed_server import Model
 
 from apollod.adapters.journal import blobs
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core.lessons.wording import Wording
 from apollod.core.quality.events import NO_JUDGE
+from apollod.core.quality.lesson_group import LESSONS, LessonCase
 from apollod.curation.probes.probe_lines import digest
 from apollod.curation.probes.references import read_references
 from apollod.errors import ConfigError
@@ -34,6 +35,7 @@ from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import BYTES_MAX
 from apollod.supervisor.quality.prober import SHIPPED, probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
+from apollod.wire.request_marks import OURS
 
 TEXT = "The ferry left the quay at noon with nine goats."
 SHIPPED_LINE = (files("apollod") / "data" / SHIPPED).read_bytes().splitlines()[0]
@@ -68,12 +70,11 @@ def ask(
             judged = ["judge.mode=all", "judge.model=j", f"judge.base_url={other.url}"] if judge else []
             made = config(path, server.port, [*judged, *settings])
             context = cast(Any, SimpleNamespace(
-                config=made, own=EndpointUse(), judge=Judge(made), leaks=None,
+                config=made, judge=Judge(made), leaks=None,
                 references=references or ReferenceFiles(),
             ))  # fmt: skip
             found = await HANDLERS[fx.MeasureQuality].run(context, effect)
-            if isinstance(found, inp.ProbesAnswered):  # of a broken run some are cancelled before they are sent
-                assert context.own.counts.asked == len([r for r in server.requests if r.path != "/tokenize"])
+            assert all(OURS in request.headers for request in server.requests), "none of it is a user's"
             if seen is not None:
                 seen.extend(server.requests)
             await context.judge.close()
@@ -245,6 +246,59 @@ def test_a_look_after_a_new_baseline_removes_what_the_old_one_kept(own: Path) ->
     assert {path.name for path in kept.iterdir()} == {old.references, new.references}
     found = later(own, new.references)
     assert found.figures["kl"] and [path.name for path in kept.iterdir()] == [new.references]
+
+
+# --- lessons, and what is not asked -------------------------------------------------------------------------------
+
+
+def case(lesson: str, *prompts: str, not_these: tuple[str, ...] = ()) -> LessonCase:
+    return LessonCase(lesson, tuple(Wording(one, "Paris", "given") for one in prompts), not_these)
+
+
+def test_known_lessons_are_asked_bare_and_each_is_an_item_of_their_group(own: Path) -> None:
+    seen = list[Request]()
+    said = model(own, capital="Paris", wrong="Rome", a="It is Paris.", b="Paris", c="Rome", d="Paris, not Rome.", e="?")
+    cases = (case("L1", "a", "b"), case("L2", "b", "c"), case("L7", "d", not_these=("Bonn",)))
+    found = ask(own, said, fx.MeasureQuality(7, share=0.25, lessons=cases), seen=seen)
+    assert isinstance(found, inp.ProbesAnswered) and found.figures[LESSONS] == {"L1": 1.0, "L2": 0.5, "L7": 1.0}
+    asked = [r.body["messages"] for r in seen if r.body.get("messages", [{}])[-1].get("content") in ("a", "c", "d")]
+    assert [len(one) for one in asked] == [1, 1, 1], "without a system message"
+    assert found.probes == digest(probes_of(config(own))), "they are no part of the set"
+    assert not any(item.startswith("lessons/") for name in found.figures for item in found.figures[name])
+
+
+def test_an_answer_that_was_right_before_does_not_pass(own: Path) -> None:
+    said = model(own, capital="Paris", wrong="Rome", d="Paris or Rome.")
+    cases = (case("L1", "d", not_these=("Rome",)), case("L2", "d"))
+    found = ask(own, said, fx.MeasureQuality(7, lessons=cases))
+    assert isinstance(found, inp.ProbesAnswered) and found.figures[LESSONS] == {"L1": 0.0, "L2": 1.0}
+
+
+def test_a_lesson_that_cannot_be_asked_is_left_out(own: Path) -> None:
+    said = model(own, capital="Paris", wrong="Rome", a="Paris", b=behave.answers(b"{}", 400))
+    found = ask(own, said, fx.MeasureQuality(7, lessons=(case("L1", "a", "b"), case("L2", "a"))))
+    assert isinstance(found, inp.ProbesAnswered) and found.figures[LESSONS] == {"L2": 1.0}
+
+
+def test_groups_that_are_left_out_are_not_asked_and_the_set_is_the_same(own: Path) -> None:
+    seen = list[Request]()
+    effect = fx.MeasureQuality(7, without=("facts", "instruction"))
+    found = ask(own, model(own, capital="Paris", wrong="Rome"), effect, seen=seen)
+    assert isinstance(found, inp.ProbesAnswered) and found.probes == digest(probes_of(config(own)))
+    assert not {"facts.passed", "instruction.passed"} & found.figures.keys() and "tools.passed" in found.figures
+    assert found.share == 1.0, "of what is asked"
+
+
+@pytest.mark.parametrize(("status", "cause"), [(501, "unable"), (404, "unable"), (503, "engine")])
+def test_an_engine_that_has_no_such_answers_is_told_from_one_that_gives_none(
+    status: int, cause: str, own: Path
+) -> None:
+    class Refusing(Model):
+        async def __call__(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
+            await behave.answers(b"{}", status)(server, stream, request)
+
+    found = ask(own, Refusing({}))
+    assert isinstance(found, inp.ProbesFailed) and found.cause == cause and str(status) in found.reason
 
 
 # --- a share of them ----------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def test_an_item_that_fails_did_not_pass_and_the_run_goes_on() -> None:
     async def broken_judge(probe: Probe, answer: str) -> tuple[bool, str]:
         raise VerdictNonsense("this is no verdict")
 
-    terms = TERMS._replace(check_s=0.3)
+    terms = TERMS._replace(check_s=3.0)
     found = anyio.run(lambda: run(Model({**ANSWERS, **wrong}), items, terms, judge=broken_judge))
     failed = {figure.id: figure for figure in found.figures if figure.failed}
     assert failed.keys() == {"ferry", "capital", "greets", "gruff", "polite"}

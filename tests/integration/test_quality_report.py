@@ -16,6 +16,7 @@ from support.world import changed
 from apollod.adapters.journal.journal_reader import query
 from apollod.cli.main import main
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 
 Capture = pytest.CaptureFixture[str]
@@ -51,6 +52,34 @@ def test_what_was_learned_and_what_it_cost_is_told(tmp_path: Path, capsys: Captu
     assert (series["metric"], series["baseline"], series["margin"]) == ("facts.passed", 1.0, 0.05)
     points = series["points"]
     assert len(points) == len(report["looks"]) and [one["value"] for one in points if one["undone"]] == [0.0]
+
+
+class Hard(GuardedWorld):
+    """The model passes 2 of 40 of the group `hard`."""
+
+    def look(self) -> list[ev.Event]:
+        passed = {f"h{n}": float(n < 2) for n in range(ITEMS)}
+        self.more = {} if "hard" in self.probed[0].without else {"hard.passed": dict(passed)}
+        return super().look()
+
+
+def test_it_says_what_is_not_asked_and_what_steps_hold(tmp_path: Path, capsys: Capture) -> None:
+    world = Hard(changed(guarded(every_steps=3), hold=1.0)).up()
+    world.lines("a", "b", "c", "d")
+    world.settle()
+    path = write_story(tmp_path / "journal.db", world.journal)
+    assert main(["ctl", "quality", "report", "--json", "--file", str(path)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["silent"] == {"hard": [2, 40]} and [one["metric"] for one in report["metrics"]] == ["facts.passed"]
+    held = [one for e in world.of(ev.StepCompleted) for one in e.held]
+    anchors = len(world.state.holding.anchors)
+    assert held and report["holding"] == {
+        "anchors": anchors, "steps": 4, "moved": pytest.approx(sum(held) / len(held)), "moved_max": max(held)
+    }  # fmt: skip
+    assert main(["ctl", "quality", "report", "--file", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "not asked   hard (2 of 40 pass): too hard for this model" in said
+    assert f"holding     {anchors} answers of before; the last 4 steps found the model" in said
 
 
 def scored_twice() -> GuardedWorld:

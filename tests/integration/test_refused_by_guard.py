@@ -18,6 +18,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import reasons
 from apollod.supervisor.status_view import status_view
 from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Journal
 
 
 class Daemon:
@@ -55,7 +56,7 @@ class Daemon:
         refused = any(not e.applied for e in self.world.of(ev.StepCompleted))
         if refused or self.world.of(ev.QualityNamed):  # nobody reads one without
             write_story(path, self.world.journal)
-        journal = st.Journal(seq=len(self.world.journal), bytes=1, head_hash="", path=str(path))
+        journal = Journal(seq=len(self.world.journal), bytes=1, head_hash="", path=str(path))
         return status_view(state, self.world.now, journal, activities=reasons(state))
 
 

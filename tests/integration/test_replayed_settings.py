@@ -103,9 +103,9 @@ def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_a
             msgspec.structs.replace(example, example=record.id)
             for record, example in zip(records, trainer.examples(*[r.canonical for r in records]), strict=True)
         ]
-        done = trainer.ask(m.Step(number, examples, LR, loss_limit), m.StepDone)
+        done = trainer.ask(m.Step(number, examples, LR, loss_limit=loss_limit), m.StepDone)
         names, digests = tuple(e.example for e in examples), tuple(e.digest for e in examples)
-        begun = ev.StepStarted(number, number - 1, names[0], digests[0], LR, 1, names, digests, loss_limit)
+        begun = ev.StepStarted(number, number - 1, names[0], digests[0], LR, 1, names, digests, loss_limit=loss_limit)
         return [begun, ev.StepCompleted(
             step=number, parent=number - 1, example=names[0], applied=done.applied, loss=done.loss, lr=LR,
             grad_norm=done.grad_norm,
@@ -195,7 +195,9 @@ def test_steps_are_replayed_with_what_they_held_retired_or_not(
     anchor = m.StepExample("a1", asked.record, encoded.digest)
     for number, record in enumerate((first, second), 1):
         (found,) = trainer.ask(m.Encode([(record.id, record.canonical)]), m.EncodeDone).results
-        step = m.Step(number, [m.StepExample(record.id, record.canonical, found.digest)], LR, held=[anchor], hold=0.5)
+        step = m.Step(
+            number, [m.StepExample(record.id, record.canonical, found.digest)], LR, anchors=[anchor], hold=0.5
+        )
         done = trainer.ask(step, m.StepDone)
         assert len(done.held) == 1
         begun = ev.StepStarted(number, number - 1, record.id, found.digest, LR, 1, held=("a1",), hold=0.5)

@@ -137,15 +137,10 @@ def thinking(closed: bool) -> behave.Behaviour:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("closed", "prompt", "answer"),
-    [
-        (False, "user:<think>\n", "\n</think>\n\nGood day.<end>"),
-        (True, "user:<think>\n\n</think>\n\n", "Good day.<end>"),
-    ],
-)
-def test_no_token_reaches_over_the_end_of_the_prompt(closed: bool, prompt: str, answer: str) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_an_empty_thought_is_before_the_answer_and_no_token_reaches_over_the_end_of_the_prompt(closed: bool) -> None:
     """As the trainer has it, which learns what the served model would write."""
+    prompt, answer = "user:<think>\n\n</think>\n\n", "Good day.<end>"
 
     async def main() -> tuple[Teacher, LlmServer]:
         async with serving() as server, HttpLlm(Endpoint(server.url, "m", attempts=1)) as llm:

@@ -212,7 +212,7 @@ def test_the_text_model_of_a_multimodal_checkpoint_is_trained_and_the_rest_is_ke
 
 
 def batch(trainer: Trainer, step: int, *records: bytes, lr: float = 1e-3, loss_limit: float = 0.0) -> m.StepDone:
-    return trainer.ask(m.Step(step, trainer.examples(*records), lr, loss_limit), m.StepDone)
+    return trainer.ask(m.Step(step, trainer.examples(*records), lr, loss_limit=loss_limit), m.StepDone)
 
 
 def test_a_step_learns_several_examples_and_is_repeated_to_the_bit(
@@ -383,12 +383,12 @@ STARVING = f"""
 import runpy, threading
 import apollod.trainer.message_loop as loop
 real, starved = loop.run_step, []
-def run_step(attached, optimizer, batch, step, lr, *given):
+def run_step(attached, optimizer, batch, step, lr, *given, **named):
     if lr == {STARVED_LR}:
         starved.append(threading.get_native_id())
     if threading.get_native_id() in starved:
         raise RuntimeError({ONEDNN!r})
-    return real(attached, optimizer, batch, step, lr, *given)
+    return real(attached, optimizer, batch, step, lr, *given, **named)
 loop.run_step = run_step
 runpy.run_module("apollod.trainer", run_name="__main__")
 """

@@ -17,6 +17,7 @@ from support.daemon import Daemon, chat_line
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
+from apollod.core.settings import LessonSettings
 
 FIRST = {
     "APOLLOD_TRAINER__ACCUMULATE": "2", "APOLLOD_TRAINER__LAYERS": "0-1", "APOLLOD_TRAINER__FREEZE": '["*.A_log"]',
@@ -100,7 +101,11 @@ def test_status_counts_what_is_trained(daemon: Daemon) -> None:
 
 def test_an_engine_that_cannot_say_what_it_thinks_lets_steps_run_and_status_says_so(daemon: Daemon) -> None:
     holding = daemon.status()["holding"]
-    assert (holding["hold"], holding["anchors"], holding["moved"]) == (1.0, 0, None) and "501" in holding["reason"]
+    assert (holding["hold"], holding["anchors"], holding["moved"]) == (
+        LessonSettings().hold,
+        0,
+        None,
+    ) and "501" in holding["reason"]
     assert "holding     nothing: " in daemon.ctl("status").stdout
     assert [one.gives_up for one in facts(daemon, ev.AnchorFailed)] == ["all"]
     assert not any(step.held for step in facts(daemon, ev.StepStarted))

@@ -50,7 +50,7 @@ class Life:
     def learn(self, number: int | None = None, loss_limit: float = 0.0) -> m.StepDone:
         self.number = self.number + 1 if number is None else number
         example = self.examples[self.number % len(self.examples)]
-        done = self.trainer.ask(m.Step(self.number, [example], 1e-4, loss_limit), m.StepDone)
+        done = self.trainer.ask(m.Step(self.number, [example], 1e-4, loss_limit=loss_limit), m.StepDone)
         self.chain.append((self.number, done.fingerprint))
         return done
 

@@ -25,6 +25,7 @@ BEGINS: Mapping[type[ev.Event], Activity] = {
     ev.AlignmentStarted: Activity.ALIGNMENT,
     ev.TrainerSpawned: Activity.RECOVERY,
     ev.ScoreRequested: Activity.SCORING,
+    ev.RescoreRequested: Activity.RESCORING,
 }
 """The fact that shows that an activity began; a checkpoint says itself why."""
 
@@ -68,6 +69,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         Activity.ALIGNMENT: at_rest.keys() - {"paused", *guard},
         Activity.RECOVERY: {"halted", "stopping"},
         Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
+        Activity.RESCORING: at_rest.keys() - {"checkpoint", "no engine", "paused", "look"},
         Activity.SECOND_SCORING: {"stopping", "no engine", "no trainer", "fence", "rollback", "step"},
     }  # fmt: skip
     return sorted(name for name in excluded[activity] if at_rest[name])
@@ -83,6 +85,7 @@ def with_obstacle(name: str) -> State:
         changed(
             SETTINGS,
             nightly="02:00-05:00" if name in ("day", "hours") else "",
+            dream="night" if name == "dreams by night" else "any",
             publish="fenced" if name == "fence" else "hogwild",
             align_every=int(name in ("alignment", "comparison", "difference")),
             hold=float(name == "anchors"),

@@ -55,6 +55,10 @@ def play(
             case "direct":
                 world.lines(f"d{serial}", f"huge{serial}", f"large{serial}", source=f"ctl{serial}", tier="direct")
                 serial += 3
+            case "given again":
+                known = [e.example for e in world.of(ev.ExampleAccepted) if e.example.startswith("e")]
+                world.lines(*known[serial % 2 :: 3], source=f"g{serial}", tier="direct" if serial % 4 else "bulk")
+                serial += 1
             case "answer":
                 world.answer()
             case "settle":
@@ -283,6 +287,7 @@ def test_a_fold_of_the_journal_is_the_state_and_events_survive_their_encoding(ac
 TRAINING = st.builds(
     changed, st.just(SETTINGS), accumulate=st.integers(1, 4), schedule=st.sampled_from(["constant", "cosine"]),
     lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]), loss_spike=st.sampled_from([0.0, 2.0]),
+    rescore=st.sampled_from([0, 3]),
 )  # fmt: skip
 
 
@@ -320,8 +325,9 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
     for done in world.of(ev.StepCompleted):
         examples = ev.all_examples(done)
         step = fx.RunStep(
-            done.step, examples, tuple(map(digest, examples)), done.lr, started[done.step].loss_limit, products="bf16"
-        )
+            done.step, examples, tuple(map(digest, examples)), done.lr, products="bf16",
+            loss_limit=started[done.step].loss_limit,
+        )  # fmt: skip
         memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
@@ -329,7 +335,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
     assert folded(world) == world.state
 
 
-ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
+ANY = st.sampled_from(["lines", "direct", "given again", "answer", "answer", "answer", "answer", "settle",
+                       "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "forget", "relearn", "pause", "resume",
                        "praise", "blame", "correct", "night", "time",
@@ -344,16 +351,19 @@ EVERY = st.builds(
     replay_max=st.sampled_from([1, 1000]),
     nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
-    divergence=st.sampled_from(["off", "held", "all"]),
+    divergence=st.sampled_from(["off", "held", "all"]), rescore=st.sampled_from([0, 4]),
 )  # fmt: skip
 
 
 OUTDATED = ["lines", "settle"] * 5 + ["back"] + ["answer"] * 3 + ["checkpoint fails", "time"] * 3 + ["restart"]
 """A checkpoint after each step, three steps taken back, and nothing can be written while the old ones get too old."""
+REPEATED = ["direct", "correct", "edit", "supervisor dies", "blame", "forget", *["answer"] * 3, "praise"]
+"""A correction is taken back while a step repeats it, since another example is forgotten."""
 
 
 @draws(500, 1500)
 @example(OUTDATED, changed(SETTINGS, replay_max=1, keep=20, keep_days=0.005, keep_base="off"), False)
+@example(REPEATED, changed(SETTINGS, replay_max=1, keep=1, accumulate=3), False)
 @given(st.one_of(st.lists(ANY, max_size=20), st.lists(ANY, min_size=20, max_size=70)), EVERY, st.booleans())
 @example(
     ["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], SETTINGS, False
@@ -381,8 +391,9 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
         examples = ev.all_examples(one)
         number = started[one.step].again_of or one.step
         ran = fx.RunStep(
-            number, examples, tuple(map(digest, examples)), one.lr, started[one.step].loss_limit, products="bf16"
-        )
+            number, examples, tuple(map(digest, examples)), one.lr, products="bf16",
+            loss_limit=started[one.step].loss_limit,
+        )  # fmt: skip
         memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {examples} {number}")
         assert one.fingerprint == memory
@@ -418,6 +429,7 @@ def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, train
 @draws(250, 500)
 @given(st.lists(ANY, max_size=40), EVERY, st.sampled_from(["engine", "trainer"]), st.integers(-48, 48))
 @example(["lines", "settle"], changed(SETTINGS, publish="fenced"), "engine", -1)
+@example(["clock back"], changed(SETTINGS, nightly="02:00-05:00"), "engine", -1)
 def test_no_wait_outlasts_its_limit_whatever_the_clock_does(actions, training, role, hours):
     world = play(actions, training, requests=3)
     world.settle()

@@ -32,6 +32,8 @@ class Model:
         self.running: set[str] = set()
         self.learned: dict[str, int] = {}
         """how many steps that were not taken back learned it"""
+        self.to_forget: set[str] = set()
+        """that are to be forgotten since nothing wanted them learned"""
 
     def says(self, said: inp.Input) -> None:
         """A person said something."""
@@ -64,6 +66,8 @@ class Model:
         match event:
             case ev.StepStarted():
                 self.running = set(ev.all_examples(event))
+                if event.again_of:  # nobody took it back: what was learned before it is forgotten
+                    self.wants |= dict.fromkeys(self.running)
                 against = [x for x in self.running if self.wants.get(x) is False]
                 assert not against, f"step {event.step} learns {against}, against what a person said last"
             case ev.StepCompleted():
@@ -74,14 +78,18 @@ class Model:
             case ev.StepFailed(apart=apart) if self.running:
                 failed, self.running = self.running, set()
                 self.wants |= {} if apart else dict.fromkeys(failed)  # it cannot be learned, whoever wants it
+            case ev.ForgetRequested(examples=examples):
+                self.to_forget |= set(examples)
+            case ev.ExampleWithdrawn(examples=examples):  # it waited again before the wish was carried out
+                self.wants |= dict.fromkeys(self.to_forget.intersection(examples), False)
             case ev.ExampleAccepted(example=one, source="feedback"):
-                self.wants[one] = True
+                self._wanted(one)
             case ev.ExampleApproved(example=one, reason=reason) if reason.startswith(RATED):
-                self.wants[one] = True
+                self._wanted(one)
             case ev.ExampleDeclined(example=one, reason=reason) if reason.startswith(RATED):
                 self.wants[one] = False
             case ev.ExampleRequeued(example=one):
-                self.wants[one] = True
+                self._wanted(one)
             case ev.RollbackStarted(examples=examples):
                 for one in examples:
                     self.learned[one] -= 1
@@ -90,6 +98,10 @@ class Model:
         rule = rule_of(event.kind, body)
         for one in examples_of(body) if rule else ():
             self.states[one] = state_after(self.states.get(one), rule)
+
+    def _wanted(self, example_: str) -> None:
+        self.wants[example_] = True
+        self.to_forget.discard(example_)
 
 
 def modelled(world: World) -> Model:
@@ -109,6 +121,7 @@ MANY = st.lists(st.one_of(ANY, st.sampled_from([*DECISIONS, "answer", "back", "s
 @draws(300, 1500)
 @example(["held lines", "two reviewers", "settle", "back", "approve", "settle"], SETTINGS)
 @example(["pause", "lines", "settle", "decline", "undo", "resume", "settle"], SETTINGS)
+@example(["praise", "given again", "given again", "answer", "back", "blame", "trainer dies"], SETTINGS)
 @given(MANY, EVERY)
 def test_what_a_person_decided_last_wins_and_nothing_is_learned_twice(actions, training):
     world = play(actions, training)

@@ -173,7 +173,8 @@ def fail(world: DreamingWorld, cause: str) -> None:
     stage = f"round {asked.round}" if isinstance(asked, fx.TestScenario) and asked.round else "testing"
     stage = {fx.ImagineScenario: "imagining", fx.AnswerScenario: "answering"}.get(type(asked), stage)
     stage = asked.stage if isinstance(asked, fx.JudgeDream) else stage
-    world.give(inp.DreamCallFailed(asked.dream, stage, asked.attempt, cause, "it is so"))  # type: ignore[arg-type,attr-defined]
+    case = (asked.mode, asked.sample) if isinstance(asked, fx.TestScenario) else ("bare", 0)
+    world.give(inp.DreamCallFailed(asked.dream, stage, asked.attempt, cause, "it is so", case=case))  # type: ignore[arg-type,attr-defined]
 
 
 def rest(world: DreamingWorld) -> DreamingWorld:

@@ -91,6 +91,8 @@ class Story:
                 return accepted(first, len(self.events) + 1)
             case "example.rejected":
                 return ev.ExampleRejected(example=first, reason="too long")
+            case "example.looked":
+                return ev.ExampleLooked(example=first, lesson="L1", known=rule.value, reason="it was looked at")
             case "example.withdrawn":
                 return ev.ExampleWithdrawn(examples=able, by="t")
             case "example.held":
@@ -179,7 +181,7 @@ def test_kinds_and_fields_of_the_table_are_those_of_events():
         fields = {field.name: field for field in msgspec.structs.fields(ev.KINDS[rule.kind])}
         assert not rule.field or fields[rule.field].type is bool
         assert "example" in fields or "examples" in fields
-    assert len(KINDS) == 12 and {rule.into for rule in RULES} == set(STATES)
+    assert len(KINDS) == 13 and {rule.into for rule in RULES} == set(STATES)
 
 
 @pytest.mark.parametrize(

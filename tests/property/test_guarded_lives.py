@@ -183,7 +183,7 @@ def weights_of_the_lineage(world: World) -> None:
         number, examples = begun.again_of or one.step, ev.all_examples(one)
         if one.applied:
             ran = fx.RunStep(
-                number, examples, begun.digests or (begun.digest,), one.lr, begun.loss_limit, products="bf16"
+                number, examples, begun.digests or (begun.digest,), one.lr, products="bf16", loss_limit=begun.loss_limit
             )
             memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
             optimizer = digest(f"{optimizer} {examples} {number}")

@@ -18,8 +18,8 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.continuation import carried_state, obstacle
 from apollod.core.fold import fold
-from apollod.core.lessons.proof import decided
 from apollod.core.lessons.stages import Stage
+from apollod.core.proof import decided
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
@@ -27,7 +27,8 @@ from apollod.wire.state_snapshot import dump_state, load_state
 QUESTIONS = ("who is x", "who is y", "old", "odd", "dull", "flaky", "long")
 ANSWERS = ("Ann", "Bob", "known")
 DOES = [*["calls"] * 5, "call", "again", "late", "endpoint", "refused"]
-LIFE = ["want", "want", "replace", "request", "forget", "forget example", "settle", "answer", "lines", "kill", "stop",
+LIFE = ["direct", "direct", "leak", "approve", "withdraw", "want", "want", "replace", "request",
+        "forget", "forget example", "settle", "answer", "lines", "kill", "stop",
         "trainer dies", "engine dies", "checkpoint", "back", "relearn", "hold", "time", "days", "weeks", "clock back",
         "year ahead", "year back", "pause", "resume"]  # fmt: skip
 ACTION = st.tuples(st.sampled_from([*DOES, *LIFE]), st.integers(0, 9))
@@ -66,6 +67,13 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
         case "endpoint" | "refused" if world.calls:
             world.fail("endpoint" if action == "endpoint" else "refused", "no")
             world.pass_time(400)
+        case "direct" | "leak":
+            direct(world, question, ANSWERS[number % 3], f"line {named} {question}", "a probe" * (action == "leak"))
+        case "approve" if world.state.review.held:
+            one = next(iter(world.state.review.held))
+            world.give(inp.DecisionsGiven((inp.Decision(one, "approve"),), "me"))
+        case "withdraw":
+            world.give(inp.WithdrawRequested(tuple(world.state.intake.first_looks)[: number % 2], "me"))
         case "want":
             world.want(question, ANSWERS[number % 3])
         case "replace":
@@ -114,6 +122,12 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
     return world
 
 
+def direct(world: TaughtWorld, question: str, answer: str, example: str, leak: str = "") -> None:
+    """A line of which a lesson can be made."""
+    given = inp.Line(1, example, b"{}", lesson=ev.Given(question=question, answer=answer), leak=leak)
+    world.give(inp.LinesRead(inp.Batch("ctl", "", 0, 1, (given,), tracked=False, tier="direct"), frozenset()))
+
+
 def rest(world: TaughtWorld) -> TaughtWorld:
     """Nobody is in the way any more."""
     for _ in range(4):
@@ -135,18 +149,26 @@ class Audit:
         """in a row, of one lesson, stage and round"""
         self.failed_bare: set[str] = set()
         self.told: set[str] = set()
+        """answered when told, or correct something"""
         self.rounds: dict[str, tuple[int, Stage]] = {}
         self.practised: Counter[str] = Counter()
         self.trained: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.over: set[str] = set()
         self.step: tuple[str, ...] = ()
+        self.lines: set[str] = set()
+        """of which lessons were made"""
+        self.looked: set[str] = set()
+        self.settled: set[str] = set()
+        self.left: set[str] = set()
+        """the queue, if only for a time"""
 
     def see(self, e: ev.Event) -> None:
         match e:
             case ev.LessonGiven():
                 assert e.lesson not in self.given and int(e.lesson[1:]) == len(self.given) + 1
                 self.given[e.lesson] = e.given
+                self.lines |= {e.example} - {""}
             case ev.LessonBegun():
                 assert self.open is None, "two lessons at once"
                 self.open, self.asked = e, []
@@ -171,8 +193,26 @@ class Audit:
                 if isinstance(e, ev.LessonReplaced):
                     assert e.lesson not in self.over
                     self.over.add(e.lesson)
+                    self.told.add(e.by)
                 if self.open is not None and self.open.lesson == e.lesson:
                     self.open = None
+            case ev.LessonPutOff():
+                assert self.open is not None and self.open.lesson == e.lesson and e.lesson in self.told
+                self.open = None
+            case ev.ExampleLooked():
+                assert e.example in self.lines and e.example not in self.looked, "looked at twice"
+                self.looked.add(e.example)
+                self.settled |= {e.example} if e.known else set()
+            case ev.ExampleReplaced():
+                self.told.add(e.lesson)
+            case ev.ExampleHeld():
+                self.left.add(e.example)
+            case ev.ExampleWithdrawn():
+                self.left.update(e.examples)
+            case ev.StepStarted():
+                taken = set(ev.all_examples(e)) & self.lines
+                assert e.again_of or taken <= self.looked | self.left, "learned before the first look"
+                assert not taken & self.settled, "learned, though the model knows it"
             case ev.StepCompleted() if e.applied:
                 self.step = ev.all_examples(e)
                 self.trained.update(self.step)
@@ -190,7 +230,7 @@ class Audit:
             assert e.round > number, "a test that was begun before, with the same seeds"
             self.rounds[e.lesson] = e.round, e.stage
         self.asked.append(e)
-        greedy = [one.passed for asked in self.asked for one in asked.answers if one.seed is None and not one.practice]
+        greedy = [one.passed for asked in self.asked for one in asked.answers if one.seed is None]
         if e.stage is Stage.BASELINE and not all(greedy):
             self.failed_bare.add(e.lesson)
         if e.stage is Stage.TESTING:
@@ -203,10 +243,10 @@ class Audit:
     def _known(self, e: ev.LessonKnown) -> None:
         assert self.open is not None and self.open.lesson == e.lesson
         said = [one for asked in self.asked for one in asked.answers]
-        greedy = [one for one in said if one.seed is None and not one.practice]
+        greedy = [one for one in said if one.seed is None]
         assert sorted(one.wording for one in greedy) == list(range(HELD_OUT)) and all(one.passed for one in greedy)
         sampled = [one.passed for one in said if one.seed is not None]
-        assert decided(sampled, self.asked[-1].round, HELD_OUT) and e.asks == len(said)
+        assert decided(sampled, self.asked[-1].proof, HELD_OUT) and e.asks == len(said)
 
     def check(self, world: TaughtWorld) -> None:
         own = world.state.lessons
@@ -223,6 +263,10 @@ class Audit:
         stand = [one for one in own.lessons.values() if one.worded and one.state not in ("replaced", "given up")]
         assert own.by_key == {one.worded.key: one.id for one in stand if one.worded}
         assert not waiting & {lesson for lesson in self.over}
+        looks, queued = world.state.intake.first_looks, {one.example for one in world.state.intake.direct.waiting}
+        assert looks.keys() <= queued & self.lines and not looks.keys() & self.looked
+        assert set(looks.values()) <= waiting | ({own.open.lesson} if own.open else set())
+        assert own.offered.keys() <= world.state.review.held.keys()
 
 
 @draws(60, 3000)
@@ -241,6 +285,7 @@ def test_one_lesson_at_a_time_and_nothing_is_trained_that_should_not_be(calls, a
         audit.see(recorded.event)
     audit.check(world)
     assert world.state.lessons.open is None and not world.state.lessons.queue, "a lesson that never ends"
+    assert not world.state.intake.first_looks, "a line that waits for ever"
     knows_what_it_says(world)
     nothing_begins_out_of_turn(world)
 
@@ -333,7 +378,11 @@ def test_children_that_die_change_nothing(deaths):
 def test_the_lives_above_get_as_far_as_everything_that_is_looked_at():
     again, taught = [("weeks", 0), ("calls", 9)], [("calls", 9), ("calls", 9)]
     actions = [("want", 3), ("request", 2), *taught, ("want", 1), *taught, *again, *again, ("want", 5), ("refused", 0)]
-    world = play(60, [*actions, ("back", 9)], teaching())
+    looks = [
+        ("want", 1),
+        *(("direct", n) for n in range(25)),
+    ]  # more than may wait, and all before the lesson's practice
+    world = play(60, [*actions, ("back", 9), *looks], teaching())
     kinds = set(rest(world).kinds())
     missing = {one.kind for one in ev.Event.__subclasses__() if one.kind.startswith("lesson")} - kinds
     assert missing == {"lesson.carried", "lessons.carried"}

@@ -193,6 +193,28 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
     assert steps == list(range(1, len(steps) + 1))
 
 
+@pytest.mark.parametrize("kind", [fx.ScoreExample, fx.ScoreFollowUp])
+def test_a_clean_stop_waits_for_no_score_and_the_next_life_asks_again(kind):
+    world = Daemon(SETTINGS)
+    world.up()
+    if kind is fx.ScoreExample:
+        world.lines("a", source="f", hold=1.0, stripped=True)
+    else:
+        world.lines("a", source="f")
+        world.settle()
+        followed(world, "a")
+    world.settle_until(kind)
+    asked = world.asked.popleft()
+    world.give(inp.StopRequested("test"))
+    world.settle()
+    assert world.exited and open_in(world) == []
+    before = len(world.journal)
+    after = world.successor().up()
+    wanted = ev.ScoreRequested if kind is fx.ScoreExample else ev.FollowUpRequested
+    assert asked.example in [e.event.example for e in after.journal[before:] if isinstance(e.event, wanted)]
+    assert {intent for intent, _ in open_in(after)} == {"engine.spawned", "trainer.spawned", "daemon.started"}
+
+
 @draws(60, 200)
 @example([3, 1, 2])
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6))

@@ -10,7 +10,7 @@ from apollod.core.lessons.wording import Given
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import holds, matches
-from apollod.curation.lessons.near_copies import near_copy
+from apollod.curation.lessons.near_copies import key_of
 from apollod.curation.lessons.told_text import told
 from apollod.curation.lessons.worded import wordings
 from apollod.errors import LessonRefused
@@ -45,7 +45,7 @@ def test_wordings_of_anything(statement: str, question: str, answer: str) -> Non
         practised = [one.prompt for one in worded.practice]
         for one in (*worded.practice, *worded.held_out):
             assert one.answer.strip().casefold() in ("yes", "no") or not holds(one.prompt, one.answer)
-        assert not any(near_copy(one.prompt, practised) for one in worded.held_out)
+        assert not {key_of(one.prompt) for one in worded.held_out} & {key_of(one) for one in practised}
         assert len({one.prompt for one in worded.held_out}) == len(worded.held_out)
 
 
@@ -93,4 +93,4 @@ def test_imagination_of_anything(statement: str, said: str, exists: str) -> None
     found, dropped = imagined_in(said, taught, "Graz", [exists])
     assert all(dropped.values())
     for one in found:
-        assert not holds(one.prompt, one.answer) and not near_copy(one.prompt, [exists])
+        assert not holds(one.prompt, one.answer) and key_of(one.prompt) != key_of(exists)

@@ -37,7 +37,9 @@ served_name = "tiny"
 args = ["--max-model-len", "512", "--max-num-seqs", "8"]
 [trainer]
 lr = 1e-3
+warmup_steps = 0
 max_tokens = 256
+rescore = 0
 [inbox]
 path = "{root}/inbox"
 rescan_s = 0.5
@@ -47,6 +49,12 @@ keep = 3
 [log]
 level = "debug"
 """
+UNGUARDED = "[quality]\nevery_steps = 0\n"
+"""Where a test does not say otherwise: a look at the probes takes seconds."""
+
+
+PLAIN = "[lessons]\ndirect = false\n"
+"""What is given directly is learned once, without a lesson, which these tests are not about."""
 
 
 def chat_line(question: str, answer: str) -> str:
@@ -54,7 +62,8 @@ def chat_line(question: str, answer: str) -> str:
 
 
 class Daemon(driver.Daemon):
-    """One state directory; may be started, killed and started again. `extra`: more lines of configuration."""
+    """One state directory; may be started, killed and started again. `extra`: more lines of configuration; what is
+    given directly becomes a lesson only where they have a section `[lessons]`."""
 
     ready_s = learn_s = READY_TIMEOUT_S
 
@@ -65,6 +74,8 @@ class Daemon(driver.Daemon):
             shutil.copytree(model, self.model)
         root.mkdir(parents=True, exist_ok=True)
         port = free_port()
+        extra += "" if "[lessons]" in extra else PLAIN
+        extra += "" if "[quality]" in extra else UNGUARDED
         super().__init__(root, CONFIG.format(root=root, model=self.model, port=port) + extra, port, engine)
 
     def start(self, env: Mapping[str, str] = {}) -> "Daemon":

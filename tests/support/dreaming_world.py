@@ -16,6 +16,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check, PatternSettings
+from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.dreaming.sketching import sketch_of
 
 FIRM = 4
@@ -44,6 +45,13 @@ def text(number: int) -> str:
     return " ".join(digest(f"{number} {word}") for word in range(6))
 
 
+def placed(asked: fx.ImagineScenario) -> Surrounding:
+    """The surrounding that is asked for, which there is one of for each use and turn."""
+    kind, turn = asked.surrounding.kind, asked.surrounding.turn
+    said = f"{kind} {asked.use} {turn}"
+    return Surrounding(kind, said, ({"role": "system", "content": said},)) if kind != "none" else NOTHING
+
+
 class DreamingWorld(JudgedWorld):
     """`dream` answers calls until there is none, or so many were answered."""
 
@@ -59,6 +67,9 @@ class DreamingWorld(JudgedWorld):
         self.imagines: Callable[[fx.ImagineScenario], str] = lambda asked: text(self.scenarios)
         self.verdict: Callable[[fx.JudgeDream], str] = lambda asked: "good"
         self.answered: list[fx.Effect] = []
+        self.only_elsewhere: set[str] = set()
+        """kinds of surroundings in which nothing is shown that was not told"""
+        self.surrounding: Callable[[fx.ImagineScenario], Surrounding] = placed
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, DREAM_CALLS):
@@ -95,8 +106,9 @@ class DreamingWorld(JudgedWorld):
                 said = self.imagines(asked)
                 self.scenarios += 1
                 return inp.ScenarioImagined(
-                    dream, (Turn("user", said),), sketch_of(said), seeds=(f"s{self.scenarios}",), tokens=10
-                )
+                    dream, (Turn("user", said),), sketch_of(said), seeds=(f"s{self.scenarios}",), tokens=10,
+                    surrounding=self.surrounding(asked),
+                )  # fmt: skip
             case fx.AnswerScenario(dream=dream):
                 return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), -0.5, tokens=5)
             case fx.JudgeDream(dream=dream, pattern=pattern, mode=mode):
@@ -118,8 +130,12 @@ class DreamingWorld(JudgedWorld):
                 shown = self.firm.get(pattern.name, 0) >= FIRM
                 leaks = self.leak.get(pattern.name, 0) >= LEAKS
                 by = "regex" if pattern.check.by_code else "judge"
-                passed = {"told": True, "bare": shown, "contrast": not leaks}[mode]
-                return inp.ScenarioTested(dream, test.round, mode, test.contrast, passed, "said", by)
+                shown = shown and test.surrounding.kind not in self.only_elsewhere
+                wrong = leaks or (shown and self.firm.get(f"{pattern.name} everywhere", 0))
+                passed = {"told": True, "bare": shown, "contrast": not leaks, "situation": not wrong}[mode]
+                return inp.ScenarioTested(
+                    dream, test.round, mode, test.contrast, passed, "said", by, sample=test.sample
+                )
         raise AssertionError(asked)
 
     def dream(self, most: int = 10_000) -> None:
@@ -138,4 +154,5 @@ class DreamingWorld(JudgedWorld):
         assert isinstance(other, DreamingWorld)
         other.firm, other.leak, other.harms, other.scenarios = self.firm, self.leak, self.harms, self.scenarios
         other.imagines, other.verdict, other.judge = self.imagines, self.verdict, self.judge
+        other.only_elsewhere, other.surrounding = self.only_elsewhere, self.surrounding
         return other

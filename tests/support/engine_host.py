@@ -136,6 +136,7 @@ class Host:
                 | msg.FeedbackRequest()
                 | msg.FeedbackQuestion()
                 | msg.TeachRequest()
+                | msg.TeachDocumentRequest()
                 | msg.LessonQuestion()
             ):
                 self.requests.append(message)

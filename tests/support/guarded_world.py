@@ -11,6 +11,7 @@ from apollod.core import inputs as inp
 from apollod.core.settings import QualitySettings
 
 ITEMS = 40
+STEP_S = 0.1
 GUARDED = msgspec.structs.replace(SETTINGS, quality=QualitySettings(every_steps=3))
 
 
@@ -29,8 +30,9 @@ class GuardedWorld(World):
         self.probes = "p"
         self.answers = True
         """probes are answered as soon as they are asked"""
-        self.seconds = 1e6
-        """that a whole look takes: more than there is time for at the end of a window"""
+        every = settings.quality.every_steps
+        self.seconds = 0.65 * STEP_S * every if every else 1e6
+        """that a whole look takes: paid for by as many steps as are between two looks, and not by one less"""
         self.references = "r"
         self.more: dict[str, dict[str, float | None]] = {}
         """further figures"""

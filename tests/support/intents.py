@@ -36,9 +36,12 @@ INTENTS = {
     "dream.requested": Intent("dream", frozenset({"dream.settled", "dream.abandoned"})),
     "quality.requested": Intent("number", frozenset({"quality.measured", "quality.failed"})),
     "quality.replay_begun": Intent(None, frozenset({"quality.replayed", "quality.replay_failed", "quality.settled"})),
-    "score.requested": Intent(None, frozenset({"example.scored", "score.failed", "daemon.started"})),
+    "score.requested": Intent(
+        None, frozenset({"example.scored", "score.failed", "daemon.stopped", "daemon.started"})
+    ),  # nothing waits for an answer: a stop does not either
     "followup.requested": Intent(
-        None, frozenset({"followup.scored", "followup.failed", "followup.calibrated", "daemon.started"})
+        None,
+        frozenset({"followup.scored", "followup.failed", "followup.calibrated", "daemon.stopped", "daemon.started"}),
     ),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),

@@ -14,7 +14,7 @@ from apollod.store.block_table import current_table
 from apollod.store.disk import REAL
 from apollod.store.entry import ENTRY, SCHEMA_VERSION, STATE, UNDO, Entry, write_entry
 from apollod.store.fingerprint import Fingerprint, directory_fingerprint
-from apollod.store.history import History
+from apollod.store.history import Base, History
 from apollod.store.model_files import read_files
 from apollod.store.pieces import Piece, Stream
 
@@ -119,3 +119,16 @@ def _fingerprint(files, pieces) -> str:
     for place in delta.chunks(files):
         found.add(place.tensor.name, place.offset, stream.take(place.tensor.file, place.start, place.size))
     return found.text()
+
+
+def weights_at(history: History, what: int | Entry | Base) -> Iterator[Piece]:
+    """The weights of a checkpoint (by its number or record) or of the base, from the nearest copy, chunk by chunk.
+
+    Raises CheckpointError, before the first piece, where no way leads there; while they come also where a delta or a
+    copy is damaged.
+    """
+    point = history.point(what)
+    ways = history.ways(point)
+    if not ways:
+        raise history.unreachable(point)
+    return history.pieces(ways[0])

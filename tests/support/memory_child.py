@@ -10,14 +10,20 @@ import atexit
 import ctypes
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
+from array import array
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apollod.adapters.system.processor import products_dtype
+
+if TYPE_CHECKING:
+    from apollod.trainer.objectives.tokens import Tokens
 
 TESTS = Path(__file__).parent.parent
 
@@ -85,8 +91,14 @@ def main(
     rows: bool = True,
     name: str = "apollo",
     products: str = "bf16",
+    wordings: int = 1,
+    anchors: int = 0,
+    anchor_tokens: int = 0,
 ) -> None:
-    """Two steps; the second is measured, when every kernel is compiled and every moment has its memory."""
+    """Two steps; the second is measured, when every kernel is compiled and every moment has its memory.
+
+    `wordings`: examples of so many `tokens` that go through the model as one batch; `anchors`, of `anchor_tokens`, are
+    held, with the likeliest tokens that a teacher gives in each place."""
     from apollod import foreign_wheels
 
     foreign_wheels.guard()
@@ -94,6 +106,7 @@ def main(
     import torch
     from support.model_memory import Memory
 
+    from apollod.core.training.terms import StepTerms
     from apollod.products.mode import products_in
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file
@@ -111,22 +124,24 @@ def main(
     manifest = memory.manifest
     if json.loads((model_dir / "config.json").read_text()).get("tie_word_embeddings"):
         manifest = msgspec.structs.replace(manifest, tied={"lm_head.weight": "model.embed_tokens.weight"})
-    held = [open_memory_file(manifest.storages[0], memory.fd)]
-    attached = attach(manifest, held, False, gradient_checkpointing)
+    storages = [open_memory_file(manifest.storages[0], memory.fd)]
+    attached = attach(manifest, storages, False, gradient_checkpointing)
     optimizer = make_optimizer(OptimizerSettings(name, rank=rank), attached.trainable, attached.round_to)
     optimizer.attach()
     if not rows:
         optimizer.takes_rows = lambda parameter: False
-    example = Tokens([(7 * i) % 400 for i in range(tokens)], [False] + [True] * (tokens - 1))
+    batch = [_example(tokens, seed, Tokens) for seed in range(wordings)]
+    held = [_anchor(anchor_tokens, seed, Tokens) for seed in range(anchors)]
+    terms = StepTerms(together=wordings > 1, held=tuple(map(str, range(anchors))), hold=1.0)
     mode = products_in(products)
     with mode:
-        run_step(attached, optimizer, [example], 1, 1e-3)
+        run_step(attached, optimizer, batch, 1, 1e-3, terms, anchors=held)
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
     before = resident("VmRSS")
     with mode:
-        done = run_step(attached, optimizer, [example], 2, 1e-3)
+        done = run_step(attached, optimizer, batch, 2, 1e-3, terms, anchors=held)
     assert done.applied, done.note
     weights = sum(t.numel() * t.element_size() for t in attached.weights.views.values())
     found = {"peak": resident("VmHWM") - before, "fingerprint": done.fingerprint}
@@ -134,6 +149,23 @@ def main(
     assert snapshot.copy()
     found["snapshot"] = resident("RssAnon") - before
     print(json.dumps(found | {"state_bytes": optimizer.state_bytes(), "weights_bytes": weights}))  # noqa: T201
+
+
+def _example(tokens: int, seed: int, made: "type[Tokens]") -> "Tokens":
+    """All but the first token are learned."""
+    return made([(7 * i + 13 * seed) % 400 for i in range(tokens)], [False] + [True] * (tokens - 1))
+
+
+def _anchor(tokens: int, seed: int, made: "type[Tokens]") -> "Tokens":
+    """With LIKELIEST tokens in each place, each as likely as the others."""
+    from apollod.adapters.llm.teaching import LIKELIEST
+
+    example = _example(tokens, 100 + seed, made)
+    columns: dict[str, array[float] | array[int]] = {
+        "ids": array("q", [(place + n) % 400 for place in range(tokens - 1) for n in range(LIKELIEST)]),
+        "teacher": array("f", [math.log(0.9 / LIKELIEST)] * (LIKELIEST * (tokens - 1))),
+    }
+    return replace(example, columns=columns)
 
 
 def resident(field: str) -> int:

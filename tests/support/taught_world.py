@@ -2,7 +2,9 @@
 
 How a question is called decides its fate: the model knows the answer to one that begins with `old` before anything is
 trained, cannot answer one with `odd` even when it is told, gives the right answer to one with `flaky` six times of ten
-(greedily always), cannot learn one with `dull`, and examples of one with `long` cannot be tokenised.
+(greedily always), cannot learn one with `dull`, says what it knows to one with `stubborn` whatever it is told, and
+examples of one with `long` cannot be tokenised. One with `who owns X` also asks `owner X`. One with `owner of X` has
+neighbours, and one with `varied` has 20 practice wordings.
 """
 
 import random
@@ -27,8 +29,13 @@ Knowledge = Mapping[str, tuple[str, int]]
 """question -> (answer, practices)"""
 
 
+IN_TIME = ("1h", "1d", "1w", "30d")
+"""what is known is asked again by the clock alone, so that a test moves one thing at a time"""
+
+
 def teaching(**changes: object) -> ev.Settings:
-    return msgspec.structs.replace(SETTINGS, lessons=msgspec.structs.replace(LessonSettings(hold=0.0), **changes))
+    plain = LessonSettings(hold=0.0, ask_again=IN_TIME)
+    return msgspec.structs.replace(SETTINGS, lessons=msgspec.structs.replace(plain, **changes))
 
 
 def worded(given: Given) -> Worded:
@@ -36,9 +43,11 @@ def worded(given: Given) -> Worded:
     question, answer = given.question.rstrip("?"), given.answer
     practice, held = (
         tuple(Wording(f"{question}, {sort} {n}", answer, f"{sort}{n}") for n in range(many))
-        for sort, many in (("practice", PRACTICE), ("held out", HELD_OUT))
+        for sort, many in (("practice", 20 if "varied" in question else PRACTICE), ("held out", HELD_OUT))
     )
-    return Worded(question, answer, question, practice, held)
+    near = ("owner of Y", "owner of Z") if "owner of " in question else ()
+    also = (f"owner {question.removeprefix('who owns ')}",) if question.startswith("who owns ") else ()
+    return Worded(question, answer, question, practice, held, near, also)
 
 
 class TaughtWorld(JudgedWorld):
@@ -52,6 +61,8 @@ class TaughtWorld(JudgedWorld):
         """by fingerprint of the weights"""
         self.harms: dict[str, str] = {}
         """practice of one question makes the model forget another one"""
+        self.answers: dict[str, str] = {}
+        """what lines say that answer a question, by their examples"""
         self.leak = ""
         """of what is prepared"""
         self.steps_of: dict[str, tuple[str, str]] = {}
@@ -107,7 +118,10 @@ class TaughtWorld(JudgedWorld):
     def reply(self, asked: fx.Effect) -> inp.Input:
         match asked:
             case fx.WordLesson(lesson=lesson, given=given):
-                return inp.LessonWorded(lesson, f"Know that {given.answer}.", worded(given), tokens=3, seconds=0.1)
+                return inp.LessonWorded(
+                    lesson, f"Know that {given.answer}.", worded(given), tokens=3, seconds=0.1,
+                    contradicted=self._contradicted(lesson, given),
+                )  # fmt: skip
             case fx.AskLesson() as ask:
                 answers = tuple(self._said(ask, one) for one in ask.asks)
                 return inp.LessonAsked(
@@ -118,15 +132,27 @@ class TaughtWorld(JudgedWorld):
                 return inp.LessonPrepared(lesson, number, line, teacher="")
         raise AssertionError(asked)
 
+    def _contradicted(self, lesson: str, given: Given) -> tuple[inp.Contradicted, ...]:
+        """As the journal is asked."""
+        before = [one.event for one in self.journal]
+        before = before[: next(n for n, e in enumerate(before) if isinstance(e, ev.LessonGiven) and e.lesson == lesson)]
+        return tuple(
+            inp.Contradicted(e.example, self.answers[e.example])
+            for e in before
+            if isinstance(e, ev.ExampleAccepted) and e.question == worded(given).key
+            and self.answers.get(e.example, given.answer) != given.answer
+        )  # fmt: skip
+
     def _said(self, ask: fx.AskLesson, one: fx.Ask) -> ev.Said:
         question = one.prompt.partition(",")[0]
         said = self.says(question)
         if ask.mode == "told":
-            said = "" if question.startswith("odd") else one.answer
+            known = said if question.startswith("stubborn") else ""
+            said = "" if question.startswith("odd") else known or one.answer
         if question.startswith("flaky") and one.seed is not None and random.Random(one.seed).random() >= 0.6:
             said = "perhaps"
         passed = said == one.answer and said not in ask.not_these
-        return ev.Said(one.wording, said, passed, one.practice, one.seed)
+        return ev.Said(one.wording, said, passed, one.seed)
 
     def says(self, question: str) -> str:
         """What the served model answers, bare."""
@@ -164,4 +190,5 @@ class TaughtWorld(JudgedWorld):
         other = super().successor(dies_at)
         assert isinstance(other, TaughtWorld)
         other.knows, other.harms, other.steps_of, other.leak = self.knows, self.harms, self.steps_of, self.leak
+        other.answers = self.answers
         return other

@@ -21,18 +21,20 @@ from apollod.core.decide import decide
 from apollod.core.fold import fold
 from apollod.core.forgetting.plan import plan as forget_plan
 from apollod.core.inputs import Batch, Line
+from apollod.core.intake.again import again_id, asked_about
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import CheckpointSettings, LessonSettings, ProductsDtype, TrainerSettings
+from apollod.core.settings import CheckpointSettings, LessonSettings, ProductsDtype, QualitySettings, TrainerSettings
 from apollod.core.state import State
 
 SETTINGS = ev.Settings(
     model_path="/m",
-    trainer=TrainerSettings(lr=1.0, warmup=0.0, lr_direct=1e-4),
+    trainer=TrainerSettings(lr=1.0, warmup=0.0, warmup_steps=0, lr_direct=1e-4, rescore=0),
     checkpoint=CheckpointSettings(delay_s=600.0, keep=2, replay_max=1000),
     lessons=LessonSettings(hold=0.0),
+    quality=QualitySettings(every_steps=0),
 )
-"""Nothing is held: tests of that say so."""
+"""Nothing is held, scored again or measured: tests of that say so."""
 
 
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
@@ -122,6 +124,8 @@ class World:
         self.anchors = ""
         """unable: the engine cannot say what it thinks of tokens; busy: it does not answer; long: none can be
         tokenised"""
+        self.asks: dict[str, str] = {}
+        """questions of prompts that ship, by name; the others have none"""
         self.keeps_steps = False
         self.hooked: list[int] = []
         self.hook_is_busy = False
@@ -130,10 +134,16 @@ class World:
         self.refreshed: list[int] = []
         self.products: ProductsDtype = "bf16"
         """what this machine's processor multiplies bf16 matrices in"""
+        self.sizes: dict[str, int] = {}
+        """tokens of examples, and of anchors by what they begin with; 10 of the others"""
+        self.step_tokens = 0
+        """for which the memory of this machine was planned"""
         self.moved: dict[str, float] = {}
         """divergence by anchor; 0.0 of the others"""
         self.losses: dict[str, float] = {}
         """by example; 1.0 for the others"""
+        self.after: dict[str, float] = {}
+        """losses once it was learned, by example; 0.25 for the others"""
         self.forgotten: list[tuple[int, str]] = []
         self.fence = False
         self.requests = 0
@@ -165,7 +175,9 @@ class World:
         if isinstance(input_, inp.LinesRead):
             keys = {key: e.example for e in self.of(ev.ExampleAccepted) for key in e.responses}
             signals = frozenset(e.signal for e in self.of(ev.SignalFlagged))
-            input_ = inp.LinesRead(input_.batch, frozenset(self.known), keys, flagged=signals)
+            input_ = inp.LinesRead(
+                input_.batch, frozenset(self.known), keys, flagged=signals, taught=self._taught(input_.batch, keys)
+            )
         if isinstance(input_, inp.Rated):
             input_ = self._with_former(input_)
         events, effects = decide(self.state, input_, self.now)
@@ -190,6 +202,16 @@ class World:
         fold(self.state, recorded)
         self._instant()
         self.give(inp.Tick())
+
+    def _taught(self, batch: Batch, keys: dict[str, str]) -> dict[str, inp.Taught]:
+        """As the loop asks the journal."""
+        tiers, found = {e.example: e.tier for e in self.of(ev.ExampleAccepted)}, {}
+        for one in asked_about([(line, line.tier or batch.tier) for line in batch.lines], self.known, keys):
+            newest, times = one, 1
+            while (again := again_id(one, times)) in self.known:
+                newest, times = again, times + 1
+            found[one] = inp.Taught(newest, times, tiers.get(newest, "direct"))
+        return found
 
     def _with_former(self, rated: inp.Rated) -> inp.Rated:
         """As the loop asks the journal."""
@@ -287,6 +309,7 @@ class World:
                 1.0,
                 {},
                 outlives_engine=True,
+                step_tokens=self.step_tokens,
             )
         )
 
@@ -357,6 +380,8 @@ class World:
                 self.give(inp.EncodeDone([self.encoded(i) for i in ids]))
             case fx.RunStep() as step:
                 self.run_step(step)
+            case fx.RescoreExamples() as rescore:
+                self.rescore(rescore)
             case fx.WriteCheckpoint():
                 self.asked.append(Writing(asked, self.view.weights, self.optimizer))
             case Writing(entered=False):
@@ -417,7 +442,8 @@ class World:
     def encoded(self, example: str) -> inp.Encoded:
         if example.startswith("long"):
             return inp.Encoded(example, refused="too long")
-        return inp.Encoded(example, 10, 4, 0, digest(example))
+        tokens = next((size for begin, size in self.sizes.items() if example.startswith(begin)), 10)
+        return inp.Encoded(example, tokens, 4, 0, digest(example))
 
     def freeze(self, asked: fx.FreezeAnchor) -> None:
         """The engine says what it thinks now, if it can."""
@@ -425,10 +451,15 @@ class World:
             return self.give_failure(asked, "busy")
         if self.anchors == "unable":
             return self.give_failure(asked, "unable")
-        sort = asked.sort if asked.prompt else ("general", "neighbour")[int(asked.wanted[8:]) % 2]
+        given = asked.prompt or asked.example
+        sort = asked.sort if given else ("general", "neighbour")[int(asked.wanted[8:]) % 2]
+        question = "" if given else self.asks.get(asked.wanted, "")
+        if asked.wanted.startswith("neighbour:"):
+            question = str(asked.prompt[0].content)
         anchor = f"{self.anchors}{asked.wanted} of {self.memory}"
         version = self.state.training.version
-        self.give(inp.AnchorAnswered(asked.wanted, anchor, msgspec.Raw(b"{}"), "t", sort, version, version, 0.1))
+        said = inp.AnchorAnswered(asked.wanted, anchor, msgspec.Raw(b"{}"), "t", sort, version, version, 0.1, question)
+        self.give(said)
 
     def give_failure(self, asked: fx.FreezeAnchor, cause: Literal["busy", "unable"]) -> None:
         self.give(inp.AnchorCallFailed(asked.wanted, cause, f"the engine is {cause}"))
@@ -439,6 +470,8 @@ class World:
             self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True))
             return self.exit("trainer", 70)
         if any(example.startswith("large") for example in step.examples):
+            return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+        if len(step.held) > 1 and step.examples[0].startswith("tight"):
             return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
         asked = step.step
         loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
@@ -470,8 +503,15 @@ class World:
             note,
             known=known,
             held=tuple(self.moved.get(one, 0.0) for one in step.held) if applied else (),
+            losses=tuple(self.losses.get(one, 1.0) for one in step.examples) if len(step.examples) > 1 else (),
         )
         self.give(done)
+
+    def rescore(self, asked: fx.RescoreExamples) -> None:
+        """The trainer gives way, or says what each is now."""
+        gave_way = self._trainer_is_asked()
+        said = [inp.ScoredAgain(one, self.after.get(one, 0.25), 4) for one in asked.examples if not gave_way]
+        self.give(inp.ExamplesScored(asked.number, tuple(said), 0.1))
 
     def bound_of(self, step: int) -> ev.TrainerBound | None:
         """In force when a step was completed."""
@@ -511,11 +551,13 @@ class World:
             inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier, hold=hold), frozenset())
         )
 
-    def rate(self, response: str, rating: ev.Rating, correction: str = "") -> None:
+    def rate(self, response: str, rating: ev.Rating, correction: str = "", question: str = "") -> None:
         """Somebody rates an answer of the engine."""
         sampled = ev.Sampled(response, () if correction else (1, 2), (3,))
         answer = inp.Response(f"{response}{correction}", 0, sampled)
-        line = Line(number=1, example=f"{correction or 'good'} {response}", record=b"{}", responses=(answer,))
+        line = Line(
+            number=1, example=f"{correction or 'good'} {response}", record=b"{}", responses=(answer,), question=question
+        )
         learned = line if correction or rating == "good" else None
         self.give(inp.Rated(response, rating, "t", correction, original=sampled, line=learned))
 

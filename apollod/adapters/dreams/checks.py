@@ -44,13 +44,23 @@ async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: 
     Raises DreamCheckFailed where that cannot be told: a command that ends with something else than 0 and 1 or cannot be
     started, a schema that cannot be read, and whatever takes longer than `timeout_s`.
     """
-    if check.command:
-        return await _by_command(check.command, scenario, answer, timeout_s)
-    if check.regex:
-        return await _by_child("regex", check.regex, answer, timeout_s)
-    if check.schema:
-        return await _by_child("schema", await _schema_in_time(check.schema, timeout_s), answer, timeout_s)
-    return True, ""
+    return (await check_answers(check, [(tuple(scenario), answer)], timeout_s))[0]
+
+
+async def check_answers(
+    check_: Check, answers: Sequence[tuple[Sequence[Turn], str]], timeout_s: float = 10.0
+) -> list[tuple[bool, str]]:
+    """Check each (scenario, answer) as `check` does. Raises DreamCheckFailed for the first that it cannot tell of."""
+    if check_.command:
+        return [await _by_command(check_.command, scenario, answer, timeout_s) for scenario, answer in answers]
+    if not check_.by_code:
+        return [(True, "")] * len(answers)
+    kind: Kind = "regex" if check_.regex else "schema"
+    expected = check_.regex or await _schema_in_time(check_.schema, timeout_s)
+    found = await check_all(kind, [(expected, answer) for _, answer in answers], timeout_s)
+    if failed := next((one for one in found if isinstance(one, DreamCheckFailed)), None):
+        raise failed
+    return [one for one in found if not isinstance(one, DreamCheckFailed)]
 
 
 def problem(check: Check) -> str:
@@ -100,13 +110,6 @@ def _schema(path: str) -> Any:
     if not isinstance(value, dict | bool):
         raise DreamCheckFailed(f"the schema {path} is no JSON object")
     return value
-
-
-async def _by_child(kind: Kind, expected: Any, answer: str, timeout_s: float) -> tuple[bool, str]:
-    (found,) = await check_all(kind, [(expected, answer)], timeout_s)
-    if isinstance(found, DreamCheckFailed):
-        raise found
-    return found
 
 
 async def check_all(

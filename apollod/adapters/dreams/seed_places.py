@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.adapters.journal.journal_reader import query
+from apollod.adapters.journal.journal_reader import literal, query
 from apollod.curation.dreaming.seeds import Seed, seed_of, seeds_of_lines, seeds_of_text, text_of_record
 from apollod.curation.redaction import redact, redact_text
 from apollod.errors import ApolloError, SeedsUnreadable
@@ -109,7 +109,7 @@ def _of_file(path: str, name: str, directory: int | None, skipped: Counter[str],
     """`directory`: in which it was found; None: somebody named it, so that a link is meant."""
     shown = path.encode(errors="replace").decode()
     try:
-        data = _data(name, directory, left)
+        data, at_ns = _data(name, directory, left)
     except OSError as error:
         skipped["a file is a link" if error.errno == errno.ELOOP else f"a file cannot be read: {reason(error)}"] += 1
         return
@@ -118,7 +118,7 @@ def _of_file(path: str, name: str, directory: int | None, skipped: Counter[str],
         return
     clean = redact(data)[0]
     if path.endswith(".jsonl"):
-        for one in seeds_of_lines(clean, shown):
+        for one in seeds_of_lines(clean, shown, at_ns):
             if isinstance(one, str):
                 skipped[one] += 1
             else:
@@ -129,18 +129,19 @@ def _of_file(path: str, name: str, directory: int | None, skipped: Counter[str],
     except UnicodeDecodeError:
         skipped["a file is no UTF-8 text"] += 1
         return
-    yield from seeds_of_text(text, shown)
+    yield from seeds_of_text(text, shown, at_ns)
 
 
 class _Refused(Exception):
     """A file that is no text, or too much of it."""
 
 
-def _data(name: str, directory: int | None, left: _Left) -> bytes:
-    """Raises OSError and _Refused."""
+def _data(name: str, directory: int | None, left: _Left) -> tuple[bytes, int]:
+    """Content of a file, and when it was written (ns since 1970). Raises OSError and _Refused."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if directory is None else os.O_NOFOLLOW)
     with open(os.open(name, flags, dir_fd=directory), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
             raise _Refused("something is no file")
         data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
@@ -152,59 +153,64 @@ def _data(name: str, directory: int | None, left: _Left) -> bytes:
     if len(data) > left.bytes:
         raise _Refused(f"all files together are larger than {ALL_BYTES_MAX >> 20} MiB")
     left.bytes -= len(data)
-    return data
+    return data, about.st_mtime_ns
 
 
 # --- views of the journal --------------------------------------------------------------------------------------------
+
+
+_Row = tuple[int, int, str]
+"""number of an event, when it was recorded (nanoseconds since 1970), and what it says"""
 
 
 def _of_view(place: str, journal: Path) -> Iterator[Seed]:
     known = _VIEWS.get(place.removeprefix(_VIEW))
     if known is None:
         raise SeedsUnreadable("there is no such view")
-    for seq, text in known(journal):
-        if seed := seed_of(redact_text(text), f"{place}:{seq}"):
+    for seq, at_ns, text in known(journal):
+        if seed := seed_of(redact_text(text), f"{place}:{seq}", at_ns):
             yield seed
 
 
 def _newest(journal: Path, columns: str, where: str) -> list[tuple[Any, ...]]:
-    sql = f"SELECT seq, {columns} FROM events WHERE {where} ORDER BY seq DESC LIMIT {VIEW_ROWS}"
+    sql = f"SELECT seq, at_ns, {columns} FROM events WHERE {where} ORDER BY seq DESC LIMIT {VIEW_ROWS}"
     return query(journal, sql, VIEW_ROWS, VIEW_S).rows
 
 
-def _signals(journal: Path) -> Iterator[tuple[int, str]]:
+def _signals(journal: Path) -> Iterator[_Row]:
     """What somebody said about an answer, and the answer, where an example learns it."""
     rows = _newest(journal, "body ->> '$.quote', body ->> '$.example'", "kind = 'signal.flagged'")
-    ids = ", ".join(sorted({"'" + example.replace("'", "''") + "'" for _, _, example in rows if example}))
+    ids = ", ".join(sorted({literal(example) for *_, example in rows if example}))
     sql = (
         "SELECT id, body ->> '$.record' FROM known_examples JOIN events USING (seq) "
         f"WHERE id IN ({ids}) AND kind = 'example.accepted'"
     )
     records = dict(query(journal, sql, VIEW_ROWS, VIEW_S).rows) if ids else {}
-    for seq, quote, example in rows:
+    for seq, at_ns, quote, example in rows:
         answer = _answer(records.get(example, ""))
-        yield seq, "\n".join([*([f"assistant: {answer}"] if answer else []), *([f"user: {quote}"] if quote else [])])
+        said = [*([f"assistant: {answer}"] if answer else []), *([f"user: {quote}"] if quote else [])]
+        yield seq, at_ns, "\n".join(said)
 
 
-def _feedback(journal: Path) -> Iterator[tuple[int, str]]:
+def _feedback(journal: Path) -> Iterator[_Row]:
     columns = "body ->> '$.answer', body ->> '$.comment', body ->> '$.correction'"
-    for seq, *texts in _newest(journal, columns, "kind = 'feedback.given'"):
+    for seq, at_ns, *texts in _newest(journal, columns, "kind = 'feedback.given'"):
         parts = zip(("assistant", "what somebody said of it", "what should have been said"), texts, strict=True)
-        yield seq, "\n".join(f"{who}: {text}" for who, text in parts if text)
+        yield seq, at_ns, "\n".join(f"{who}: {text}" for who, text in parts if text)
 
 
-def _verdicts(journal: Path) -> Iterator[tuple[int, str]]:
+def _verdicts(journal: Path) -> Iterator[_Row]:
     """About examples. What was dreamt may be a test, which no imagination may see."""
     where = "kind = 'verdict.given' AND body ->> '$.verdict' = 'bad' AND coalesce(body ->> '$.example', '') <> ''"
-    for seq, quote, why in _newest(journal, "body ->> '$.quote', body ->> '$.reason'", where):
-        yield seq, f"assistant: {quote}\nwhat is wrong with it: {why}"
+    for seq, at_ns, quote, why in _newest(journal, "body ->> '$.quote', body ->> '$.reason'", where):
+        yield seq, at_ns, f"assistant: {quote}\nwhat is wrong with it: {why}"
 
 
-def _examples(journal: Path) -> Iterator[tuple[int, str]]:
+def _examples(journal: Path) -> Iterator[_Row]:
     """Not those that were dreamt: dreams of dreams become poorer."""
     where = "kind = 'example.accepted' AND body ->> '$.source' NOT LIKE 'dream:%'"
-    for seq, record in _newest(journal, "body ->> '$.record'", where):
-        yield seq, text_of_record(msgspec.json.decode(record))
+    for seq, at_ns, record in _newest(journal, "body ->> '$.record'", where):
+        yield seq, at_ns, text_of_record(msgspec.json.decode(record))
 
 
 def _answer(record: str) -> str:
@@ -214,7 +220,7 @@ def _answer(record: str) -> str:
     return str(turns[-1].get("content") or "") if turns else str(value.get("completion", ""))
 
 
-_VIEWS: Mapping[str, Callable[[Path], Iterator[tuple[int, str]]]] = {
+_VIEWS: Mapping[str, Callable[[Path], Iterator[_Row]]] = {
     "signals": _signals,
     "feedback": _feedback,
     "verdicts": _verdicts,

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from apollod.adapters.journal.example_places import listed
-from apollod.adapters.journal.journal_reader import ROWS, continued, query, stream
+import msgspec
+
+from apollod.adapters.journal.example_places import listed, states_of
+from apollod.adapters.journal.journal_reader import ROWS, continued, literal, query, stream
 from apollod.core.events import ExampleAccepted
 from apollod.wire.event_codec import decode_event
 
@@ -59,3 +61,45 @@ def places(path: Path, examples: Sequence[str]) -> dict[str, str]:
         WHERE e.id IN ({listed(examples)})"""
     rows = query(path, sql, len(examples) + 1, SECONDS).rows
     return {id_: f"{place}:{line}" if line else str(place) for id_, place, line in rows}
+
+
+ANSWERS_MAX = 100
+"""examples that answer one question, the newest ones"""
+SAID = ("trained", "skipped", "pending")
+"""states in which the model says what an example does, or is to"""
+
+
+class Taught(NamedTuple):
+    """A lesson, and what it says as a text."""
+
+    lesson: str
+    says: str
+
+
+def lessons_about(path: Path, subjects: Sequence[str], lesson: str, most: int) -> list[Taught]:
+    """Other lessons that are taught or known and whose text has one of these words, in small letters, the newest first.
+    Raises JournalError."""
+    if not subjects:
+        return []
+    found = " OR ".join(f"instr(says, {literal(one)})" for one in subjects)
+    sql = f"""SELECT lesson, text FROM (
+            SELECT lesson, text, lower(text) AS says FROM (
+                SELECT lesson, coalesce(statement, question || ' ' || answer) AS text FROM lessons
+                WHERE kind <> 'behaviour' AND state IN ('practising', 'known', 'fading') AND lesson <> {literal(lesson)}
+            )
+        ) WHERE {found} ORDER BY CAST(substr(lesson, 2) AS INTEGER) DESC LIMIT {int(most)}"""
+    return [Taught(*row) for row in query(path, sql, most, SECONDS).rows]
+
+
+def answers_before(path: Path, question: str, lesson: str) -> list[ExampleAccepted]:
+    """Examples with this `question` that were accepted before the lesson was given, and that are learned, known or wait
+    to be, the newest first. Looks through the whole journal, but not its archives. Raises JournalError."""
+    text = '"question":' + msgspec.json.encode(question).decode()
+    sql = f"""SELECT kind, version, body FROM events
+        WHERE kind = 'example.accepted' AND instr(body, {literal(text)}) AND body ->> '$.question' = {literal(question)}
+            AND seq < (SELECT min(seq) FROM events WHERE kind = 'lesson.given' AND key = {literal(lesson)})
+        ORDER BY seq DESC LIMIT {ANSWERS_MAX}"""
+    found = [decode_event(*row) for row in query(path, sql, ANSWERS_MAX, SECONDS).rows]
+    events = [event for event in found if isinstance(event, ExampleAccepted)]
+    became = states_of(path, [event.example for event in events]) if events else {}
+    return [event for event in events if became.get(event.example) in SAID]

@@ -95,8 +95,8 @@ def anchors_of(
     `directories`: where blobs may lie; None: see `beside`. Blocking. Raises JournalError."""
     if not anchors:
         return []
-    names = ", ".join("'" + one.replace("'", "''") + "'" for one in anchors)
-    kinds = f"'{AnchorFrozen.kind}', '{AnchorEncoded.kind}'"
+    names = ", ".join(journal_reader.literal(one) for one in anchors)
+    kinds = f"'{AnchorFrozen.kind}', '{AnchorEncoded.kind}'"  # as the index events_anchor names them
     sql = f"SELECT kind, version, body FROM events WHERE kind IN ({kinds}) AND key IN ({names}) ORDER BY seq"
     frozen, digests = dict[str, AnchorFrozen](), dict[str, str]()
     for row in journal_reader.query(journal, sql, 1 << 20, LOOKUP_S).rows:

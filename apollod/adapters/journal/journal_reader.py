@@ -73,6 +73,11 @@ class Answer(NamedTuple):
     truncated: bool
 
 
+def literal(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.0, bytes_limit: float = inf) -> Answer:
     """Run one reading statement. Raises JournalError for anything else, after `seconds`, for rows of more than
     `bytes_limit` bytes of memory, and for SQL that is wrong; ConfigError for limits that are none.
@@ -216,8 +221,8 @@ def decode_body(path: str | Path, seq: int, body: str) -> Any:
 
 def accepted(path: str | Path, example: str) -> ExampleAccepted | None:
     """The acceptance of an example, which has its record and its tier; None for one that is not known."""
-    quoted = example.replace("'", "''")
-    sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = '{quoted}'"
+    quoted = literal(example)
+    sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = {quoted}"
     events = (decode_event(*row) for row in query(path, sql, seconds=LOOKUP_S).rows)
     return next((event for event in events if isinstance(event, ExampleAccepted)), None)
 

@@ -11,7 +11,7 @@ ROWS_MAX = (1 << 31) - 2
 def source_examples(journal: Path, source: str) -> list[str]:
     """Ids of all examples that were accepted from a source, given by its identity or by its path, in order. Blocking.
     Raises JournalError."""
-    named = "'" + source.replace("'", "''") + "'"
+    named = journal_reader.literal(source)
     sql = f"""
         SELECT key FROM events WHERE kind = 'example.accepted' AND body ->> '$.source' IN (
             SELECT {named} UNION SELECT source FROM sources WHERE path = {named}

@@ -12,8 +12,12 @@ import msgspec
 
 from apollod.adapters.llm.request import Sampling
 from apollod.errors import LlmNonsense
+from apollod.wire.thoughts import Said, opens_thought, split
 
 T = TypeVar("T")
+
+BLANK = "\u0120\u010a\u010d\u0109\u2581 \t\r\n"
+"""white space, also as byte-level and sentencepiece vocabularies write it"""
 
 
 class Versions(NamedTuple):
@@ -27,6 +31,7 @@ class Choice(msgspec.Struct, frozen=True):
     """One answer."""
 
     text: str
+    """without what the model thought before it; empty where it did not get that far"""
     finish_reason: str
     """`stop`, `length`, ...; empty where none is given"""
     token_ids: tuple[int, ...] | None = None
@@ -35,7 +40,14 @@ class Choice(msgspec.Struct, frozen=True):
     likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
     """in each place the likeliest tokens (two ids may have one text) with their log-probabilities, if asked for"""
     reasoning: str = ""
-    """what a reasoning parser cut from the text"""
+    """what it thought before it: cut off by the endpoint's reasoning parser, or between tags in its text"""
+    unfinished: bool = False
+    """it ends within its thought"""
+
+    @property
+    def cut(self) -> bool:
+        """It is not at its end, or is no answer yet."""
+        return self.finish_reason == "length" or self.unfinished
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -68,6 +80,11 @@ class Tokenised(msgspec.Struct, frozen=True):
     tokens: tuple[int, ...]
     token_strs: tuple[str, ...]
     max_model_len: int
+
+    @property
+    def opens_thought(self) -> bool:
+        """It is a prompt that ends within a thought."""
+        return opens_thought("".join(self.token_strs).rstrip(BLANK))
 
 
 class _Detokenised(msgspec.Struct):
@@ -146,11 +163,12 @@ class _Scored(msgspec.Struct):
     choices: list[_ScoredChoice]
 
 
-def read_completion(body: bytes, version: str, chat: bool, asked: Sampling) -> Completion:
-    """An answer to `completion_request`; `version`: what the version header says. Raises LlmNonsense."""
+def read_completion(body: bytes, version: str, chat: bool, asked: Sampling, opened: bool = False) -> Completion:
+    """An answer to `completion_request`; `version`: what the version header says; `opened`: its prompt ends within a
+    thought. Raises LlmNonsense."""
     answer: _Chat | _Text = _decoded(body, _Chat) if chat else _decoded(body, _Text)
     given: Sequence[_ChatChoice | _TextChoice] = answer.choices
-    choices = tuple(_choice(each, asked) for each in sorted(given, key=lambda each: each.index))
+    choices = tuple(_choice(each, asked, opened) for each in sorted(given, key=lambda each: each.index))
     if len(choices) != asked.n:
         raise LlmNonsense(f"{asked.n} answers were asked for and {len(choices)} came")
     ids = answer.prompt_token_ids if isinstance(answer, _Chat) else answer.choices[0].prompt_token_ids
@@ -194,15 +212,15 @@ def read_text(body: bytes) -> str:
     return _decoded(body, _Detokenised).prompt
 
 
-def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:
+def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling, opened: bool) -> Choice:
     found: list[float | None] | None = None
     likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
     if isinstance(choice, _TextChoice):
-        text, reasoning = choice.text, ""
+        said = Said("", choice.text)
         found = None if choice.logprobs is None else choice.logprobs.token_logprobs
     else:
         message = choice.message
-        text, reasoning = message.content or "", message.reasoning or message.reasoning_content or ""
+        said = split(message.content or "", message.reasoning or message.reasoning_content or "", opened)
         if choice.logprobs is not None and choice.logprobs.content is not None:
             found = [each.logprob for each in choice.logprobs.content]
             if asked.top:
@@ -217,7 +235,7 @@ def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:
     ids = None if choice.token_ids is None else tuple(choice.token_ids)
     if logprobs is not None and ids is not None and len(logprobs) != len(ids):
         raise LlmNonsense(f"{len(ids)} token ids and {len(logprobs)} log-probabilities came for one answer")
-    return Choice(text, choice.finish_reason or "", ids, logprobs, likeliest, reasoning)
+    return Choice(said.answer, choice.finish_reason or "", ids, logprobs, likeliest, said.thought, said.unfinished)
 
 
 def _likeliest(place: _ChatLogprob) -> tuple[tuple[str, float], ...]:

@@ -25,6 +25,7 @@ from apollod.adapters.llm.request import (
     scoring_request,
     tokenising_request,
 )
+from apollod.core.settings import Thinking
 
 
 class Llm(Protocol):
@@ -37,8 +38,9 @@ class Llm(Protocol):
         """How probable these tokens are, each after those before it, and the `top` most likely ones in its place."""
 
     async def tokenise(
-        self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
-    ) -> Tokenised:
+        self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True,
+        thinking: Thinking | None = None,
+    ) -> Tokenised:  # fmt: skip
         """A text as it stands, marks such as `<|im_end|>` being what they mean; or a conversation in the words of the
         model's chat template; `answer`: up to where the model answers."""
 
@@ -55,6 +57,7 @@ class HttpLlm:
     def __init__(self, endpoint: Endpoint, jitter: Callable[[], float] = random.random) -> None:
         self._connections = Connections(endpoint, jitter)
         self._model = endpoint.model
+        self._opened: dict[Thinking, bool] = {}
 
     async def __aenter__(self) -> "HttpLlm":
         return self
@@ -67,8 +70,20 @@ class HttpLlm:
     async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
         """See `Llm.complete`."""
         path, body = completion_request(self._model, prompt, sampling)
+        chat = is_chat(prompt)
+        # a grammar holds from the first token on, so that what follows a schema is no thought
+        opened = chat and sampling.schema is None and await self._opens_thought(sampling.thinking)
         answer = await self._connections.post(path, body)
-        return read_completion(answer.body, answer.version, is_chat(prompt), sampling)
+        return read_completion(answer.body, answer.version, chat, sampling, opened)
+
+    async def _opens_thought(self, thinking: Thinking | None) -> bool:
+        """True if the chat template's invitation to answer ends within a thought. Our own engine is asked, once."""
+        if thinking is None or thinking == "off":
+            return False
+        if thinking not in self._opened:
+            prompt = await self.tokenise([{"role": "user", "content": "Hello."}], thinking=thinking)
+            self._opened[thinking] = prompt.opens_thought
+        return self._opened[thinking]
 
     async def score(self, ids: Sequence[int], top: int = 0, priority: int | None = None) -> Scores:
         """See `Llm.score`. Needs vLLM's `prompt_logprobs`."""
@@ -77,10 +92,11 @@ class HttpLlm:
         return read_scores(answer.body, answer.version, ids)
 
     async def tokenise(
-        self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
-    ) -> Tokenised:
+        self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True,
+        thinking: Thinking | None = None,
+    ) -> Tokenised:  # fmt: skip
         """See `Llm.tokenise`. Needs vLLM's `/tokenize`, which lies beside the API's root."""
-        path, body = tokenising_request(self._model, prompt, tools, answer)
+        path, body = tokenising_request(self._model, prompt, tools, answer, thinking)
         return read_tokenised((await self._connections.post(path, body, beside=True)).body)
 
     async def text_of(self, ids: Sequence[int]) -> str:

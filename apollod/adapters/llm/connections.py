@@ -6,7 +6,7 @@ URL and never the key.
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -66,14 +66,13 @@ class Connections:
     async def post(self, path: str, body: dict[str, Any], beside: bool = False) -> Answer:
         """Ask; `path` is below the base URL, or `beside` its last part. Raises an LlmError."""
         e, url, content = self.endpoint, self.endpoint.url_of(path, beside), msgspec.json.encode(body)
-        counted = None if beside else body  # what lies there asks nothing of the model
         failure: LlmError | None = None
         try:
             with anyio.fail_after(e.total_s) as scope:
                 attempt = 1
                 while True:
                     try:
-                        return await self._attempt(url, content, counted)
+                        return await self._attempt(url, content)
                     except LlmError as error:
                         failure = error
                     if not failure.retryable or attempt >= e.attempts:
@@ -89,25 +88,18 @@ class Connections:
             before = f"; before that: {failure}" if failure else ""
             raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.total_s:g} s{before}") from error
 
-    async def _attempt(
-        self, url: str, content: bytes | None = None, counted: Mapping[str, Any] | None = None
-    ) -> Answer:
+    async def _attempt(self, url: str, content: bytes | None = None) -> Answer:
         e = self.endpoint
         async with self._slots:
             try:
                 with anyio.fail_after(e.try_s):
-                    return await self._once(url, content, counted)
+                    return await self._once(url, content)
             except TimeoutError as error:
                 raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.try_s:g} s") from error
 
-    async def _once(self, url: str, content: bytes | None, counted: Mapping[str, Any] | None) -> Answer:
+    async def _once(self, url: str, content: bytes | None) -> Answer:
         transport = self._transport = self._transport or await self._connect()
-        use, status = self.endpoint.use, None
-        requests = 0 if counted is None else use.began(counted)
-        try:
-            status, headers, body = await transport.ask(url, content)
-        finally:
-            use.ended(requests, status)
+        status, headers, body = await transport.ask(url, content)
         if status == 200:
             return Answer(body, headers.get(VERSION_HEADER, ""))
         asked = retry_after_s(headers.get("retry-after", ""), time.time())

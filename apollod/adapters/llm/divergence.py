@@ -11,9 +11,10 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
-from apollod.adapters.llm.answer import Tokenised
+from apollod.adapters.llm.answer import BLANK, Tokenised
 from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.request import Sampling
+from apollod.core.settings import Thinking
 from apollod.curation.contexts import Asked, Contexts
 from apollod.errors import ScoreRefused
 
@@ -24,8 +25,6 @@ REST_MAX_S = 60.0
 BEGINNING_MAX = 16
 """tokens at most in which the beginning of an answer may differ from how the template invites one (opened thoughts)"""
 ALTERNATE_TOKENS = 256
-_BLANK = frozenset("\u0120\u010a\u010d\u0109\u2581 \t\r\n")
-"""white space, also as byte-level and sentencepiece vocabularies write it"""
 
 T = TypeVar("T")
 
@@ -58,8 +57,9 @@ async def score(llm: Llm, both: Contexts, pace: Pace, priority: int | None = Non
     """Raises an LlmError, ScoreRefused for an answer that cannot be compared."""
     told = []
     for asked in both:
-        prompt = await pace(llm.tokenise(asked.messages[:-1], asked.tools))
-        whole = await pace(llm.tokenise(asked.messages, asked.tools, answer=False))
+        thinking: Thinking = "template" if asked.messages[-1].get("reasoning_content") else "off"
+        prompt = await pace(llm.tokenise(asked.messages[:-1], asked.tools, thinking=thinking))
+        whole = await pace(llm.tokenise(asked.messages, asked.tools, answer=False, thinking=thinking))
         told.append((whole.tokens, *answer_range(prompt, whole)))
     answers = {ids[start:end] for ids, start, end in told}
     if len(answers) != 1:
@@ -79,7 +79,7 @@ def answer_range(prompt: Tokenised, whole: Tokenised) -> tuple[int, int]:
         raise ScoreRefused(f"the conversation has {len(whole.tokens)} tokens, which is too long to be scored")
     start = common(prompt.tokens, whole.tokens)
     end = len(whole.tokens)
-    while end > start and _BLANK.issuperset(whole.token_strs[end - 1]):
+    while end > start and not whole.token_strs[end - 1].strip(BLANK):
         end -= 1
     if start < max(1, len(prompt.tokens) - BEGINNING_MAX):
         raise ScoreRefused("the chat template writes what was said before an answer otherwise once it is there")
@@ -96,5 +96,5 @@ def common(one: Sequence[int] | str, other: Sequence[int] | str) -> int:
 async def _alternate(llm: Llm, asked: Asked, pace: Pace, priority: int | None) -> str:
     """The most likely answer without what was stripped."""
     extra = {"tools": asked.tools, "tool_choice": "none"} if asked.tools else {}
-    sampling = Sampling(max_tokens=ALTERNATE_TOKENS, temperature=0.0, priority=priority, extra=extra)
+    sampling = Sampling(max_tokens=ALTERNATE_TOKENS, temperature=0.0, priority=priority, thinking="off", extra=extra)
     return (await pace(llm.complete(asked.messages[:-1], sampling))).choices[0].text

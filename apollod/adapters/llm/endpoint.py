@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.errors import ConfigError
 
 
@@ -27,8 +26,8 @@ class Endpoint:
     answer_bytes_max: int = 64 << 20
     use_environment: bool = False
     """take proxies and certificates from HTTPS_PROXY, SSL_CERT_FILE and the like"""
-    use: EndpointUse = field(default_factory=EndpointUse, repr=False, compare=False)
-    """counts what is asked there; shared by all who ask our own engine"""
+    ours: bool = False
+    """our own engine, asked by the daemon itself: says so, and is not counted as a user"""
 
     def __post_init__(self) -> None:
         url = urlsplit(self.base_url)

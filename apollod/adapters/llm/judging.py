@@ -9,6 +9,7 @@ from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.request import Sampling
 from apollod.core.inputs import Judged
 from apollod.core.judging.votes import Vote
+from apollod.core.settings import Thinking
 from apollod.curation.judging.question import SCHEMA, Question
 from apollod.curation.judging.reply import vote_of
 from apollod.errors import VerdictNonsense
@@ -22,6 +23,7 @@ class Terms(NamedTuple):
     max_tokens: int = 2048
     """of an answer"""
     priority: int | None = None
+    thinking: Thinking | None = None
 
 
 async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[[str], str]) -> Judged:
@@ -31,14 +33,18 @@ async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[
     Raises an LlmError, and VerdictNonsense as soon as one vote is none.
     """
     sampling = Sampling(
-        max_tokens=terms.max_tokens, temperature=terms.temperature, schema=SCHEMA, priority=terms.priority
+        max_tokens=terms.max_tokens,
+        temperature=terms.temperature,
+        schema=SCHEMA,
+        priority=terms.priority,
+        thinking=terms.thinking,
     )
     began, votes = time.monotonic(), list[Vote]()
     answers = list[Completion]()
     for _ in range(terms.votes):
         answer = await llm.complete(question.messages, sampling)
         said = answer.choices[0]
-        if said.finish_reason == "length":
+        if said.cut:
             raise VerdictNonsense(f"the answer was cut off after {terms.max_tokens} tokens")
         votes.append(vote_of(without_key(said.text), question))
         answers.append(answer)

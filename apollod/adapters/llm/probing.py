@@ -8,6 +8,7 @@ import json
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import anyio
@@ -21,11 +22,12 @@ from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.divergence import TOKENS_MAX, Pace
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import LIKELIEST
+from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.probes.figures import entropy, length_drift, mean, moved, repetition
 from apollod.curation.probes.measured import ItemFigure, Measurement, metrics_of
 from apollod.curation.probes.probe_lines import Call, Probe, digest, is_exactly
 from apollod.curation.probes.references import Reference
-from apollod.curation.probes.tool_text import calls_of, without_fence, without_thoughts
+from apollod.curation.probes.tool_text import calls_of, without_fence
 from apollod.errors import (
     ApolloError,
     DreamCheckFailed,
@@ -43,7 +45,8 @@ SHOWN = 500
 """characters of an answer in its figure"""
 IN_A_ROW_MAX = 3
 """items that fail one after the other for reasons that a working endpoint has seldom: then it is called gone"""
-_WHOLE_ENDPOINT = (401, 403, 404)
+_WHOLE_ENDPOINT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
+_UNABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 NO_REFERENCES: Mapping[str, Reference] = {}
 
 Judge = Callable[[Probe, str], Awaitable[tuple[bool, str]]]
@@ -54,7 +57,7 @@ class Terms(NamedTuple):
     """How the model is asked.
 
     `priority`: as vLLM takes it, larger is later; None: not said. `share`: of the time that each of `concurrency`
-    questioners may keep the engine busy; they rest in between. `extra`: further fields of a chat's body.
+    questioners may keep the engine busy; they rest in between. It is asked not to think.
     """
 
     max_tokens: int = 128
@@ -66,7 +69,6 @@ class Terms(NamedTuple):
     share: float = 1.0
     top: int = LIKELIEST
     check_s: float = 2.0
-    extra: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 
 
 def check_schemas(probes: Sequence[Probe]) -> None:
@@ -113,7 +115,7 @@ class _Run:
         self._unchecked: dict[CheckKind, list[tuple[str, Any, str]]] = {"regex": [], "schema": []}
         self._versions: Versions | None = None
         self._prompt_tokens = self._completion_tokens = self._in_a_row = 0
-        self._broken = ""
+        self._broken: ApolloError | None = None
 
     async def measure(self, items: Sequence[Probe]) -> Measurement:
         """All of it, once."""
@@ -123,8 +125,9 @@ class _Run:
         async with anyio.create_task_group() as tasks:
             for _ in range(self._terms.concurrency):
                 tasks.start_soon(self._ask, todo, tasks.cancel_scope)
-        if self._broken:
-            raise ProbesBroken(len(self._figures), len(asked), self._broken)
+        if self._broken is not None:
+            unable = isinstance(self._broken, LlmRefused) and self._broken.status in _UNABLE
+            raise ProbesBroken(len(self._figures), len(asked), self._broken.line(), unable)
         await self._check()
         figures = tuple(self._figures[probe.id] for probe in asked)
         first, last = self._versions or Versions(-1, -1)
@@ -147,7 +150,7 @@ class _Run:
             except ApolloError as error:
                 self._in_a_row += isinstance(error, LlmError) and error.retryable
                 if _is_gone(error) or self._in_a_row >= IN_A_ROW_MAX:
-                    self._broken = self._broken or error.line()
+                    self._broken = self._broken or error
                     whole_run.cancel()
                     return
                 figure = _failed(probe, error)
@@ -169,7 +172,7 @@ class _Run:
         self._saw(given.versions, given.prompt_tokens, given.completion_tokens)
         said = given.choices[0]
         ids, logprobs = said.token_ids or (), said.logprobs or ()
-        text = without_thoughts(said.text)
+        text = said.text.strip()
         figure = ItemFigure(
             probe.id, probe.group, probe.kind, tokens=len(ids), repetition=repetition(ids),
             surprise=_minus_mean(logprobs), answer=text[:SHOWN],
@@ -180,7 +183,7 @@ class _Run:
             figure = self._compared(figure, self._refer(probe, prompt + ids, len(prompt), scores), scores)
         elif (reference := self.references.get(probe.id)) is not None:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
-        cut = probe.kind == "contrast" and said.finish_reason == "length"
+        cut = probe.kind == "contrast" and said.cut
         passed, why = await self._verdict(probe, "" if cut else text)
         return replace(figure, value=float(passed), why="" if passed else why)
 
@@ -191,6 +194,9 @@ class _Run:
             return await self._judge(probe, answer)
         if probe.kind == "contrast" and self._contrast is not None:
             return await self._contrast(probe, answer)
+        if probe.kind == "lesson":
+            assert isinstance(expected, tuple)
+            return matches(expected[0], answer, expected[1:]), "it does not say what was taught"
         if isinstance(expected, Call):
             calls = calls_of(answer, probe.tools)
             if expected.call is None or [call.name for call in calls] != [expected.call]:
@@ -271,11 +277,20 @@ def _schemas(probe: Probe) -> list[Any]:
 
 
 def _sampling(probe: Probe, terms: Terms) -> Sampling:
-    extra = {**terms.extra, "tools": list(probe.tools), "tool_choice": "none"} if probe.tools else terms.extra
+    extra = {"tools": list(probe.tools), "tool_choice": "none"} if probe.tools else {}
+    tokens = terms.contrast_tokens if probe.kind == "contrast" else terms.max_tokens
+    if probe.kind == "lesson":
+        assert isinstance(probe.expect, tuple)
+        tokens = tokens_of(probe.expect[0])
     return Sampling(
-        max_tokens=terms.contrast_tokens if probe.kind == "contrast" else terms.max_tokens, temperature=0.0,
-        logprobs=True, token_ids=True, priority=terms.priority, extra=extra,
-    )  # fmt: skip
+        max_tokens=tokens,
+        temperature=0.0,
+        logprobs=True,
+        token_ids=True,
+        priority=terms.priority,
+        thinking="off",
+        extra=extra,
+    )
 
 
 def _is_gone(error: ApolloError) -> bool:

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from apollod.core.settings import Thinking
+
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or the messages of a chat (which the endpoint renders by the model's template)."""
 
@@ -28,8 +30,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """return the ids of prompt and answer (vLLM's `return_token_ids`; other endpoints may refuse it)"""
     priority: int | None = None
     """lower is served earlier; vLLM refuses any but 0 where it is not started with `--scheduling-policy priority`"""
+    thinking: Thinking | None = None
+    """of our own engine: does it think before it answers a chat; None: of another endpoint, which is not told"""
     extra: Mapping[str, Any] = {}
-    """further fields of the body, such as `tools` or `chat_template_kwargs`"""
+    """further fields of the body, such as `tools`"""
 
 
 def completion_request(model: str, prompt: Prompt, sampling: Sampling) -> tuple[str, dict[str, Any]]:
@@ -45,6 +49,8 @@ def completion_request(model: str, prompt: Prompt, sampling: Sampling) -> tuple[
     if s.schema is not None:
         schema = {"name": "answer", "schema": s.schema, "strict": True}
         wanted["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if chat:
+        wanted |= template_fields(s.thinking)
     given = {name: value for name, value in wanted.items() if value is not None}
     path, field = ("/chat/completions", "messages") if chat else ("/completions", "prompt")
     return path, {"model": model, field: prompt if isinstance(prompt, str) else list(prompt), **given, **s.extra}
@@ -61,15 +67,22 @@ def scoring_request(model: str, ids: Sequence[int], top: int, priority: int | No
 
 
 def tokenising_request(
-    model: str, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: bool
-) -> tuple[str, dict[str, Any]]:
+    model: str, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: bool,
+    thinking: Thinking | None,
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
     """Path and body of a question for the tokens of a text, or of a conversation; `answer`: with what comes before the
     model's."""
     body = {"model": model, "return_token_strs": True}
     if isinstance(prompt, str):
         return "/tokenize", {**body, "prompt": prompt, "add_special_tokens": False}
-    body |= {"messages": list(prompt), "add_generation_prompt": answer}
+    body |= {"messages": list(prompt), "add_generation_prompt": answer, **template_fields(thinking)}
     return "/tokenize", {**body, "tools": list(tools)} if tools else body
+
+
+def template_fields(thinking: Thinking | None) -> dict[str, Any]:
+    """Fields of a body that tell a chat template whether the model thinks; one that has no such switch ignores them."""
+    told = thinking is not None and thinking != "template"
+    return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}} if told else {}
 
 
 def detokenising_request(model: str, ids: Sequence[int]) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 The tokens of the answer have to be those that the trainer learns of the bare conversation (it compares them), so they
 are made by its rules: the engine's own template and tokenizer make the text, none of its tokens reaches over the end of
-the prompt, and the last one is that which ends the turn.
+the prompt, an empty thought belongs to the prompt, and the last token is that which ends the turn.
 """
 
 from array import array
@@ -10,27 +10,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.adapters.llm.client import Llm
-from apollod.adapters.llm.divergence import answer_range, common
+from apollod.adapters.llm.divergence import BEGINNING_MAX, answer_range, common
+from apollod.core.settings import Thinking
+from apollod.curation.contexts import as_asked
+from apollod.curation.surroundings.around import answered
 from apollod.errors import LlmNonsense
 from apollod.wire.teacher import Teacher
+from apollod.wire.thoughts import CLOSED, NO_THOUGHT, opens_thought, past_thought
 
 LIKELIEST = 16  # in each place; vLLM gives 20 at most unless it is started with --max-logprobs
 
 
 async def teacher_of(
     llm: Llm, told: Sequence[Mapping[str, Any]], answer: str, k: int = LIKELIEST,
-    tools: Sequence[Mapping[str, Any]] = (), priority: int | None = None,
+    tools: Sequence[Mapping[str, Any]] = (), priority: int | None = None, thought: str = "",
 ) -> Teacher:  # fmt: skip
-    """The `k` likeliest tokens in each place of `answer`, which follows the messages `told`.
+    """The `k` likeliest tokens in each place of `answer`, which follows the messages `told` and a thought, or none.
 
     Raises an LlmError; ScoreRefused for an answer that the chat template does not let be found again.
     """
-    prompt = await llm.tokenise(told, tools)
-    whole = await llm.tokenise([*told, {"role": "assistant", "content": answer}], tools, answer=False)
+    thinking: Thinking = "on" if thought else "off"
+    prompt = await llm.tokenise(told, tools, thinking=thinking)
+    said = as_asked(answered(answer, thought))
+    whole = await llm.tokenise([*told, said], tools, answer=False, thinking=thinking)
     start, end = answer_range(prompt, whole)
     ids = whole.tokens[:end]
-    if start < len(prompt.tokens):
-        ids, start = await _apart(llm, prompt.tokens, ids, start)
+    tags = prompt.opens_thought or CLOSED in whole.token_strs[start : start + BEGINNING_MAX]
+    if thought or tags or start < len(prompt.tokens):
+        ids, start = await _apart(llm, prompt.tokens, ids, start, thought)
     scores = await llm.score(ids, k, priority)
     likeliest, logprobs = array("I"), array("f")
     for place in scores.top[start - 1 :]:
@@ -43,12 +50,19 @@ async def teacher_of(
     return Teacher(array("I", ids[start:]), likeliest, logprobs, k, version)
 
 
-async def _apart(llm: Llm, prompt: tuple[int, ...], whole: tuple[int, ...], start: int) -> tuple[tuple[int, ...], int]:
+async def _apart(
+    llm: Llm, prompt: tuple[int, ...], whole: tuple[int, ...], start: int, thought: str
+) -> tuple[tuple[int, ...], int]:
     """ids without a token that reaches over the end of the prompt, as in `<think>` and a new line, of which the
-    template makes two where the answer has no thoughts; and the first one of the answer."""
+    template makes two where the answer has no thoughts, and with the thought before the answer, not in it; and the
+    first one of the answer."""
     before, text = await llm.text_of(prompt), await llm.text_of(whole)
     at = common(before, text)
-    if await llm.text_of(whole[:start]) == text[:at]:
+    head, rest = text[:at], text[at:]
+    if opens_thought(before) and CLOSED not in rest:
+        head, rest = before, thought + NO_THOUGHT + rest
+    head, rest = past_thought(head, rest, thought)
+    if head == text[:at] == await llm.text_of(whole[:start]):
         return whole, start
-    head, rest = await llm.tokenise(text[:at]), await llm.tokenise(text[at:])
-    return head.tokens + rest.tokens, len(head.tokens)
+    first, last = await llm.tokenise(head), await llm.tokenise(rest)
+    return first.tokens + last.tokens, len(first.tokens)

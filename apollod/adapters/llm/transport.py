@@ -6,6 +6,7 @@ import httpx2
 
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.errors import LlmNonsense, LlmUnreachable
+from apollod.wire.request_marks import OURS
 
 
 class Transport:
@@ -14,6 +15,8 @@ class Transport:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "apollod"}
+        if endpoint.ours:
+            headers[OURS] = "1"
         if endpoint.api_key:
             headers["Authorization"] = f"Bearer {endpoint.api_key}"
         self._client = httpx2.AsyncClient(

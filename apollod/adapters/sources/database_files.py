@@ -17,7 +17,7 @@ import msgspec
 
 from apollod.adapters.sources.foreign_database import ForeignDatabase, ForeignSession, open_database
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.record_stream import lines_of
+from apollod.adapters.sources.record_stream import counted, lines_of
 from apollod.adapters.sources.source_files import BATCH_LINES_MAX, Terms, printable
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
@@ -232,6 +232,7 @@ class DatabaseFiles:
             return None
         if not more:
             database.answered, database.done = (position.source, recorded), done
+        by_reason, unlearned = counted(counts)
         return Batch(
             source=position.source,
             path=f"{path}#{session.id}",
@@ -241,7 +242,8 @@ class DatabaseFiles:
             new=new,
             replaces=replaces,
             cursor=recorded,
-            counts=dict(sorted(counts.items())),
+            counts=by_reason,
+            unlearned=unlearned,
             tier=self._terms.tier,
             near_duplicate=self._terms.near_duplicate,
             learn=self._terms.learn,

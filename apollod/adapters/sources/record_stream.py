@@ -11,6 +11,7 @@ from apollod.core.inputs import Line
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
+from apollod.curation.lessons.line_lessons import asked_in
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
 from apollod.curation.signals.evidence_of import evidence_of, unscored
@@ -18,6 +19,8 @@ from apollod.curation.signals.retries import instead_of
 from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
+UNLEARNED = "unlearned"
+"""key under which answers of sessions that give no example are counted once more"""
 
 EndAhead = Callable[[Cursor, Cursor], bool]
 """(where a record begins, a cursor in the middle of it) -> is its end there?"""
@@ -101,10 +104,10 @@ class RecordStream:
         self.cursor = self._folding.cursor
         return lines
 
-    def take_counts(self) -> dict[str, int]:
-        """What gave no line since this was asked last, by reason."""
+    def take_counts(self) -> tuple[dict[str, int], int]:
+        """Counts of lines without an example since this was asked last, see `counted`."""
         counts, self._folding.counts = self._folding.counts, Counter()
-        return dict(sorted(counts.items()))
+        return counted(counts)
 
     def lines_of(self, items: Iterable[Item]) -> list[Line]:
         """See the function of this name."""
@@ -125,10 +128,15 @@ class RecordStream:
             return keeping.commit()
 
 
+def counted(counts: "Counter[str]") -> tuple[dict[str, int], int]:
+    """These counts by reason, and the answers among them."""
+    return {what: counts[what] for what in sorted(counts) if what != UNLEARNED}, counts[UNLEARNED]
+
+
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
     """Convert items to lines of a batch, one per answer, after quarantining malformed ones. Answers that give no
-    example are added to `counts`. Evidence is attached to the answer that it concerns, or gets a line of its own if
-    the item holds no example of that answer. Raises OSError."""
+    example are added to `counts`, by reason and as `UNLEARNED`. Evidence is attached to the answer that it concerns, or
+    gets a line of its own if the item holds no example of that answer. Raises OSError."""
     lines = []
     for item in items:
         if isinstance(item, Bad):
@@ -143,6 +151,8 @@ def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts
             continue
         for reason, count in found.unlearned.items():
             counts[f"dropped: {reason}"] += count
+        if found.found and found.unlearned:
+            counts[UNLEARNED] += sum(found.unlearned.values())
         lines += _lines_of_session(item, found, rules)
     return lines
 
@@ -169,6 +179,7 @@ def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = (), of
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
         topic=topic(text), evidence=evidence, of_log=of_log,
+        question=asked_in(record.canonical) if record.kind == "messages" else "",
     )  # fmt: skip
 
 

@@ -340,6 +340,7 @@ class SourceFiles:
             self._memories.move_to_end(it.position.source)
             if len(self._memories) > MEMORIES:
                 self._memories.popitem(last=False)
+        counts, unlearned = stream.take_counts()
         return Batch(
             source=it.position.source,
             path=it.path,
@@ -349,7 +350,8 @@ class SourceFiles:
             new=it.new,
             replaces=it.replaces,
             cursor=self._formats.recorded(reader, cursor),
-            counts=stream.take_counts(),
+            counts=counts,
+            unlearned=unlearned,
             tier=self._terms.tier,
             near_duplicate=self._terms.near_duplicate,
             learn=self._terms.learn,

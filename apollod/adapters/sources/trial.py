@@ -72,6 +72,8 @@ class Trial:
         """lines or records that were read"""
         self.counts = Counter[str]()
         """what gave nothing, as `Folded.counts` says it"""
+        self.unlearned = Counter[str]()
+        """answers of sessions that give no example, by reason"""
         self.answers: dict[str, Counter[str]] = {}
         """by file: number of answers by reason for not learning them, `learned` for those that become examples"""
         self.signals: dict[str, Shown] = {}
@@ -136,6 +138,7 @@ class Trial:
             if isinstance(item, Moment):
                 self._note(path, item, found)
                 self.counts.update({f"dropped: {reason}": count for reason, count in found.unlearned.items()})
+                self.unlearned.update(found.unlearned if found.found else {})
             for learned in found.learned:
                 yield Tried(path, learned.line or item.line, learned)
             for reason in found.unlearned if isinstance(item, Found) else ():

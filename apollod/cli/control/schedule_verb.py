@@ -35,16 +35,17 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f"next step   {_next(pending, answer['waits']['step'])}",
         f"checkpoint  {'nothing is unsaved' if due is None else f'in {due:.0f} s' if due else 'now'}"
         + (f" ({answer['waits']['checkpoint']})" if due is not None and answer["waits"]["checkpoint"] else ""),
-        *_dreams(answer["dreams"]),
+        *_dreams(answer["dreams"], answer["schedule"]),
     ]
 
 
-def _dreams(dreams: dict[str, Any]) -> list[str]:
+def _dreams(dreams: dict[str, Any], schedule: dict[str, Any]) -> list[str]:
     """When one dreams, and what comes next."""
     if not has_patterns(dreams):
         return ["dreams      none: there is no pattern; `apollod ctl pattern add` or [[dream.pattern]] adds one"]
     when = {"idle": "while nobody else uses the engine", "always": "beside users", "off": "when somebody asks for it"}
-    lines = [f"dreams      {when.get(dreams['mode'], dreams['mode'])}"]
+    at_night = " at night" if schedule.get("dream") == "night" and dreams["mode"] != "off" else ""
+    lines = [f"dreams      {when.get(dreams['mode'], dreams['mode'])}{at_night}"]
     lines.append(f"next dream  {dreams['next'] or 'nothing is left to do'}")
     if dreams["next"] and dreams["reason"]:
         lines.append(f"waits for   {dreams['reason']}")
@@ -56,7 +57,8 @@ def _hours(schedule: dict[str, Any]) -> str:
         return "any: examples are learned as they come; [schedule] nightly would have them wait for the night"
     hours = f"{schedule['nightly']} {schedule['zone'] or 'local time'}"
     if schedule["open"]:
-        return f"{hours}: now, until {_when(schedule['closes_at'])}; {schedule['steps']} steps so far"
+        now = "missed, and caught up now" if schedule.get("late") else "now"
+        return f"{hours}: {now}, until {_when(schedule['closes_at'])}; {schedule['steps']} steps so far"
     return f"{hours}: next on {_when(schedule['opens_at'])}; what is given directly does not wait"
 
 

@@ -1,4 +1,4 @@
-"""The status as a page for people, of at most twenty-three lines.
+"""The status as a page for people, of at most twenty-four lines.
 
 Made from the JSON object itself, without msgspec, whose import takes as long as all the rest of `apollod ctl status`.
 `wire.status` says what is in the object: what it requires is taken by name, what came later may be missing, as it is in
@@ -56,6 +56,7 @@ def page(s: Object) -> str:
         *_holding(s.get("holding", {})),
         *([f"dreams      {dreams_text(dreams)}"] if has_patterns(dreams) else []),
         *([f"lessons     {lessons}"] if (lessons := lessons_text(s.get("lessons", {}))) else []),
+        *_learned(s.get("learned", {}), q["trained"]),
         *_quality(s.get("quality") or {}),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
@@ -117,7 +118,17 @@ def _holding(found: Object) -> list[str]:
         return [f"holding     nothing: {found['reason']}"]
     moved = "" if found["moved"] is None else f", the model is {found['moved']:.3f} nats a token from them"
     reason = f" ({found['reason']})" if found["reason"] and found["missing"] else ""
-    return [f"holding     {found['anchors']} answers, {found['missing']} are to be frozen{moved}{reason}"]
+    approved = f" ({found['approved']} approved)" if found.get("approved") else ""
+    return [f"holding     {found['anchors']} answers{approved}, {found['missing']} are to be frozen{moved}{reason}"]
+
+
+def _learned(found: Object, trained: int) -> list[str]:
+    """Line about how much better learned lines are said; omitted until one was scored again."""
+    if not found.get("scored"):
+        return []
+    gain = f"loss {found['before']:.2f} -> {found['after']:.2f} nats a token on average"
+    weak = f"; {found['weak']:,} hardly moved" if found["weak"] else ""
+    return [f"learned     {trained:,} lines; of {found['scored']:,} scored again, {gain}{weak}"]
 
 
 def _judge(judge: Object) -> str:

@@ -12,8 +12,10 @@ from apollod.adapters.journal import blobs
 from apollod.cli.replay.replay_origin import Start
 from apollod.cli.replay.replay_plan import Plan, Planned, device_of, read_record
 from apollod.core import events as ev
-from apollod.core.events import all_examples
+from apollod.core.events import all_digests, all_examples
+from apollod.core.holding.choice import SHORT
 from apollod.core.recovery.environment import differing_choice
+from apollod.core.training.room import tokens_bound
 from apollod.errors import ReplayError
 from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg
@@ -109,16 +111,17 @@ class Replaying:
         examples = [msg.StepExample(example, read_record(self._journal, example), digest) for example, digest in left]
         started = step.started
         again = msg.Step(
-            started.step, examples, started.lr, started.loss_limit, replay=True, objective=started.objective,
-            products=step.bound.products, again_of=started.again_of, held=blobs.anchors_of(self._journal, started.held),
-            hold=started.hold,
+            started.step, examples, started.lr, blobs.anchors_of(self._journal, started.held), replay=True,
+            products=step.bound.products, **started.terms(),
         )  # fmt: skip
         return self._trainer.ask(again, msg.StepDone)
 
     def _bind(self, bound: ev.TrainerBound, settings: msg.OptimizerSettings) -> None:
         """With the kernels and the threads that steps of this binding were made with."""
         directory, device = self._start.directory, device_of(bound)
-        again = memory_budget.recomputes(Path(directory), settings, most_examples(self._plan), device == "cuda")
+        again = memory_budget.recomputes(
+            Path(directory), settings, most_examples(self._plan), most_tokens(self._plan), device == "cuda"
+        )
         kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
         threads = int(bound.versions.get("threads", "1"))
         attach = msg.AttachCopy(
@@ -136,12 +139,24 @@ def threads_of(plan: Plan) -> str:
 
 def examples_of(step: Planned) -> list[tuple[str, str]]:
     """(content id, digest of the tokens) of all that a step learned."""
-    return list(zip(all_examples(step.started), step.started.digests or (step.started.digest,), strict=True))
+    return list(zip(all_examples(step.started), all_digests(step.started), strict=True))
 
 
 def most_examples(plan: Plan) -> int:
-    """In one step."""
-    return max((len(examples_of(step)) for step in plan.steps), default=1)
+    """The largest number of examples that one step of the plan learns one after the other."""
+    return max((1 if step.started.together else len(examples_of(step)) for step in plan.steps), default=1)
+
+
+def most_tokens(plan: Plan) -> int:
+    """The largest number of tokens of one step of the plan, its anchors among them. An estimate: lengths of anchors are
+    not in its events, nor how far a batch was filled up."""
+    return max(map(_tokens, plan.steps), default=1)
+
+
+def _tokens(step: Planned) -> int:
+    filled_up = 2 if step.started.together else 1
+    about = filled_up * step.completed.tokens + SHORT * len(step.started.held)
+    return min(about, tokens_bound(step.settings.max_tokens, bool(step.started.held)))
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:

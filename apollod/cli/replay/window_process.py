@@ -27,7 +27,7 @@ from apollod.adapters.system.parent_death import die_with_supervisor
 from apollod.adapters.system.yielding import yield_to_others
 from apollod.cli.replay.replay_origin import Start, start_of
 from apollod.cli.replay.replay_plan import Plan, Planned, device_of, origins, read_plan
-from apollod.cli.replay.replay_steps import Replaying, most_examples, threads_of, told
+from apollod.cli.replay.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
 from apollod.curation.probes import lost
 from apollod.curation.probes.references import Reference, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
@@ -141,7 +141,7 @@ def _check_room(plan: Plan, state_dir: Path) -> None:
     longest = max((step.completed.tokens for step in plan.steps), default=1)
     settings = msgspec.structs.replace(plan.settings, max_tokens=min(plan.settings.max_tokens, longest))
     needed = memory_budget.alone(
-        Path(plan.origin.model_dir), settings, most_examples(plan), device_of(plan.bound) == "cuda"
+        Path(plan.origin.model_dir), settings, most_examples(plan), most_tokens(plan), device_of(plan.bound) == "cuda"
     )
     if needed is None:
         return

@@ -1,11 +1,17 @@
 """How facts change the bootstrap that is under way."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
-from apollod.core.bootstrap.events import BootstrapCompleted, BootstrapRead, BootstrapRequested, BootstrapStopped
-from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
+from apollod.core.bootstrap.events import (
+    BootstrapCarried,
+    BootstrapCompleted,
+    BootstrapRead,
+    BootstrapRequested,
+    BootstrapStopped,
+)
+from apollod.core.bootstrap.state import EARLIER_MAX, Bootstrapping, BootstrapState
 from apollod.core.intake.events import ExampleAccepted, ExampleRejected, ExampleWithdrawn, SourceConsumed
 from apollod.core.intake.state import Position
 from apollod.core.kernel.folding import Folds
@@ -13,11 +19,17 @@ from apollod.core.review.events import ExampleDeclined, ExampleEdited, ExampleEx
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, all_examples
 
-DROPPED = "dropped: "
-
 
 def _requested(own: BootstrapState, state: State, e: BootstrapRequested, at_ns: int) -> None:
-    own.current = Bootstrapping(e, at_ns)
+    """The same request again goes on with what is known of it."""
+    if own.current is not None:
+        own.earlier[own.current.key] = own.current
+    own.current = now = Bootstrapping(e, at_ns)
+    if (before := own.earlier.pop(now.key, None)) is not None:
+        now.counts, now.waiting = before.counts, before.waiting
+        now.completed = before.counts.learned if before.phase == "completed" else before.completed
+    if len(own.earlier) > EARLIER_MAX:
+        del own.earlier[next(iter(own.earlier))]
 
 
 def _accepted(own: BootstrapState, state: State, e: ExampleAccepted, at_ns: int) -> None:
@@ -26,10 +38,8 @@ def _accepted(own: BootstrapState, state: State, e: ExampleAccepted, at_ns: int)
 
 
 def _consumed(own: BootstrapState, state: State, e: SourceConsumed, at_ns: int) -> None:
-    if (current := _reader_of(own, e.source)) is None:
-        return
-    dropped = sum(count for what, count in e.counts.items() if what.startswith(DROPPED))
-    _count(current, accepted=e.accepted, duplicates=e.duplicates, rejected=e.rejected, dropped=dropped)
+    if (current := _reader_of(own, e.source)) is not None:
+        _count(current, accepted=e.accepted, duplicates=e.duplicates, rejected=e.rejected, dropped=e.unlearned)
 
 
 def _reader_of(own: BootstrapState, source: str) -> Bootstrapping | None:
@@ -41,20 +51,19 @@ def _reader_of(own: BootstrapState, source: str) -> Bootstrapping | None:
 
 
 def _step_completed(own: BootstrapState, state: State, e: StepCompleted, at_ns: int) -> None:
-    if own.current is not None and own.current.waiting:
-        done = _settle(own, all_examples(e))
-        _count(own.current, learned=done if e.applied else 0)
+    _settle(own, all_examples(e), "learned" if e.applied else "")
 
 
 def _step_failed(own: BootstrapState, state: State, e: StepFailed, at_ns: int) -> None:
     """The example of a step that could not be run waits for a person; several are tried one by one."""
-    if not e.apart and own.current is not None:
-        _count(own.current, held=_settle(own, (one.example for one in state.intake.taken)))
+    if not e.apart:
+        _settle(own, [one.example for one in state.intake.taken], "held")
 
 
 def _held(own: BootstrapState, state: State, e: ExampleHeld, at_ns: int) -> None:
-    if own.current is not None:
-        _count(own.current, held=_settle(own, (e.example,)))
+    """Count a held example, unless it waits for the judge, who may still have it learned."""
+    if e.waits_for != "judge":
+        _settle(own, (e.example,), "held")
 
 
 def _given_up(
@@ -67,10 +76,13 @@ def _withdrawn(own: BootstrapState, state: State, e: ExampleWithdrawn | ExampleE
     _settle(own, e.examples)
 
 
-def _settle(own: BootstrapState, examples: Iterable[str]) -> int:
-    """These do not wait any more; how many of them did."""
-    waiting = own.current.waiting if own.current is not None else {}
-    return sum(waiting.pop(example, 0) is None for example in examples)
+def _settle(own: BootstrapState, examples: Sequence[str], count: str = "") -> None:
+    """These do not wait any more, and are counted as this."""
+    for one in own.known:
+        if one.waiting:
+            done = sum(one.waiting.pop(example, 0) is None for example in examples)
+            if done and count:
+                _count(one, **{count: done})
 
 
 def _count(current: Bootstrapping, **more: int) -> None:
@@ -86,12 +98,19 @@ def _read(own: BootstrapState, state: State, e: BootstrapRead, at_ns: int) -> No
 
 def _completed(own: BootstrapState, state: State, e: BootstrapCompleted, at_ns: int) -> None:
     if own.current is not None:
-        own.current.phase = "completed"
+        own.current.phase, own.current.counts = "completed", e.counts
 
 
 def _stopped(own: BootstrapState, state: State, e: BootstrapStopped, at_ns: int) -> None:
     if own.current is not None:
-        own.current.phase, own.current.reason, own.current.waiting = "stopped", e.reason, {}
+        own.current.phase, own.current.reason, own.current.counts = "stopped", e.reason, e.counts
+
+
+def _carried(own: BootstrapState, state: State, e: BootstrapCarried, at_ns: int) -> None:
+    if (one := own.current) is not None:
+        one.phase, one.reason, one.counts, one.completed = e.phase, e.reason, e.counts, e.completed
+        one.files, one.bytes, one.unread = e.files, e.bytes, e.unread
+        one.waiting |= dict.fromkeys(e.waiting)
 
 
 FOLDS: Folds = {
@@ -99,6 +118,7 @@ FOLDS: Folds = {
     BootstrapRead: _read,
     BootstrapCompleted: _completed,
     BootstrapStopped: _stopped,
+    BootstrapCarried: _carried,
     ExampleAccepted: _accepted,
     SourceConsumed: _consumed,
     StepCompleted: _step_completed,

@@ -17,6 +17,14 @@ def typical_tokens(recent: Sequence[Pace], queue: Iterable[Waiting]) -> int:
     return round(sum(lengths) / len(lengths)) if lengths else 0
 
 
+def to_come(accepted: int, share: float | None) -> int | None:
+    """Examples that the rest of a source will probably give, if it gives as much as the `share` that was read (None:
+    nothing is known of it). None where that says nothing."""
+    if share is None or (not share and not accepted):
+        return None
+    return round(accepted * (1 / share - 1)) if share else None
+
+
 def left_s(recent: Sequence[Pace], tokens: int, waiting: int, accepted: int, share: float | None) -> float | None:
     """Seconds of steps for what waits and for what the rest of the source will probably give, if it gives as much as
     the `share` that was read (None: nothing is known of it). None where no step tells how long one takes."""

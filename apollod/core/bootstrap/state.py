@@ -1,16 +1,16 @@
 """The bootstrap that is under way, or the last one."""
 
-from typing import Literal
-
 import msgspec
 
-from apollod.core.bootstrap.events import BootstrapCounts, BootstrapRequested
+from apollod.core.bootstrap.events import BootstrapCounts, BootstrapRequested, Phase
+from apollod.core.settings import Check
 
-Phase = Literal["reading", "learning", "completed", "stopped"]
+EARLIER_MAX = 64
 
 
 class Bootstrapping(msgspec.Struct):
-    """One request. `waiting`: its examples that are neither learned nor given up, by id, in the order of acceptance."""
+    """One request, and all that earlier ones for the same place by the same rules came to. `waiting`: its examples that
+    are neither learned nor given up, by id, in the order of acceptance."""
 
     request: BootstrapRequested
     since_ns: int
@@ -24,6 +24,13 @@ class Bootstrapping(msgspec.Struct):
     """files that could not be read"""
     reason: str = ""
     """why it was stopped"""
+    completed: int = 0
+    """of its learned examples, those of before it was completed the last time and asked for again"""
+
+    @property
+    def key(self) -> str:
+        """Place and rules: a request with the same ones goes on with this."""
+        return key_of(self.request)
 
     @property
     def under_way(self) -> bool:
@@ -35,3 +42,25 @@ class BootstrapState(msgspec.Struct):
     """At most one at a time."""
 
     current: Bootstrapping | None = None
+    earlier: dict[str, Bootstrapping] = {}
+    """others, by place and rules, the newest last, at most `EARLIER_MAX`"""
+
+    @property
+    def known(self) -> tuple[Bootstrapping, ...]:
+        """All of them, the current one last."""
+        return (*self.earlier.values(), *((self.current,) if self.current is not None else ()))
+
+    def before(self, request: BootstrapRequested) -> Bootstrapping | None:
+        """The bootstrap with the same place and rules, as far as it came; None: it was not asked for before."""
+        key = key_of(request)
+        return self.current if self.current is not None and self.current.key == key else self.earlier.get(key)
+
+    def asked_of_judge(self, example: str) -> Check | None:
+        """The check by which the judge decides about an example that waits; None: no bootstrap wants it judged."""
+        found = (one.request.check for one in self.known if one.request.judged and example in one.waiting)
+        return next(found, None)
+
+
+def key_of(request: BootstrapRequested) -> str:
+    """Place and rules of a request."""
+    return request.path + request.mark

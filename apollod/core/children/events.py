@@ -17,7 +17,9 @@ class EngineReady(Event, frozen=True):
     """The plugin has handed over a verified manifest and /health answers. Counts are tensors of the checkpoint.
 
     Facts of the bridge: writes are seen without a transfer (`in_place`), the trainer's view of the weights survives
-    the engine (`outlives_engine`), generation has to be paused around a write (`needs_pause`)."""
+    the engine (`outlives_engine`), generation has to be paused around a write (`needs_pause`).
+
+    `step_tokens`: for so many tokens of one step, examples and anchors, memory was planned; 0: nobody knows."""
 
     kind: ClassVar[str] = "engine.ready"
     version: ClassVar[int] = 2
@@ -36,6 +38,7 @@ class EngineReady(Event, frozen=True):
     in_place: bool = True
     outlives_engine: bool = False
     needs_pause: bool = False
+    step_tokens: int = 0
 
 
 class EngineExited(Event, frozen=True):

@@ -17,7 +17,7 @@ class TrainerStarted(Input, frozen=True):
 
 
 class EngineUp(Input, frozen=True):
-    """The verified manifest is here and /health answers."""
+    """The verified manifest is here and /health answers. Fields: see `EngineReady`."""
 
     pid: int
     url: str
@@ -34,6 +34,7 @@ class EngineUp(Input, frozen=True):
     in_place: bool = True
     outlives_engine: bool = False
     needs_pause: bool = False
+    step_tokens: int = 0
 
 
 class ChildExited(Input, frozen=True):

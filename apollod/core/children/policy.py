@@ -72,7 +72,7 @@ def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
         pid=input_.pid, url=input_.url, model=input_.model, bridge=input_.bridge, parameters=input_.parameters,
         live=input_.live, cast=input_.cast, rederive=input_.rederive, frozen=input_.frozen, bytes=input_.bytes,
         seconds=input_.seconds, versions=input_.versions, in_place=input_.in_place,
-        outlives_engine=input_.outlives_engine, needs_pause=input_.needs_pause,
+        outlives_engine=input_.outlives_engine, needs_pause=input_.needs_pause, step_tokens=input_.step_tokens,
     )  # fmt: skip
     waiting = state.children.trainer.phase == "spawned" and not state.children.trainer.doomed
     return Outcome([ready], [fx.AttachTrainer(True)] if waiting else [])

@@ -77,7 +77,7 @@ class DaemonStarted(Event, frozen=True):
     `follow_up_question`: digest of what the model is asked about follow-ups, and of the cases."""
 
     kind: ClassVar[str] = "daemon.started"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     pid: int
     version_name: str
     settings: Settings

@@ -12,7 +12,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.calls import expected
 from apollod.core.dreams.collapse import Dreamt, collapse
-from apollod.core.dreams.course import Case, next_move
+from apollod.core.dreams.course import Case, open_cases
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
 from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
@@ -25,6 +25,7 @@ from apollod.core.kernel.reasons import one_line
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import DreamSettings
 from apollod.core.state import State
+from apollod.core.surroundings import JOINT, NOTHING, Surrounding
 
 ALIKE = 0.9
 """likeness from which on two scenarios are one"""
@@ -57,7 +58,7 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
         return _again(state, settings, "leak", input_.leak, tokens=input_.tokens)
     if input_.echo:
         return _again(state, settings, "echo", input_.echo, tokens=input_.tokens)
-    tested = [*(one.sketch for one in course.held.values()), *course.varied]
+    tested = [*(one.sketch for one in course.apart.values()), *course.varied]
     if dream.purpose == "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
         return _again(state, settings, "held-out", "tests are made with this scenario", tokens=input_.tokens)
     if dream.purpose != "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
@@ -69,8 +70,9 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
     imagined = ev.DreamImagined(
         dream=dream.id, scenario=input_.scenario, sketch=input_.sketch, seeds=input_.seeds, places=input_.places,
         model=input_.model, prompt_hash=input_.prompt_hash, tokens=input_.tokens, seconds=input_.seconds,
+        surrounding=input_.surrounding, left_out=one_line(input_.left_out),
     )  # fmt: skip
-    over = dream.purpose == "held-out"
+    over = dream.purpose in ("held-out", "situation")
     return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
 
 
@@ -115,11 +117,17 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
         why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
         why = (leaked(line) if line else "") or why
         return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
-    stripped = Removed(place=0, at=-1, text=course.pattern.instruction, why="system", role="system")
-    removed = (stripped,) if dream.mode == "bare" else ()
+    removed = (_stripped(course.pattern.instruction, dream.surrounding),) if dream.mode == "bare" else ()
     learned = accepted(line, f"dream:{dream.id}", "dream", removed=removed, teacher=input_.teacher)
     events = [msgspec.structs.replace(judged, example=line.example), learned]
     return Outcome(events, begin_encoding(state, [(line.example, "dream")]))
+
+
+def _stripped(instruction: str, around: Surrounding) -> Removed:
+    """The instruction where it stood: it was the system message, or the end of it."""
+    if around.system is None:
+        return Removed(place=0, at=-1, text=instruction, why="system", role="system")
+    return Removed(place=0, at=len(around.system), text=JOINT + instruction, why="system", role="system")
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
@@ -149,11 +157,12 @@ def _collapsed(own: DreamsState, dream: Dream) -> list[ev.Event]:
 def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome:
     own = state.dreams
     if input_.round:
-        found = _case_asked(own, input_)
-        pattern, over = found, False
+        pattern, over = _case_asked(own, input_), False
+        around = own.courses[pattern].apart[input_.dream].surrounding if pattern else NOTHING
     else:
         asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
         pattern = asked.course.pattern.name if asked is not None else ""
+        around = asked.dream.surrounding if asked is not None else NOTHING
         over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
         if asked is not None and (input_.mode == "contrast") != over:
             return nothing()  # of a call that was made twice
@@ -163,16 +172,18 @@ def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome
         dream=input_.dream, pattern=pattern, mode=input_.mode, passed=input_.passed, answer=input_.answer,
         by=input_.by, round=input_.round, contrast=input_.contrast, reason=one_line(input_.reason),
         logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
+        surrounding=around.kind, sample=input_.sample,
     )  # fmt: skip
     return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
 
 
 def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
-    """The pattern that waits for this test of a round; empty: none does."""
-    wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast)
+    """The pattern that waits for this test of a round; empty: none does. It may have been asked for before a dream of
+    another pattern began."""
+    wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast, input_.sample)
     for name, course in own.courses.items():
-        if input_.dream in course.held:
-            return name if own.open is None and next_move(course, own.settlings) == wanted else ""
+        if input_.dream in course.apart:
+            return name if wanted in open_cases(course, own.settlings) else ""
     return ""
 
 
@@ -198,11 +209,12 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
     if own.open is not None or not _too_many(own, settings, input_.cause):
         return None
     for name, course in own.courses.items():
-        case = next_move(course, own.settlings) if input_.dream in course.held else None
-        if isinstance(case, Case) and case.dream == input_.dream:
+        open_ = open_cases(course, own.settlings) if input_.dream in course.apart else []
+        for case in (one for one in open_ if (one.dream, one.mode, one.sample) == (input_.dream, *input_.case)):
             tested = ev.DreamTested(
                 dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
                 round=case.round, contrast=case.contrast, reason=one_line(input_.reason),
+                surrounding=course.apart[case.dream].surrounding.kind, sample=case.sample,
             )  # fmt: skip
             return Outcome([tested], [])
     return None

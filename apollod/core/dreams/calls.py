@@ -1,5 +1,7 @@
 """The calls that a dream waits for, as effects."""
 
+from msgspec.structs import replace
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core.dreams.course import Case
@@ -8,47 +10,78 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.dreams.state import Course, Dream
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
+from apollod.core.surroundings import Surrounding
+
+NOT_HERE = "To do that would be wrong in this conversation: a good answer does what was asked for, without it."
+"""what only the judge is told of a situation in which a behaviour would be wrong"""
+TOLD_MAX = 6
+"""held-out scenarios that the imagination of the next one is told of, at most"""
+TOLD_CHARACTERS = 6_000
+"""in all of them, beyond the last one"""
 
 
 def call_of(state: State, dream: Dream) -> fx.Effect:
     """What the dream under way waits for."""
     own = state.dreams
     course, attempt = own.courses[dream.pattern], own.attempts + 1
-    pattern = course.pattern
+    pattern, around = course.pattern, dream.surrounding
     match dream.stage:
         case Stage.IMAGINING:
-            held = dream.purpose == "held-out"
+            settings = state.daemon.settings
             return fx.ImagineScenario(
                 dream.id, attempt, pattern, dream.purpose, int(dream.id[1:]),
-                unlike=() if held else tuple(course.lately), last_seeds=course.last_seeds,
+                unlike=_existing(course, dream), last_seeds=course.last_seeds, surfaced=dict(course.surfaced),
                 variation_of=course.lately[-1] if dream.purpose == "variation" and course.lately else (),
+                surrounding=dream.drawn,
+                kinds=settings.dream.surroundings_of(pattern) if settings is not None else (dream.drawn.kind,),
             )  # fmt: skip
         case Stage.ANSWERING:
-            return fx.AnswerScenario(dream.id, attempt, dream.scenario, expected(pattern, dream.mode, dream.contrast))
+            told = expected(pattern, dream.mode, dream.contrast)
+            return fx.AnswerScenario(dream.id, attempt, dream.scenario, told, around)
         case Stage.TESTING | Stage.TESTING_CONTRAST:
             mode: ev.Mode = "bare" if dream.stage is Stage.TESTING else "contrast"
             contrast = dream.contrast if mode == "contrast" else ""
-            return _test(pattern, dream.id, "", mode, contrast, attempt, dream.scenario)
+            return _test(pattern, dream.id, "", mode, contrast, attempt, dream.scenario, around)
     return fx.JudgeDream(
         dream.id, attempt, dream.stage, pattern, dream.mode, expected(pattern, dream.mode, dream.contrast),
-        dream.scenario, dream.answer,
+        dream.scenario, dream.answer, around,
     )  # fmt: skip
+
+
+def _existing(course: Course, dream: Dream) -> tuple[tuple[Turn, ...], ...]:
+    """Scenarios of the same sort, which the imagination is not to repeat: the last ones. Of those that tests are made
+    with none but the imagination of another one of them hears."""
+    sorts = {"held-out": course.held, "situation": course.situations}
+    if dream.purpose not in sorts:
+        return tuple(course.lately)
+    told, left = list[tuple[Turn, ...]](), TOLD_CHARACTERS
+    for held in list(sorts[dream.purpose].values())[: -TOLD_MAX - 1 : -1]:
+        left -= sum(len(turn.content) for turn in held.scenario)
+        if told and left < 0:
+            break
+        told.append(held.scenario)
+    return tuple(reversed(told))
 
 
 def expected(pattern: PatternSettings, mode: ev.Mode, contrast: str) -> str:
     """What an answer is judged by, which is what a model that is told gets to read."""
+    if mode == "situation":
+        return f"{pattern.instruction}\n\n{NOT_HERE}"
     return contrast if mode == "contrast" else pattern.instruction
 
 
 def case_call(course: Course, case: Case, attempts: int) -> fx.TestScenario:
-    scenario = course.held[case.dream].scenario
-    return _test(course.pattern, case.dream, case.round, case.mode, case.contrast, attempts + 1, scenario)
+    held = course.apart[case.dream]
+    test = _test(
+        course.pattern, case.dream, case.round, case.mode, case.contrast, attempts + 1, held.scenario, held.surrounding
+    )  # fmt: skip
+    return replace(test, sample=case.sample)
 
 
 def _test(
     pattern: PatternSettings, dream: str, round_: str, mode: ev.Mode, contrast: str, attempt: int,
-    scenario: tuple[Turn, ...],
+    scenario: tuple[Turn, ...], around: Surrounding,
 ) -> fx.TestScenario:  # fmt: skip
     behaviour = expected(pattern, mode, contrast)
-    told = "" if mode == "bare" else behaviour
-    return fx.TestScenario(dream, round_, mode, contrast, attempt, pattern, behaviour, told, scenario)
+    told = behaviour if mode in ("told", "contrast") else ""
+    return fx.TestScenario(dream, round_, mode, contrast, attempt, pattern, behaviour, told, scenario, around)

@@ -23,7 +23,8 @@ class DreamNotes:
     """Events of dreams that the next journal takes over, noted while all events of the archive go by."""
 
     def __init__(self) -> None:
-        self._added: dict[str, Dated] = {}
+        self._added: dict[str, tuple[int, ev.PatternAdded]] = {}
+        self._replaced: dict[str, list[Dated]] = {}
         self._became: dict[str, Dated] = {}
         self._held: dict[str, list[Dated]] = {}
         self._round: dict[str, tuple[str, list[Dated]]] = {}
@@ -37,7 +38,9 @@ class DreamNotes:
         match event:
             case ev.PatternAdded():
                 name = event.pattern.name
-                self._added[name] = dated
+                if name in self._added and self._added[name][1].pattern != event.pattern:
+                    self._replaced.setdefault(name, []).append(self._added[name])
+                self._added[name] = recorded.at_ns, event
                 self._became.pop(name, None)
                 self._round.pop(name, None)
             case ev.PatternSettled() | ev.PatternUnsettled() | ev.PatternRetired():
@@ -50,7 +53,7 @@ class DreamNotes:
             case ev.DreamImagined() | ev.DreamAnswered() | ev.DreamJudged() | ev.DreamTested():
                 self._open.append(dated)
             case ev.DreamSettled(dream=dream):
-                if self._purpose == "held-out":
+                if self._purpose in ("held-out", "situation"):
                     self._held[dream] = [*self._open, dated]
                 self._open = []
             case ev.DreamAbandoned():
@@ -63,8 +66,11 @@ class DreamNotes:
         if not own.courses and own.wanted is None and not own.stopped:
             return
         for name, course in own.courses.items():
+            for added, old in zip(self._replaced.get(name, ()), own.replaced.get(name, ()), strict=True):
+                yield added
+                yield added[0], _figures(name, old)
             yield self._added[name]
-            for dream in course.held:
+            for dream in course.apart:
                 yield from self._held[dream]
             if name in self._became:
                 yield self._became[name]
@@ -92,9 +98,14 @@ def _figures(name: str, course: Course) -> ev.PatternCarried:
         pattern=name, dreams=course.dreams, practices=course.practices, tokens=course.tokens, misses=course.misses,
         missed=course.missed, baseline=course.baseline, final=course.final, weak=course.weak, owed=course.owed,
         bare=tuple(course.bare), contrast=tuple(course.contrast), last_seeds=course.last_seeds,
-        lately=tuple(course.lately), settled_at=course.settled_at, taken_back=course.taken_back,
+        surfaced=dict(course.surfaced), lately=tuple(course.lately),
+        settled_at=course.settled_at, taken_back=course.taken_back,
         rechecked=course.rechecked, harmed_by=course.harmed_by, recent=tuple(course.recent),
         earliest=tuple(course.earliest), days=course.days, day=course.day, before=course.before,
+        baseline_around=course.baseline_around, final_around=course.final_around, left_out=course.left_out,
+        sampled=course.sampled, proofs=course.proofs, failed=course.failed, contrast_held_out=course.contrast_held_out,
+        bootstraps=course.bootstraps, due=course.due, no_situations=course.no_situations,
+        state="" if course.state == "replaced" else course.state, examples=tuple(course.examples),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def contrast_cases(own: DreamsState) -> tuple[ContrastCase, ...]:
 
 def _cases(course: Course) -> list[ContrastCase]:
     pattern = course.pattern
-    held, texts = _spread(list(course.held.items())), _spread(pattern.contrasts)
+    held, texts = _spread(list(course.held.items())), _spread(pattern.tested_contrasts)
     round_ = lcm(len(held), len(texts))  # after which each scenario meets the next text
     return [
         ContrastCase(pattern.name, dream, texts[(number + number // round_) % len(texts)], one.scenario, pattern.check)

@@ -1,16 +1,20 @@
 """What comes next for one pattern. Pure: a function of how far it is.
 
-Held-out scenarios first; then a baseline on them, before anything is learned; then practices, each followed by a test
-on a scenario that is new; when enough of those pass, a final round over what was held out. A pattern that settled is
-tested again after each other one that settles.
+Held-out scenarios first; then a baseline on them, before anything is learned, which decides: what is shown untold is
+settled without a step, what is shown no more when told is given up. Then practices, each followed by a test on a
+scenario that is new; when enough of those pass, a final round over what was held out, which has to keep an error bound
+(`core.proof`). A pattern that settled is tested again after each other one that settles. What a bootstrap of logs
+taught is tested in such a round, too, whatever the practices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from apollod.core.dreams.events import Mode, Purpose
-from apollod.core.dreams.state import Course, Tests
+from apollod.core.dreams.events import WRONG, Mode, Purpose
+from apollod.core.dreams.state import Course, DreamsState, HeldOut, Tests, TestsAround, Tried
+from apollod.core.proof import TOLD_MIN, decided
+from apollod.core.surroundings import Drawn, SurroundingKind, drawn
 
 MISSES_MAX = 10
 """dreams that end early, in a row, after which a pattern is given up"""
@@ -28,16 +32,17 @@ class Imagine(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A test of a held-out scenario."""
+    """A test of a held-out scenario: of the most likely answer, or of the `sample`th that is sampled."""
 
     round: str
     dream: str
     mode: Mode
     contrast: str = ""
+    sample: int = 0
 
 
 class Settle(NamedTuple):
-    """The final round was passed."""
+    """It is shown, before any practice or after a final round that was passed."""
 
 
 class Unsettle(NamedTuple):
@@ -52,8 +57,15 @@ Move = Imagine | Case | Settle | Unsettle | None
 def rests(course: Course, settlings: int) -> bool:
     """Does nothing follow from it until another pattern settles, or somebody says so?"""
     if course.phase == "settled":
-        return course.rechecked >= settlings and not course.taken_back and not course.failed
+        return course.rechecked >= settlings and not (course.taken_back or course.failed or course.due)
     return course.phase == "retired"
+
+
+def look_over(own: DreamsState) -> None:
+    """Keep what is asked of all patterns together, after each event that may change it."""
+    courses = own.courses.values()
+    own.at_rest = all(rests(one, own.settlings) for one in courses)
+    own.judged = any(one.phase != "retired" and not one.pattern.check.by_code for one in courses)
 
 
 def next_move(course: Course, settlings: int) -> Move:
@@ -65,43 +77,158 @@ def next_move(course: Course, settlings: int) -> Move:
     if len(course.held) < course.pattern.held_out:
         return Imagine("held-out")
     if not course.baseline:
-        return _untried(course, "baseline")
+        if len(course.situations) < course.pattern.situations and not course.no_situations:
+            return Imagine("situation")
+        return _first(untried(course, "baseline"))
+    if course.due:
+        return _first(untried(course, course.due)) or Settle()
     if course.owed:
         return Imagine("variation", contrast=_tested_next(course), of=course.owed)
+    if measured_first(course):
+        return _first(untried(course, "shown")) or Settle()
     if ready(course):
         name = f"final {course.practices}"
-        return _untried(course, name) or (_practice(course) if course.failed else Settle())
+        return _first(untried(course, name)) or (_practice(course) if course.failed else Settle())
     return _practice(course)
 
 
+def open_cases(course: Course, settlings: int) -> list[Case]:
+    """Tests that may be made now, none of which depends on what another one says. Empty where no test comes next."""
+    move = next_move(course, settlings)
+    return untried(course, move.round) if isinstance(move, Case) else []
+
+
 def _recheck(course: Course, settlings: int) -> Move:
+    if course.due:
+        return _first(untried(course, course.due))
     if course.rechecked < settlings:
-        return _untried(course, f"recheck {settlings}")
+        return _first(untried(course, f"recheck {settlings}"))
     if course.failed:
         return Unsettle(f"of its held-out scenarios {told(course.final)} pass now")
     return None
 
 
-def cases(course: Course, name: str) -> Iterator[Case]:
-    """All tests of a round, in order: every held-out scenario bare and with one contrast text, in turn; for the
-    baseline also with the instruction."""
-    contrasts = course.pattern.contrasts
-    for number, dream in enumerate(course.held):
-        yield Case(name, dream, "bare")
-        if name == "baseline":
-            yield Case(name, dream, "told")
-        yield Case(name, dream, "contrast", contrasts[number % len(contrasts)])
+def _modes(course: Course, name: str) -> tuple[Mode, ...]:
+    """How each held-out scenario is tested in a round. What was shown before anything taught it is no work of ours, and
+    so is what is shown of it where it would be wrong: only whether it stays is tested."""
+    wrong: tuple[Mode, ...] = ("contrast", "situation") if course.situations else ("contrast",)
+    if name == "baseline":
+        return ("bare", "told", *wrong)
+    return ("bare",) if name == "shown" or not course.taught else ("bare", *wrong)
 
 
-def _untried(course: Course, name: str) -> Case | None:
-    """The next test of a round; None: it is complete."""
-    tried = {(one.dream, one.mode) for one in course.tried} if course.round == name else set()
-    return next((case for case in cases(course, name) if (case.dream, case.mode) not in tried), None)
+def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
+    """The scenarios that are tested in this mode."""
+    return course.situations if mode == "situation" else course.held
+
+
+def cases(course: Course, name: str, sample: int = 0) -> Iterator[Case]:
+    """The tests of a round of the most likely answers, or of the `sample`th ones, in order: every held-out scenario,
+    in contrast with one text, in turn with those that no practice has, and every situation."""
+    contrasts, modes = course.pattern.tested_contrasts, _modes(course, name)
+    for number, dream in enumerate(course.apart):
+        for mode in (mode for mode in modes if dream in _tested_in(course, mode)):
+            yield Case(name, dream, mode, contrasts[number % len(contrasts)] if mode == "contrast" else "", sample)
+
+
+def _first(cases: Sequence[Case]) -> Case | None:
+    return cases[0] if cases else None
+
+
+def untried(course: Course, name: str) -> list[Case]:
+    """The next tests of a round, in order; none: it is complete. Answers are sampled where the most likely ones pass
+    and it is to be decided whether the behaviour is shown, until that is (`core.proof`)."""
+    own = course.tried if course.round == name else []
+    tried = {(one.dream, one.mode, one.sample) for one in own}
+    left = [case for case in cases(course, name) if name != "shown" and (case.dream, case.mode, 0) not in tried]
+    if left:
+        return left
+    if name in ("", "baseline") or name.startswith("recheck") or (name != "shown" and not _passes(course, own)):
+        return []
+    proved = {mode: _proved(course, own, mode) for mode in _modes(course, name)}
+    if False in proved.values():
+        return []
+    for mode, known in proved.items():
+        if known is None:
+            sample = sum(one.mode == mode and one.sample > 0 for one in own) // len(_tested_in(course, mode)) + 1
+            each = [case for case in cases(course, name, sample) if case.mode == mode]
+            return [case for case in each if (case.dream, mode, sample) not in tried]
+    return []
+
+
+def _proved(course: Course, tried: Sequence[Tried], mode: Mode) -> bool | None:
+    """True if the sampled answers in this mode show the behaviour, or in contrast that it stays away; False if no more
+    of this round could show that; None while they could."""
+    passed = [one.passed for one in tried if one.mode == mode and one.sample]
+    cycle = len(_tested_in(course, mode))
+    return decided(passed, max(1, course.proofs), cycle) if len(passed) % cycle == 0 else None
+
+
+def round_failed(course: Course) -> bool:
+    """True if a round that is complete was not passed."""
+    name = course.round
+    if name != "shown" and not _passes(course, course.tried):
+        return True
+    sampling = not name.startswith("recheck")
+    return sampling and not all(_proved(course, course.tried, mode) for mode in _modes(course, name))
+
+
+def _passes(course: Course, tried: Sequence[Tried]) -> bool:
+    """True if enough of the most likely answers pass, of those under contrast texts that no practice has, too."""
+    return enough(course, _by_mode(tried), _around(tried)) and enough(
+        course, {}, {"": _held_out_contrast(course, tried)}
+    )
+
+
+def _held_out_contrast(course: Course, tried: Iterable[Tried]) -> Tests:
+    return _by_mode(one for one in tried if one.contrast in course.pattern.held_out_contrasts)
+
+
+def held_out_contrast(course: Course) -> Tests:
+    """Of the most likely answers of the last round, those under contrast texts that no practice has."""
+    return _held_out_contrast(course, course.tried)
+
+
+def weak_after(course: Course) -> tuple[str, ...]:
+    """Contrast texts that a final round which failed has practised: its own, or all for a situation, and for a text
+    that no practice has."""
+    failed = {one.contrast for one in course.tried if one.mode in WRONG and not one.passed}
+    practised = course.pattern.contrasts
+    return practised if failed - set(practised) else tuple(text for text in practised if text in failed)
+
+
+def measured_first(course: Course) -> bool:
+    """True until it is decided whether it is shown before any practice."""
+    return not course.baseline or (not course.taught and not course.failed and _bare_enough(course))
+
+
+def _bare_enough(course: Course) -> bool:
+    """True if as much is shown before any practice as has to be in the end."""
+    bare = {"bare": course.baseline["bare"]}
+    around = {kind: {"bare": some["bare"]} for kind, some in course.baseline_around.items() if "bare" in some}
+    return enough(course, bare, around)
+
+
+def nothing_to_practise(course: Course) -> str:
+    """Why no practice could teach it: the model does not do it when it is told, or no more than untold; empty: one
+    could."""
+    passed, of = course.baseline.get("told", (0, 0))
+    untold, _ = course.baseline.get("bare", (0, 0))
+    if course.practices or course.due or not course.baseline:
+        return ""
+    if passed < TOLD_MIN * of:
+        what = f"the model does not do it even when it is told: {passed} of {of} held-out scenarios pass then"
+    elif passed <= untold and not course.bootstraps and not _bare_enough(course):
+        what = f"telling it makes no difference: {passed} of {of} held-out scenarios pass then, {untold} untold"
+    else:
+        return ""
+    unmoved = "No practice was made" if course.bootstraps else "Nothing was trained"
+    return f"{what}. {unmoved}. Say it in other words, or look at the check: `apollod ctl pattern show` has the answers"
 
 
 def complete(course: Course) -> bool:
     """Is every test of the last round made?"""
-    return _untried(course, course.round) is None
+    return not untried(course, course.round)
 
 
 def ready(course: Course) -> bool:
@@ -123,10 +250,18 @@ def weak_contrasts(course: Course) -> list[str]:
     return [text for _, text in sorted(worst)]
 
 
-def enough(course: Course, tests: Tests) -> bool:
-    """Do as many pass as have to, in each mode that counts?"""
+def enough(course: Course, tests: Tests, around: TestsAround) -> bool:
+    """Do as many pass as have to, in each mode that counts? In each kind of surrounding, of which there are few tests,
+    one more may fail, but not all of them; situations, of which there may be one in each, count together."""
     passes, of = course.pattern.settle
-    return all(passed * of >= passes * count for mode, (passed, count) in tests.items() if mode != "told")
+    kinds = [rate for some in around.values() for mode, rate in some.items() if mode not in ("told", "situation")]
+    return all(passed * of >= passes * count for passed, count in _counted(tests)) and all(
+        passed and (passed + 1) * of >= passes * count for passed, count in kinds
+    )
+
+
+def _counted(tests: Tests) -> list[tuple[int, int]]:
+    return [rate for mode, rate in tests.items() if mode != "told"]
 
 
 def _practice(course: Course) -> Imagine:
@@ -140,6 +275,21 @@ def _practice(course: Course) -> Imagine:
     return Imagine("practice")
 
 
+def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKind]) -> Drawn:
+    """Which surrounding a dream has: of held-out scenarios each kind in turn, and so of variations and practices, with
+    each contrast text; a practice may be bare or in contrast, so there are two sorts of them."""
+    contrasts = len(course.pattern.contrasts)
+    match move.purpose:
+        case "held-out":
+            return drawn(kinds, len(course.held), len(course.pattern.tested_contrasts))
+        case "situation":
+            return drawn(kinds, len(course.situations))
+        case "variation":
+            return drawn(kinds, course.practices, contrasts)
+        case "practice":
+            return drawn(kinds, course.practices + course.misses, 2 * contrasts)
+
+
 def _tested_next(course: Course) -> str:
     """With which contrast text a variation is tested, too: each in turn."""
     contrasts = course.pattern.contrasts
@@ -147,9 +297,28 @@ def _tested_next(course: Course) -> str:
 
 
 def tests_of(course: Course) -> Tests:
-    """Of the last round, by mode."""
+    """Of the most likely answers of the last round, by mode."""
+    return _by_mode(course.tried)
+
+
+def sampled_of(course: Course) -> Tests:
+    """Of the sampled answers of the last round, by mode."""
+    return _by_mode(course.tried, sampled=True)
+
+
+def tests_around(course: Course) -> TestsAround:
+    """Tests of the last round, by kind of surrounding and by mode."""
+    return _around(course.tried)
+
+
+def _around(tried: Sequence[Tried]) -> TestsAround:
+    kinds = dict.fromkeys(str(one.surrounding) for one in tried)
+    return {kind: _by_mode(one for one in tried if one.surrounding == kind) for kind in kinds}
+
+
+def _by_mode(tried: Iterable[Tried], sampled: bool = False) -> Tests:
     found: Tests = {}
-    for one in course.tried:
+    for one in (one for one in tried if bool(one.sample) is sampled):
         passed, count = found.get(one.mode, (0, 0))
         found[one.mode] = (passed + one.passed, count + 1)
     return found

@@ -1,18 +1,22 @@
 """What the world is asked to do for a dream: each until its answer is recorded, and once at a time."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from apollod.core.dreams.events import Mode, Purpose
-from apollod.core.dreams.scenario import Turn
+from apollod.core.dreams.scenario import Surfaced, Turn
 from apollod.core.kernel.effect import Effect
 from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind, SurroundingUse
 
 Scenario = tuple[Turn, ...]
 
 
 class ImagineScenario(Effect, frozen=True):
-    """Answered by `ScenarioImagined` or `DreamCallFailed`. `unlike`: scenarios that it should not repeat, never one
-    that is kept apart; `variation_of`: the one that was practised; `last_seeds`: ids of those that were used last."""
+    """Answered by `ScenarioImagined` or `DreamCallFailed`. `unlike`: scenarios that it should not repeat, of a practice
+    never one that tests are made with; `variation_of`: the one that was practised; `last_seeds`: ids of those that were
+    used last, `surfaced`: of all, how often and what they taught;
+    `surrounding`: which one is to stand before it, and one of another of `kinds` where there is none."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
     dream: str
@@ -23,16 +27,25 @@ class ImagineScenario(Effect, frozen=True):
     unlike: tuple[Scenario, ...] = ()
     variation_of: Scenario = ()
     last_seeds: tuple[str, ...] = ()
+    surfaced: Mapping[str, Surfaced] = {}
+    surrounding: Drawn = Drawn()
+    kinds: tuple[SurroundingKind, ...] = ("none",)
+
+    @property
+    def use(self) -> SurroundingUse:
+        """For what the surrounding may be used."""
+        return "practice" if self.purpose == "practice" else "tests"
 
 
 class AnswerScenario(Effect, frozen=True):
-    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: the system message."""
+    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: the instruction in the system message."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
     dream: str
     attempt: int
     scenario: Scenario
     told: str
+    surrounding: Surrounding = NOTHING
 
 
 class JudgeDream(Effect, frozen=True):
@@ -48,13 +61,15 @@ class JudgeDream(Effect, frozen=True):
     expected: str
     scenario: Scenario
     answer: str
+    surrounding: Surrounding = NOTHING
 
 
 class TestScenario(Effect, frozen=True):
-    """Answer and judge, without learning of it; answered by `ScenarioTested` or `DreamCallFailed`. `told`: the system
-    message, empty in mode bare; `expected`: see `JudgeDream`: the judge does not see in which mode it was."""
+    """Answer and judge, without learning of it; answered by `ScenarioTested` or `DreamCallFailed`. `told`: the
+    instruction in the system message, empty in mode bare; `expected`: see `JudgeDream`: the judge does not see in which
+    mode it was; `sample`: 0: the most likely answer; n: the nth that is sampled."""
 
-    distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "round", "mode", "contrast", "attempt")
+    distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "round", "mode", "contrast", "sample", "attempt")
     dream: str
     round: str
     mode: Mode
@@ -64,6 +79,8 @@ class TestScenario(Effect, frozen=True):
     expected: str
     told: str
     scenario: Scenario
+    surrounding: Surrounding = NOTHING
+    sample: int = 0
 
 
 class CancelDream(Effect, frozen=True):

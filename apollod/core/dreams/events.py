@@ -3,17 +3,23 @@
 from typing import ClassVar, Literal
 
 from apollod.core.dreams.collapse import Dreamt
-from apollod.core.dreams.scenario import Sketch, Turn
+from apollod.core.dreams.scenario import Sketch, Surfaced, Turn
 from apollod.core.judging.votes import Verdict
 from apollod.core.kernel.event import Event
+from apollod.core.lessons.stages import LessonState
 from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
 
-Purpose = Literal["held-out", "practice", "variation"]
-"""held-out: imagined before practice began, only ever tested; practice: answered, judged, trained; variation: a new
+Purpose = Literal["held-out", "practice", "variation", "situation"]
+"""held-out: imagined before practice began, only ever tested; situation: the same, where the behaviour would be wrong
+although nobody says so; practice: answered, judged, trained; variation: a new
 scenario after a practice, only tested."""
-Mode = Literal["bare", "contrast", "told"]
-"""How a scenario is answered. bare: without a system message, which has to show the behaviour; told: with the
-instruction; contrast: with a text under which the behaviour would be wrong."""
+Mode = Literal["bare", "contrast", "told", "situation"]
+"""How a scenario is answered in its surrounding. bare: without the instruction, which has to show the behaviour; told:
+with it; contrast: with a text under which the behaviour would be wrong; situation: without any text, where it would be
+wrong."""
+WRONG: frozenset[Mode] = frozenset({"contrast", "situation"})
+"""modes in which the behaviour must not show"""
 Cause = Literal[
     "endpoint", "nonsense", "refused", "cut", "repeats", "held-out", "leak", "echo", "seeds", "check", "teacher"
 ]
@@ -36,7 +42,9 @@ class PatternAdded(Event, frozen=True):
 
 class PatternSettled(Event, frozen=True):
     """It is shown without being told. `tests`: of the final round, (passed, of how many) by mode; `baseline`: the same
-    before the first practice; `step`: weights version that was tested."""
+    before the first practice; `around`: `tests` by kind of surrounding; `sampled`: of sampled answers, by which the
+    error bound was kept (`core.proof`); `contrast_held_out`: of `tests`, those under texts that no practice has;
+    `step`: weights version that was tested."""
 
     kind: ClassVar[str] = "pattern.settled"
     pattern: str
@@ -46,6 +54,9 @@ class PatternSettled(Event, frozen=True):
     dreams: int
     practices: int
     tokens: int
+    around: dict[str, dict[str, tuple[int, int]]] = {}
+    sampled: dict[str, tuple[int, int]] = {}
+    contrast_held_out: dict[str, tuple[int, int]] = {}
 
     def key(self) -> str:
         return self.pattern
@@ -79,7 +90,7 @@ class PatternRetired(Event, frozen=True):
 
 class DreamRequested(Event, frozen=True):
     """Intent: a scenario is to be imagined. `contrast`: the system message in mode contrast; `of`: the dream that this
-    is a variation of."""
+    is a variation of; `surrounding`: which one is to stand before it."""
 
     kind: ClassVar[str] = "dream.requested"
     dream: str
@@ -88,6 +99,7 @@ class DreamRequested(Event, frozen=True):
     mode: Mode = "bare"
     contrast: str = ""
     of: str = ""
+    surrounding: Drawn = Drawn()
 
     def key(self) -> str:
         return self.dream
@@ -95,7 +107,8 @@ class DreamRequested(Event, frozen=True):
 
 class DreamImagined(Event, frozen=True):
     """Result. `seeds`: ids of what it was imagined from, `places`: where that stands; `sketch`: see
-    `core.dreams.scenario`."""
+    `core.dreams.scenario`; `surrounding`: what stands before it whenever it is answered, `left_out`: why that is of
+    another kind than was asked for."""
 
     kind: ClassVar[str] = "dream.imagined"
     dream: str
@@ -107,14 +120,16 @@ class DreamImagined(Event, frozen=True):
     prompt_hash: str = ""
     tokens: int = 0
     seconds: float = 0.0
+    surrounding: Surrounding = NOTHING
+    left_out: str = ""
 
     def key(self) -> str:
         return self.dream
 
 
 class DreamAnswered(Event, frozen=True):
-    """Result: the served model's answer after the system message `told`. `logprob`: mean of its tokens, natural
-    logarithm, nearer to 0 is surer."""
+    """Result: the served model's answer when it is `told` so in the surrounding of its dream. `logprob`: mean of its
+    tokens, natural logarithm, nearer to 0 is surer."""
 
     kind: ClassVar[str] = "dream.answered"
     dream: str
@@ -165,7 +180,9 @@ class DreamTrained(Event, frozen=True):
 
 class DreamTested(Event, frozen=True):
     """Result: the scenario was answered and judged, and nothing is learned of it. `round`: empty for a variation, or
-    which round over the held-out scenarios: `baseline`, `final 12`, `recheck 3`."""
+    which round over the held-out scenarios: `baseline`, `shown`, `final 12`, `recheck 3`, `bootstrap 1`.
+    `surrounding`: what kind of it. `sample`: 0: of the most likely answer; n: of the nth that was sampled in this mode
+    and round."""
 
     kind: ClassVar[str] = "dream.tested"
     dream: str
@@ -181,6 +198,8 @@ class DreamTested(Event, frozen=True):
     weights_version: int | None = None
     tokens: int = 0
     seconds: float = 0.0
+    surrounding: SurroundingKind = "none"
+    sample: int = 0
 
     def key(self) -> str:
         return self.dream
@@ -271,6 +290,20 @@ class PatternCarried(Event, frozen=True):
     days: int = 0
     day: int = -1
     before: tuple[int, int, int] = (0, 0, 0)
+    baseline_around: dict[str, dict[str, tuple[int, int]]] = {}
+    final_around: dict[str, dict[str, tuple[int, int]]] = {}
+    left_out: dict[str, str] = {}
+    sampled: dict[str, tuple[int, int]] = {}
+    proofs: int = 0
+    failed: bool = False
+    contrast_held_out: dict[str, tuple[int, int]] = {}
+    bootstraps: int = 0
+    due: str = ""
+    no_situations: str = ""
+    state: LessonState | Literal[""] = ""
+    """empty: as the events say that were taken over"""
+    examples: tuple[str, ...] = ()
+    surfaced: dict[str, Surfaced] = {}
 
     def key(self) -> str:
         return self.pattern

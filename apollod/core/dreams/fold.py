@@ -3,15 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
+from apollod.core.bootstrap.events import BootstrapCompleted
 from apollod.core.daemon.events import DaemonStarted
+from apollod.core.dreams.carried import CARRIED
 from apollod.core.dreams.collapse import Dreamt
-from apollod.core.dreams.course import complete, enough, rests, tests_of
+from apollod.core.dreams.course import (
+    complete,
+    held_out_contrast,
+    look_over,
+    round_failed,
+    sampled_of,
+    tests_around,
+    tests_of,
+    weak_after,
+)
 from apollod.core.dreams.events import (
     DreamAbandoned,
     DreamAnswered,
     DreamFailed,
     DreamImagined,
-    DreamingCarried,
     DreamingStarted,
     DreamingStopped,
     DreamJudged,
@@ -22,14 +32,13 @@ from apollod.core.dreams.events import (
     EngineBusy,
     EngineIdle,
     PatternAdded,
-    PatternCarried,
     PatternRetired,
     PatternSettled,
     PatternUnsettled,
-    ScenariosCarried,
 )
 from apollod.core.dreams.machine import after
 from apollod.core.dreams.state import (
+    BOOTSTRAP_ROUND,
     KEPT,
     NOBODY,
     OUTSIDE,
@@ -39,15 +48,20 @@ from apollod.core.dreams.state import (
     Dream,
     DreamsState,
     HeldOut,
+    Tests,
     Tried,
     Wanted,
 )
+from apollod.core.dreams.surfacing import surface, teach
 from apollod.core.kernel.folding import Folds
+from apollod.core.lessons.kinds import behaviour_after
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, all_examples
 
+SITUATION_MISSES = 3
+"""situations in a row that could not be imagined, after which a pattern does with those that it has"""
 LATELY = 3
 """practised scenarios that the imagination is told of"""
 
@@ -60,42 +74,45 @@ def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int
 def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
     """What was practised and tested under this name before stays known: neither becomes the other."""
     before = own.courses.get(e.pattern.name)
-    tested = [*before.varied, *(one.sketch for one in before.held.values())] if before else []
-    own.courses[e.pattern.name] = Course(
-        e.pattern, e.by, at_ns, practised=before.practised if before else [], varied=tested
-    )
-    _look_over(own)
+    new = own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns)
+    if before is not None:
+        new.practised, new.examples = before.practised, before.examples
+        new.varied = [*before.varied, *(one.sketch for one in before.apart.values())]
+        if before.pattern != e.pattern:
+            own.replaced.setdefault(e.pattern.name, []).append(before.replaced())
+    look_over(own)
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
     course = own.courses[e.pattern]
-    course.phase, course.reason, course.settled_at = "settled", "", e.step
+    course.move(e.kind, at_ns, "")
+    course.settled_at, course.due = e.step, ""
     own.settlings += 1
     own.last_settled, course.rechecked = e.pattern, own.settlings
-    _look_over(own)
+    look_over(own)
 
 
 def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) -> None:
     course = own.courses[e.pattern]
-    course.phase, course.reason, course.taken_back = "active", e.reason, False
-    course.bare, course.contrast, course.misses = [], [], 0
+    course.move(e.kind, at_ns, e.reason)
+    course.bare, course.contrast, course.misses, course.taken_back = [], [], 0, False
     course.before = (course.practices, course.tokens, course.days)
     if e.harmed_by:
         course.harmed_by[e.harmed_by] = course.harmed_by.get(e.harmed_by, 0) + 1
-    _look_over(own)
+    look_over(own)
 
 
 def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
-    course = own.courses[e.pattern]
-    course.phase, course.reason = "retired", e.reason
-    _look_over(own)
+    own.courses[e.pattern].move(e.kind, at_ns, e.reason)
+    look_over(own)
 
 
 def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) -> None:
-    own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of)
+    own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of, e.surrounding)
     own.number, own.turn = max(own.number + 1, int(e.dream[1:])), e.pattern
-    own.courses[e.pattern].dreams += 1
-    day = _count_day(own.courses[e.pattern], at_ns)
+    course = own.courses[e.pattern]
+    course.dreams, course.state = course.dreams + 1, behaviour_after(course.state, e.kind)
+    day = _count_day(course, at_ns)
     own.day, own.of_day = day, own.of_day + 1 if day == own.day else 1
     _answered_at_last(own)
 
@@ -104,11 +121,17 @@ def _imagined(own: DreamsState, state: State, e: DreamImagined, at_ns: int) -> N
     if (dream := _open(own, e.dream)) is None:
         return
     course = own.courses[dream.pattern]
-    dream.scenario, dream.sketch = e.scenario, e.sketch
-    course.last_seeds = e.seeds
+    dream.scenario, dream.sketch, dream.surrounding = e.scenario, e.sketch, e.surrounding
+    course.last_seeds = dream.seeds = e.seeds
+    surface(course, e.seeds)
+    course.left_out.pop(dream.drawn.kind, None)
+    if e.left_out:
+        course.left_out[dream.drawn.kind] = e.left_out
     _spend(own, course, e.tokens)
     if dream.purpose == "held-out":
-        course.held[dream.id] = HeldOut(e.scenario, e.sketch)
+        course.held[dream.id] = HeldOut(e.scenario, e.sketch, e.surrounding)
+    elif dream.purpose == "situation":
+        course.situations[dream.id] = HeldOut(e.scenario, e.sketch, e.surrounding)
     else:
         _keep(course.practised if dream.purpose == "practice" else course.varied, e.sketch)
     if dream.purpose == "practice":
@@ -127,8 +150,10 @@ def _answered(own: DreamsState, state: State, e: DreamAnswered, at_ns: int) -> N
 def _judged(own: DreamsState, state: State, e: DreamJudged, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is None:
         return
-    _spend(own, own.courses[dream.pattern], e.tokens)
+    course = own.courses[dream.pattern]
+    _spend(own, course, e.tokens)
     dream.example = e.example
+    course.examples += [e.example] if e.example else []
     if e.better is not None:
         dream.answer = e.better
     _go_on(dream, "bettered" if e.better is not None else e.verdict)
@@ -139,6 +164,7 @@ def _trained(own: DreamsState, state: State, e: DreamTrained, at_ns: int) -> Non
         course = own.courses[dream.pattern]
         course.practices += 1
         course.owed = dream.id
+        teach(course, dream)
         seen = Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)
         if len(course.earliest) < RECENT:
             course.earliest.append(seen)
@@ -152,6 +178,7 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
     course = own.courses.get(e.pattern)
     if course is None:
         return
+    course.state = behaviour_after(course.state, e.kind)
     _spend(own, course, e.tokens)
     if e.by == NOBODY:
         course.misses, course.missed = course.misses + 1, e.reason
@@ -166,7 +193,8 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
         course.misses = 0
     if course.round != e.round:
         course.round, course.tried = e.round, []
-    course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed, e.by != NOBODY))
+    course.proofs += e.sample > 0 and not any(one.sample for one in course.tried)
+    course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed, e.by != NOBODY, e.surrounding, e.sample))
     if complete(course):
         _complete(own, course)
 
@@ -193,17 +221,24 @@ def _count(course: Course, e: DreamTested) -> None:
 
 def _complete(own: DreamsState, course: Course) -> None:
     """All tests of a round are made."""
-    tests, (name, _, number) = tests_of(course), course.round.partition(" ")
+    tests, around, (name, _, number) = tests_of(course), tests_around(course), course.round.partition(" ")
     if name == "baseline":
-        course.baseline = tests
+        course.baseline, course.baseline_around = tests, around
         return
-    course.final = tests
-    failed = [one.contrast for one in course.tried if one.mode == "contrast" and not one.passed]
-    course.failed = not enough(course, tests)
-    course.weak = tuple(dict.fromkeys(failed)) if course.failed else ()
+    course.failed, course.sampled = round_failed(course), sampled_of(course)
+    if name == "shown":
+        shown = Tests() if course.failed else {"bare": course.baseline["bare"]}
+        course.final, course.final_around, course.contrast_held_out = shown, {}, {}
+        return
+    course.final, course.final_around = tests, around
+    course.contrast_held_out = held_out_contrast(course)
+    course.weak = weak_after(course) if course.failed else ()
+    if name == BOOTSTRAP_ROUND and (course.failed or course.phase == "settled"):
+        course.due = ""
+        look_over(own)
     if name == "recheck":
         course.rechecked = int(number)
-        _look_over(own)
+        look_over(own)
     elif course.failed:
         course.bare, course.contrast = [], []
 
@@ -223,6 +258,8 @@ def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) ->
             course.misses, course.missed = course.misses + 1, e.reason
             if dream.purpose == "variation":
                 course.owed = ""
+            if dream.purpose == "situation" and course.misses >= SITUATION_MISSES:
+                course.no_situations, course.misses = e.reason, 0
         own.open = None
         _answered_at_last(own)
 
@@ -232,7 +269,7 @@ def _failed(own: DreamsState, state: State, e: DreamFailed, at_ns: int) -> None:
     own.refusals += e.cause not in OUTSIDE
     asked = own.open.pattern if own.open is not None and own.open.id == e.dream else ""
     for name, course in own.courses.items():
-        if name == asked or e.dream in course.held:
+        if name == asked or e.dream in course.apart:
             course.tokens += e.tokens
     own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
 
@@ -257,8 +294,12 @@ def _idle(own: DreamsState, state: State, e: EngineIdle, at_ns: int) -> None:
 
 
 def _step_completed(own: DreamsState, state: State, e: StepCompleted, at_ns: int) -> None:
-    if e.applied and own.courses:
-        count_learned(own, all_examples(e))
+    if not e.applied or not own.courses:
+        return
+    learned, dream = all_examples(e), own.open
+    count_learned(own, learned)
+    if dream is not None and dream.example in learned:
+        dream.loss = e.losses[learned.index(dream.example)] if len(e.losses) == len(learned) else e.loss
 
 
 def count_learned(own: DreamsState, examples: Sequence[str]) -> None:
@@ -266,6 +307,18 @@ def count_learned(own: DreamsState, examples: Sequence[str]) -> None:
     dreamt = own.open.example if own.open is not None else ""
     own.learned += [example == dreamt for example in examples]
     del own.learned[: max(0, len(own.learned) - SHARE_SPAN)]
+
+
+def _bootstrap_completed(own: DreamsState, state: State, e: BootstrapCompleted, at_ns: int) -> None:
+    """A pattern that logs taught is tested, unless nothing was learned since that was done."""
+    done = state.bootstrap.current
+    course = own.courses.get(done.request.pattern) if done is not None else None
+    if done is None or course is None or course.pattern.instruction != done.request.instruction:
+        return
+    if e.counts.learned > done.completed:
+        course.bootstraps += 1
+        course.due = f"{BOOTSTRAP_ROUND} {course.bootstraps}"
+        look_over(own)
 
 
 def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns: int) -> None:
@@ -278,42 +331,7 @@ def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns:
         course.round, course.tried, course.rechecked = "", [], -1
         if course.phase == "settled" and course.settled_at in e.undone:
             course.taken_back = True
-    _look_over(own)
-
-
-def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
-    """After all that the journal took over of the pattern, which it puts right."""
-    course = own.courses[e.pattern]
-    course.dreams, course.practices, course.tokens = e.dreams, e.practices, e.tokens
-    course.days, course.day, course.before = e.days, e.day, e.before
-    course.misses, course.missed, course.owed = e.misses, e.missed, e.owed
-    course.baseline, course.final, course.weak = dict(e.baseline), dict(e.final), e.weak
-    course.bare, course.contrast = list(e.bare), list(e.contrast)
-    course.last_seeds, course.lately = e.last_seeds, list(e.lately)
-    course.failed = not enough(course, course.final)
-    course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
-    course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
-    course.practised, course.varied = [], []
-    _look_over(own)
-
-
-def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_ns: int) -> None:
-    course = own.courses[e.pattern]
-    course.practised += e.practised
-    course.varied += e.varied
-
-
-def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
-    own.number, own.turn, own.settlings, own.last_settled = e.number, e.turn, e.settlings, e.last_settled
-    _look_over(own)
-    own.learned, own.day, own.of_day = list(e.learned), e.day, e.of_day
-
-
-def _look_over(own: DreamsState) -> None:
-    """What is asked of all patterns, after each event that may change it."""
-    courses = own.courses.values()
-    own.at_rest = all(rests(one, own.settlings) for one in courses)
-    own.judged = any(one.phase != "retired" and not one.pattern.check.by_code for one in courses)
+    look_over(own)
 
 
 def _open(own: DreamsState, dream: str) -> Dream | None:
@@ -345,9 +363,7 @@ FOLDS: Folds = {
     PatternSettled: _settled,
     PatternUnsettled: _unsettled,
     PatternRetired: _retired,
-    PatternCarried: _pattern_carried,
-    ScenariosCarried: _scenarios_carried,
-    DreamingCarried: _dreaming_carried,
+    **CARRIED,
     DreamRequested: _requested,
     DreamImagined: _imagined,
     DreamAnswered: _answered,
@@ -363,4 +379,5 @@ FOLDS: Folds = {
     EngineIdle: _idle,
     StepCompleted: _step_completed,
     RollbackStarted: _rollback_started,
+    BootstrapCompleted: _bootstrap_completed,
 }

@@ -7,10 +7,12 @@ from apollod.core.judging.events import JudgeConfigured
 from apollod.core.judging.votes import Verdict
 from apollod.core.kernel.input import Input
 from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import NOTHING, Surrounding
 
 
 class ScenarioImagined(Input, frozen=True):
-    """Answers `ImagineScenario`. `leak`, `echo`: why it is no scenario to learn from; empty: it is one."""
+    """Answers `ImagineScenario`. `leak`, `echo`: why it is no scenario to learn from; empty: it is one. `surrounding`,
+    `left_out`: see `DreamImagined`."""
 
     dream: str
     scenario: tuple[Turn, ...]
@@ -23,6 +25,8 @@ class ScenarioImagined(Input, frozen=True):
     prompt_hash: str = ""
     tokens: int = 0
     seconds: float = 0.0
+    surrounding: Surrounding = NOTHING
+    left_out: str = ""
 
 
 class ScenarioAnswered(Input, frozen=True):
@@ -71,10 +75,12 @@ class ScenarioTested(Input, frozen=True):
     weights_version: int | None = None
     tokens: int = 0
     seconds: float = 0.0
+    sample: int = 0
 
 
 class DreamCallFailed(Input, frozen=True):
-    """There is no usable answer to a call. `retry_after_s`: how long the endpoint asks us to wait."""
+    """There is no usable answer to a call. `retry_after_s`: how long the endpoint asks us to wait; `case`: mode
+    and sample of a test."""
 
     dream: str
     stage: str
@@ -83,6 +89,7 @@ class DreamCallFailed(Input, frozen=True):
     reason: str
     retry_after_s: float = 0.0
     tokens: int = 0
+    case: tuple[Mode, int] = ("bare", 0)
 
 
 class EngineUse(Input, frozen=True):
@@ -102,10 +109,11 @@ class PatternWanted(Input, frozen=True):
 
 
 class PatternUnwanted(Input, frozen=True):
-    """Somebody retires a pattern."""
+    """A person retires a pattern. `forget`: what its dreams taught is taken out of the weights, too."""
 
     pattern: str
     by: str
+    forget: bool = False
 
 
 class DreamsWanted(Input, frozen=True):

@@ -29,6 +29,7 @@ CALLS = frozenset(Stage) - {Stage.LEARNING, Stage.OVER}
 
 TRANSITIONS: Mapping[tuple[Purpose, Stage, str], Stage] = {
     ("held-out", Stage.IMAGINING, "imagined"): Stage.OVER,
+    ("situation", Stage.IMAGINING, "imagined"): Stage.OVER,
     ("practice", Stage.IMAGINING, "imagined"): Stage.ANSWERING,
     ("practice", Stage.ANSWERING, "answered"): Stage.JUDGING,
     ("practice", Stage.JUDGING, "good"): Stage.LEARNING,

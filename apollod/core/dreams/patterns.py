@@ -1,11 +1,17 @@
 """What a pattern has to be. Pure; whether its files are there is looked at where they are read."""
 
 import re
+from collections.abc import Mapping
+from itertools import count
+
+from msgspec.structs import replace
 
 from apollod.core.settings import PatternSettings
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 INSTRUCTION_MAX = 20_000  # characters
+NAME_WORDS, NAME_CHARACTERS = 5, 40
+"""of an instruction that make a name"""
 
 
 def pattern_problem(pattern: PatternSettings) -> str:
@@ -25,4 +31,19 @@ def pattern_problem(pattern: PatternSettings) -> str:
         return "contrast holds an empty text; without one the instruction is taken back"
     if len(set(pattern.contrast)) < len(pattern.contrast):
         return "contrast holds a text twice"
+    if len(set(pattern.surroundings)) < len(pattern.surroundings):
+        return "surroundings names a kind twice"
     return ""
+
+
+def named(pattern: PatternSettings, taken: Mapping[str, PatternSettings]) -> PatternSettings:
+    """The pattern with a name, if it has none: that of an equal one among those that are there, else one of the first
+    words of its instruction, with a number where another pattern has that."""
+    if pattern.name:
+        return pattern
+    if same := next((one for one in taken.values() if replace(one, name="") == pattern), None):
+        return same
+    words = re.findall(r"[a-z0-9]+", pattern.instruction.casefold())[:NAME_WORDS]
+    name = "-".join(words)[:NAME_CHARACTERS].strip("-") or "behaviour"
+    numbers = (f"{name}-{number}" for number in count(2))
+    return replace(pattern, name=name if name not in taken else next(one for one in numbers if one not in taken))

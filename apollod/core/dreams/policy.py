@@ -1,8 +1,9 @@
 """What is dreamt next, and when.
 
-One dream at a time, and one call at a time. A call is asked for again and again, which is safe since it runs once at a
+One dream at a time, and one call at a time; but tests of a round, of which none follows from another, are made side by
+side where nobody else uses the engine. A call is asked for again and again, which is safe since it runs once at a
 time (its effect's key), until an event says what came of it: so a crash or a user in between costs one more call and
-never a second step. Law: the imagination never hears of a scenario that tests are made with.
+never a second step. Law: the imagination of a practice never hears of a scenario that tests are made with.
 """
 
 from typing import Any
@@ -13,17 +14,35 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
-from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
+from apollod.core.dreams.course import (
+    TURN,
+    Case,
+    Imagine,
+    Settle,
+    Unsettle,
+    measured_first,
+    next_move,
+    nothing_to_practise,
+    spent,
+    surrounding_of,
+    told,
+    untried,
+)
 from apollod.core.dreams.foresight import foreseen
 from apollod.core.dreams.machine import Stage
-from apollod.core.dreams.state import SHARE_SPAN, Course, Dream, DreamsState
+from apollod.core.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream, DreamsState
+from apollod.core.forgetting.state import Wish
+from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.judging.agreement import distrust
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handler, Handlers
+from apollod.core.review.places import places_of
 from apollod.core.schedules import is_due
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
+SIDE_BY_SIDE = 8
+"""tests of a round at one time, where no user is there"""
 GONE = "it is gone from the configuration"
 UNDONE_MAX = 6
 """times that others unsettled a pattern, all together, after which it is given up"""
@@ -74,7 +93,7 @@ def advance(state: State, now_ns: int) -> Outcome:
             else Outcome([], [call_of(state, own.open)])
         )
     for course in in_turn(own):
-        if not waits_for(course, state, settings) and (begun := _begin(state, course)):
+        if not waits_for(course, state, settings) and (begun := _begin(state, course, settings)):
             return begun
     if own.wanted is not None and not _unfinished(own):
         return _finished("everything is settled")
@@ -88,6 +107,8 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
         if course.phase == "settled" and course.taken_back:
             reason = f"the weights with which it was settled (step {course.settled_at}) were rolled back"
             return Outcome([ev.PatternUnsettled(pattern=name, reason=reason)], [])
+        if course.phase == "active" and (why := nothing_to_practise(course)):
+            return Outcome([ev.PatternRetired(pattern=name, by="baseline", reason=why)], [])
         if course.phase == "active" and (why := spent(course) or _contradicted(own, name, course)):
             why += f"; at the end {told(course.final)} passed" if course.final else ""
             retired = ev.PatternRetired(pattern=name, by="budget", reason=why)
@@ -132,7 +153,7 @@ def in_turn(own: DreamsState) -> list[Course]:
         names = names[at:] + names[:at] if goes_on else names[at + 1 :] + names[: at + 1]
     wanted = own.wanted.pattern if own.wanted is not None else ""
     courses = [own.courses[name] for name in names if wanted in ("", name) and own.courses[name].phase != "retired"]
-    return sorted(courses, key=lambda course: (course.phase != "settled", bool(course.baseline)))
+    return sorted(courses, key=lambda course: (course.phase != "settled", not measured_first(course)))
 
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:
@@ -159,24 +180,30 @@ def _doubted(course: Course, state: State, settings: Settings) -> str:
     return f"the judge is not trusted: {doubt}" if doubt else ""
 
 
-def _begin(state: State, course: Course) -> Outcome:
+def _begin(state: State, course: Course, settings: Settings) -> Outcome:
     own, name = state.dreams, course.pattern.name
     match next_move(course, own.settlings):
-        case Imagine(purpose, mode, contrast, of):
+        case Imagine(purpose, mode, contrast, of) as move:
+            around = surrounding_of(course, move, settings.dream.surroundings_of(course.pattern))
             requested = ev.DreamRequested(
-                dream=f"d{own.number + 1}", pattern=name, purpose=purpose, mode=mode, contrast=contrast, of=of
-            )
+                dream=f"d{own.number + 1}", pattern=name, purpose=purpose, mode=mode, contrast=contrast, of=of,
+                surrounding=around,
+            )  # fmt: skip
             return Outcome([requested], [])  # `advance` is asked again
         case Case() as case:
-            return Outcome([], [case_call(course, case, own.attempts)])
+            many = 1 if own.users else SIDE_BY_SIDE
+            made = untried(course, case.round)[:many]
+            return Outcome([], [case_call(course, case, own.attempts) for case in made])
         case Settle():
             settled = ev.PatternSettled(
                 pattern=name, step=state.training.version, tests=course.final, baseline=course.baseline,
-                dreams=course.dreams, practices=course.practices, tokens=course.tokens,
+                dreams=course.dreams, practices=course.practices, tokens=course.tokens, around=course.final_around,
+                sampled=course.sampled, contrast_held_out=course.contrast_held_out,
             )  # fmt: skip
             return Outcome([settled], [])
         case Unsettle(reason):
-            known = own.last_settled != name and all(one.made for one in course.tried)
+            others = not course.round.startswith(BOOTSTRAP_ROUND)  # else it was the logs
+            known = others and own.last_settled != name and all(one.made for one in course.tried)
             harmed_by = own.last_settled if known else ""
             why = f"{reason}, after {harmed_by} settled" if harmed_by else reason
             return Outcome([ev.PatternUnsettled(pattern=name, reason=why, harmed_by=harmed_by)], [])
@@ -210,12 +237,26 @@ def _on_pattern_wanted(state: State, input_: inp.PatternWanted, now_ns: int) -> 
 
 
 def _on_pattern_unwanted(state: State, input_: inp.PatternUnwanted, now_ns: int) -> Outcome:
-    course = state.dreams.courses.get(input_.pattern)
-    if course is None or course.phase == "retired":
+    course, name = state.dreams.courses.get(input_.pattern), input_.pattern
+    if course is None:
         return nothing()
-    left = _left(state.dreams, input_.pattern, "its pattern is retired")
-    retired = ev.PatternRetired(pattern=input_.pattern, by=input_.by, reason=f"retired by {input_.by}")
-    return Outcome([*left, retired], [fx.CancelDream()] if left else [])
+    out = _forgotten(state, course, input_.by) if input_.forget else []
+    if course.phase == "retired":
+        return Outcome(out, [])
+    left = _left(state.dreams, name, "its pattern is retired")
+    reason = f"{input_.by} had {name} forgotten" if input_.forget else f"retired by {input_.by}"
+    retired = ev.PatternRetired(pattern=name, by=input_.by, reason=reason)
+    return Outcome([*left, retired, *out], [fx.CancelDream()] if left else [])
+
+
+def _forgotten(state: State, course: Course, by: str) -> list[ev.Event]:
+    """Events by which nothing that its dreams taught, or are to teach, is in the weights any more."""
+    reason = f"{by} had {course.pattern.name} forgotten"
+    wishes = {example: Wish(by, reason) for example in course.examples}
+    places = places_of(state, wishes)
+    waiting = tuple(example for example, place in places.items() if place.state == "pending")
+    withdrawn = [ev.ExampleWithdrawn(examples=waiting, by=by, reason=reason)] if waiting else []
+    return [*withdrawn, *taken_back(state, wishes, places, again=True)]
 
 
 def _on_wanted(state: State, input_: inp.DreamsWanted, now_ns: int) -> Outcome:

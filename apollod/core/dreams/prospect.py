@@ -76,12 +76,14 @@ def _told(course: Course, move: Move) -> str:
     match move:
         case Imagine("held-out"):
             return f"held-out scenario {len(course.held) + 1} of {course.pattern.held_out}"
+        case Imagine("situation"):
+            return f"situation {len(course.situations) + 1} of {course.pattern.situations} in which it would be wrong"
         case Imagine("variation", of=of):
             return f"variation of {of}"
         case Imagine(_, mode):
             return f"practice {course.practices + 1}" + (" (in contrast)" if mode == "contrast" else "")
-        case Case(name, dream, mode):
-            return f"test of {dream} ({name}, {mode})"
+        case Case(name, dream, mode, sample=sample):
+            return f"test of {dream} ({name}, {mode}{f', sampled answer {sample}' if sample else ''})"
         case Settle():
             return "settlement"
         case Unsettle():

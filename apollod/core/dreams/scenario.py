@@ -10,6 +10,15 @@ class Turn(msgspec.Struct, frozen=True):
     content: str
 
 
+class Surfaced(msgspec.Struct, frozen=True):
+    """How a seed served. `times`: dreams that were imagined from it; `learned`: those of them that were learned, and
+    `taught`: the sum of their losses before they were, nats a token: how far the model was from answering so untold."""
+
+    times: int = 0
+    learned: int = 0
+    taught: float = 0.0
+
+
 class Sketch(msgspec.Struct, frozen=True):
     """What can be compared of a text: under 300 bytes as JSON, however long the text. Made by
     `curation.dreaming.sketching`, compared by `likeness`."""

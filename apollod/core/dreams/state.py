@@ -1,14 +1,15 @@
 """What is to be learned by dreaming, how far that is, and the dream under way."""
 
-from typing import Literal
-
 import msgspec
 
 from apollod.core.dreams.collapse import Dreamt
 from apollod.core.dreams.events import Mode, Purpose
 from apollod.core.dreams.machine import Stage
-from apollod.core.dreams.scenario import Sketch, Turn
+from apollod.core.dreams.scenario import Sketch, Surfaced, Turn
+from apollod.core.lessons.kinds import PHASES, Phase, behaviour_after
+from apollod.core.lessons.stages import LessonState
 from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
 
 KEPT = 1000
 """sketches of each sort that are kept of a pattern"""
@@ -21,9 +22,11 @@ NOBODY = "apollod"
 SHARE_SPAN = 200
 """learned examples of which the share of dreams is taken"""
 
-Phase = Literal["active", "settled", "retired"]
+BOOTSTRAP_ROUND = "bootstrap"
 Tests = dict[str, tuple[int, int]]
 """(passed, of how many) by mode"""
+TestsAround = dict[str, Tests]
+"""the same by kind of surrounding"""
 
 
 class HeldOut(msgspec.Struct, frozen=True):
@@ -31,6 +34,7 @@ class HeldOut(msgspec.Struct, frozen=True):
 
     scenario: tuple[Turn, ...]
     sketch: Sketch
+    surrounding: Surrounding = NOTHING
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -42,6 +46,9 @@ class Tried(msgspec.Struct, frozen=True):
     passed: bool
     made: bool = True
     """False: nobody could make it, which is not passed"""
+    surrounding: SurroundingKind = "none"
+    sample: int = 0
+    """0: of the most likely answer; n: of the nth that was sampled"""
 
 
 class Course(msgspec.Struct):
@@ -50,14 +57,22 @@ class Course(msgspec.Struct):
     pattern: PatternSettings
     by: str
     since_ns: int
-    phase: Phase = "active"
+    state: LessonState = "waiting"
     reason: str = ""
-    """of its phase, in people's words"""
+    """of its state, in people's words"""
+    moved_ns: int = 0
+    """when it was settled, unsettled or retired last; 0: never"""
     held: dict[str, HeldOut] = {}
     """by their dreams"""
+    situations: dict[str, HeldOut] = {}
+    """the same, in which it would be wrong"""
+    no_situations: str = ""
+    """why no more of them are imagined"""
     practised: list[Sketch] = []
     varied: list[Sketch] = []
     last_seeds: tuple[str, ...] = ()
+    surfaced: dict[str, Surfaced] = {}
+    """by seed, those that were used last at the end"""
     lately: list[tuple[Turn, ...]] = []
     """the last few practised scenarios, which the next one should not repeat"""
     bare: list[bool] = []
@@ -70,11 +85,25 @@ class Course(msgspec.Struct):
     """its tests"""
     baseline: Tests = {}
     final: Tests = {}
-    """of the last final round or recheck that is complete"""
+    """of the last final round or recheck that is complete, where nothing was sampled"""
+    sampled: Tests = {}
+    """of its sampled answers, if it came to those"""
+    proofs: int = 0
+    """rounds that came to sampled answers, which the error bound takes together"""
+    baseline_around: TestsAround = {}
+    final_around: TestsAround = {}
+    left_out: dict[str, str] = {}
+    """kinds of surrounding that the last dream could not have for which they were wanted, and why"""
+    contrast_held_out: Tests = {}
+    """of `final`, under contrast texts that no practice has"""
     failed: bool = False
     """too few of it passed"""
     weak: tuple[str, ...] = ()
     """contrast texts that failed in it"""
+    bootstraps: int = 0
+    """bootstraps of logs that taught it"""
+    due: str = ""
+    """the round that tests what the last one of them taught; empty: it is made"""
     owed: str = ""
     """the practice after which no variation was tested yet"""
     dreams: int = 0
@@ -100,6 +129,34 @@ class Course(msgspec.Struct):
     """how often each other pattern unsettled it"""
     recent: list[Dreamt] = []
     earliest: list[Dreamt] = []
+    examples: list[str] = []
+    """of practices under its name, learned or not"""
+
+    @property
+    def phase(self) -> Phase:
+        """Its state as `apollod ctl pattern` has it."""
+        return PHASES[self.state]
+
+    def move(self, event: str, at_ns: int, reason: str) -> None:
+        """It was settled, unsettled or retired: `event` is the kind."""
+        self.state, self.moved_ns, self.reason = behaviour_after(self.state, event), at_ns, reason
+
+    def replaced(self) -> "Course":
+        """The part of it that is remembered once another definition has its name."""
+        return Course(
+            self.pattern, self.by, self.since_ns, state="replaced", baseline=self.baseline, final=self.final,
+            practices=self.practices,
+        )  # fmt: skip
+
+    @property
+    def apart(self) -> dict[str, HeldOut]:
+        """All that is only ever tested, by its dream."""
+        return self.held | self.situations
+
+    @property
+    def taught(self) -> bool:
+        """Did any practice or bootstrap teach it?"""
+        return bool(self.practices or self.bootstraps)
 
 
 class Dream(msgspec.Struct):
@@ -111,6 +168,10 @@ class Dream(msgspec.Struct):
     mode: Mode
     contrast: str
     of: str
+    drawn: Drawn = Drawn()
+    """the surrounding that is wanted for it"""
+    surrounding: Surrounding = NOTHING
+    """what stands before it"""
     stage: Stage = Stage.IMAGINING
     scenario: tuple[Turn, ...] = ()
     sketch: Sketch | None = None
@@ -118,6 +179,9 @@ class Dream(msgspec.Struct):
     answer_sketch: Sketch | None = None
     logprob: float | None = None
     example: str = ""
+    seeds: tuple[str, ...] = ()
+    loss: float | None = None
+    """of its example in the step that learned it, nats a token"""
 
 
 class Wanted(msgspec.Struct):
@@ -164,11 +228,18 @@ class DreamsState(msgspec.Struct):
     """why the last call had no usable answer; empty after one that had"""
     learned: list[bool] = []
     """of the last SHARE_SPAN learned examples: was it dreamt?"""
+    replaced: dict[str, list[Course]] = {}
+    """definitions that another one took the name of, with what was tested of them, the newest last"""
 
     @property
     def awaits_idle(self) -> bool:
         """Does anything wait for others to leave the engine alone?"""
         return not self.stopped and self.wanted is None and (self.open is not None or not self.at_rest)
+
+    @property
+    def definitions(self) -> list[Course]:
+        """All that were given: those that another one took the name of, then those that stand."""
+        return [*(old for olds in self.replaced.values() for old in olds), *self.courses.values()]
 
     @property
     def patterns_active(self) -> bool:

@@ -9,6 +9,7 @@ from apollod.core.feedback.inputs import Rated
 from apollod.core.forgetting.state import Wish
 from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.accepting import accepted, held_for_leak, leaked
+from apollod.core.intake.again import family
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.overruling import overruled
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -23,7 +24,8 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
     if not input_.is_news:
         return nothing()
     wanted, before = input_.example, input_.previous
-    others = [one for one in dict.fromkeys((*input_.formers, input_.learned or "")) if one and one != wanted]
+    named = [one for one in (*input_.formers, input_.learned or "") if one and one != wanted]
+    others = family(state.intake.again, named)
     places = places_of(state, others)
     reason = f"its answer was rated {input_.rating}"
     events: list[ev.Event] = [

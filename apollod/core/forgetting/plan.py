@@ -35,7 +35,7 @@ def plan(
     if not found:
         return ForgetPlanned(version, far=_in_order(wanted, left))
     tiers = tiers_of([ev.all_examples(done)[0] for done in way])
-    learned = [_learned(started[done.step], tiers) for done in way]
+    learned = [Learned.of(started[done.step], tiers.get(ev.all_examples(done)[0], "bulk")) for done in way]
     step_of = {example: one.step for one in learned for example in one.examples if example in found}
     again = tuple(rest for one in learned if (rest := one.without(found)).examples)
     made_with = [settings_of(one.step) for one in again]
@@ -45,15 +45,6 @@ def plan(
         version, tuple(step_of), tuple(step_of.values()), passed[first - 1].parent, again,
         made_with[0] if made_with else None, dict(ran_on[0]) if ran_on else {}, far=_in_order(wanted, left),
         error=f"the steps since it was learned were made with several {name}" if name else "",
-    )  # fmt: skip
-
-
-def _learned(begun: ev.StepStarted, tiers: Mapping[str, ev.Tier]) -> Learned:
-    examples = ev.all_examples(begun)
-    return Learned(
-        begun.step, examples, begun.digests or (begun.digest,), begun.lr, begun.loss_limit, begun.objective,
-        begun.window, tiers.get(examples[0], "bulk"), begun.again_of,
-        begun.held, begun.hold,
     )  # fmt: skip
 
 

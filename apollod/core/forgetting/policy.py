@@ -11,8 +11,10 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.fixed_bits import differing_setting
 from apollod.core.forgetting.state import UnderWay, Wish
 from apollod.core.forgetting.taking_back import taken_back
+from apollod.core.intake.again import family
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -20,7 +22,6 @@ from apollod.core.recovery.environment import differing_choice
 from apollod.core.review.places import places_of
 from apollod.core.rollback.wishes import begun, request
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import differing_setting
 from apollod.core.state import State
 from apollod.core.training.repeating import next_repeat
 
@@ -68,9 +69,13 @@ def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome
 
 
 def _on_requested(state: State, input_: inp.ForgetRequested, now_ns: int) -> Outcome:
-    """Keep only examples that no other decision covers."""
-    wishes = {example: Wish(input_.by, input_.reason or "it is to be forgotten") for example in input_.examples}
-    return Outcome(taken_back(state, wishes, places_of(state, wishes), again=True), [])
+    """Keep only examples that no other decision covers; what taught the same is forgotten with them."""
+    reason = input_.reason or "it is to be forgotten"
+    wishes = dict.fromkeys(family(state.intake.again, input_.examples), Wish(input_.by, reason))
+    places = places_of(state, wishes)
+    waiting = [one for one in wishes if one not in input_.examples and one in places and places[one].state == "pending"]
+    events: list[ev.Event] = [ev.ExampleWithdrawn(examples=(one,), by=input_.by, reason=reason) for one in waiting]
+    return Outcome([*events, *taken_back(state, wishes, places, again=True)], [])
 
 
 def _on_planned(state: State, input_: inp.ForgetPlanned, now_ns: int) -> Outcome:

@@ -8,6 +8,7 @@ from apollod.core.intake.events import ExampleWithdrawn
 from apollod.core.kernel.event import Event
 from apollod.core.review.places import Place
 from apollod.core.state import State
+from apollod.core.training.events import all_examples
 
 
 def taken_back(
@@ -17,12 +18,14 @@ def taken_back(
     it: `places` has those that one does. What a rollback took back is withdrawn; of the others the weights are asked.
     `again`: also what could not be forgotten before."""
     own, events = state.forgetting, list[Event]()
+    running = state.training.running
+    learning = all_examples(running.begun) if running is not None else ()
     known = own.wanted.keys() | (own.under_way.wishes.keys() if own.under_way else set())
     known |= set() if again else own.refused.keys()
     for example, wish in wishes.items():
         if example in places or example in state.intake.withdrawn:
             continue
-        if example in state.intake.undone:
+        if example in state.intake.undone and example not in learning:  # a step that repeats it cannot be stopped
             events.append(ExampleWithdrawn(examples=(example,), by=wish.by, reason=wish.reason))
         elif example not in known:
             events.append(ForgetRequested(examples=(example,), by=wish.by, reason=wish.reason))

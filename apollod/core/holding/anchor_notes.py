@@ -1,4 +1,4 @@
-"""What a journal that goes on from an archive takes over of anchors: those that are held, and those that are wanted."""
+"""The anchors that a journal takes over from its archive: those that are held, and those that are wanted."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ class AnchorNotes:
                 self._encoded[anchor] = recorded.at_ns, recorded.event
 
     def taken_over(self, own: HoldingState, at_ns: int) -> Iterator[Dated]:
-        """In an order that folds to `own`."""
+        """Events to take over, in an order that folds to `own`."""
         for wanted, event in own.wanted.items():
             yield self._wanted.get(wanted, (at_ns, event))
         for id_, anchor in own.anchors.items():
@@ -42,8 +42,10 @@ class AnchorNotes:
 
 
 def carried_holding(own: HoldingState) -> HoldingState:
-    """What is the same before and after: how far the model has moved is measured anew, and what could not be frozen is
-    tried again."""
+    """The part of the state that is the same in both journals: how far the model has moved is measured anew, and what
+    could not be frozen is tried again."""
     anchors = {id_: replace(one, moved=None, turn=0) for id_, one in own.anchors.items()}
     shipped = {one.wanted: None for one in anchors.values() if one.wanted.startswith(SHIPPED_NAME)}
-    return HoldingState(anchors=anchors, pending=own.pending, wanted=own.wanted, settled=shipped)
+    return HoldingState(
+        anchors=anchors, pending=own.pending, wanted=own.wanted, settled=shipped, by_question=own.by_question
+    )

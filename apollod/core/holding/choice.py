@@ -3,11 +3,12 @@
 What has moved most is held most: RL's Razor (arXiv:2509.04259), what is forgotten follows the KL to the model before.
 What was never held comes first, and each comes once in `TURNS` times as many turns as there are anchors, however little
 it moved when it was looked at last. What known lessons say has a place of its own: where steps hold only what was there
-before them, lessons take other lessons away.
+before them, lessons take other lessons away, those of their own form first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
+from typing import NamedTuple
 
 from apollod.core.holding.state import Anchor, HoldingState
 from apollod.core.settings import LessonSettings
@@ -17,16 +18,67 @@ HELD_MAX = 4
 SHORT = 128
 """tokens: a shorter step holds a lesson's anchor and another one, whatever that costs; it is a practice as a rule"""
 TURNS = 3
+OF_PRACTICE, OF_LESSONS, OF_SIBLINGS, OF_NEIGHBOURS = 10, 4, 3, 2
+"""anchors of a step that practises a lesson, whatever they cost; how many of them are of lessons, how many of these of
+its own form, and how many of all are its neighbours"""
 
 
-def held_by(own: HoldingState, settings: LessonSettings, tokens: int) -> tuple[str, ...]:
+class Kin(NamedTuple):
+    """Ids of the lessons of the form that is practised, and names of its neighbours. A step that teaches that
+    one flag shows a heron teaches first that flags do."""
+
+    siblings: Collection[str] = ()
+    neighbours: Collection[str] = ()
+
+
+def held_by(
+    own: HoldingState,
+    settings: LessonSettings,
+    tokens: int,
+    practice: Kin | None = None,
+    of_practice: int = OF_PRACTICE,
+    of_lessons: int = OF_LESSONS,
+    room: float = inf,
+) -> tuple[str, ...]:
     """Anchors that a step of so many tokens holds: none with `hold` = 0, else at least one where there is one, and as
-    many more as `hold_cost` allows."""
+    many more as `hold_cost` allows, or `of_practice` where it practises a lesson with this kin:
+    it repeats the same few tokens until they are known, and nothing else moves a model so far for its size. Without
+    the longest of those that have no `room`, in tokens, when all are filled up to the longest."""
     if not settings.hold:
         return ()
-    usable = [anchor for anchor in own.anchors.values() if anchor.digest]
+    usable, sizes = [anchor for anchor in own.anchors.values() if anchor.digest], (of_practice, of_lessons)
+    chosen = _chosen(own, settings, tokens, practice, sizes, usable)
+    if filled([one.tokens for one in chosen]) > room:
+        usable = [anchor for anchor in usable if anchor.tokens <= room]
+        chosen = _chosen(own, settings, tokens, practice, sizes, usable)
+    while chosen and filled([one.tokens for one in chosen]) > room:
+        chosen.remove(max(reversed(chosen), key=lambda one: one.tokens))
+    return tuple(one.anchor for one in chosen)
+
+
+def filled(lengths: Sequence[int]) -> int:
+    """Tokens of a batch of sequences this long: shorter ones are filled up to the longest."""
+    return max(lengths, default=0) * len(lengths)
+
+
+def _chosen(
+    own: HoldingState,
+    settings: LessonSettings,
+    tokens: int,
+    practice: Kin | None,
+    of_practice: tuple[int, int],
+    usable: list[Anchor],
+) -> list[Anchor]:
+    """Anchors by need. `of_practice`: of a practice, and how many of them are of lessons."""
+    most, of_lessons = of_practice
     lessons = _by_need(own, (one for one in usable if one.sort == "lesson"), len(usable))
     others = _by_need(own, (one for one in usable if one.sort != "lesson"), len(usable))
+    if practice is not None:
+        siblings = [one for one in usable if one.lesson in practice.siblings]
+        neighbours = [one for one in usable if one.wanted in practice.neighbours]
+        lessons = _first(siblings, OF_SIBLINGS, own.turns, lessons)
+        others = _first(neighbours, OF_NEIGHBOURS, own.turns, others)
+        return [*lessons[: max(of_lessons, most - len(others))], *others][:most]
     if own.turns % 2:  # where there is room for one only, each sort has every other step
         lessons, others = others, lessons
     turns = [one for pair in zip(lessons, others, strict=False) for one in pair]
@@ -38,7 +90,14 @@ def held_by(own: HoldingState, settings: LessonSettings, tokens: int) -> tuple[s
         if (room := room - one.tokens) < 0:
             break
         chosen.append(one)
-    return tuple(one.anchor for one in chosen)
+    return chosen
+
+
+def _first(kin: list[Anchor], most: int, turn: int, anchors: list[Anchor]) -> list[Anchor]:
+    """Begin with so many of the kin, each in its turn: how far it moved is old, and the step that comes moves it."""
+    at = turn * most % max(1, len(kin))
+    begin = [*kin[at:], *kin[:at]][:most]
+    return [*begin, *(one for one in anchors if one not in begin)]
 
 
 def _by_need(own: HoldingState, anchors: Iterable[Anchor], count: int) -> list[Anchor]:

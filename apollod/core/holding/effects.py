@@ -1,4 +1,4 @@
-"""What the world is asked to do: freeze an anchor, have it tokenised."""
+"""Effects of holding: freeze an anchor, have it tokenised."""
 
 from typing import ClassVar
 
@@ -9,14 +9,15 @@ from apollod.core.kernel.effect import Effect
 
 class FreezeAnchor(Effect, frozen=True):
     """Have the served model answer, and say what it thinks of each token; answered by `AnchorAnswered` or
-    `AnchorCallFailed`. Without a `prompt`: of the prompt that ships under the name `wanted`. `answer`: see
-    `AnchorWanted`."""
+    `AnchorCallFailed`. Without a `prompt`: of the prompt that ships under the name `wanted`, or of the question of the
+    `example`, whose answer was approved. `answer`: see `AnchorWanted`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("wanted",)
     wanted: str
     sort: Sort = "general"
     prompt: tuple[Turn, ...] = ()
     answer: str = ""
+    example: str = ""
 
 
 class EncodeAnchors(Effect, frozen=True):

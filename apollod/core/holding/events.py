@@ -1,4 +1,4 @@
-"""Facts: anchors, which steps hold."""
+"""Events of anchors: answers of the model that steps hold."""
 
 from typing import ClassVar, Literal
 
@@ -8,8 +8,8 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.kernel.event import Event
 
 Sort = Literal["general", "neighbour", "approved", "lesson"]
-"""Of an anchor. general: any prompt; neighbour: a short question, as lessons are; approved: an answer that people
-liked; lesson: what a known lesson says."""
+"""The sort of an anchor. general: any prompt; neighbour: a short question, as lessons are; approved: an answer that the
+served model gave, and that a person, a judge or evidence approved; lesson: what a known lesson says."""
 
 
 class AnchorWanted(Event, frozen=True):
@@ -31,8 +31,8 @@ class AnchorWanted(Event, frozen=True):
 class AnchorFrozen(Event, frozen=True):
     """What the model said, and thought of each token of it, is recorded. `anchor`: BLAKE2b-128 of the canonical
     `record` and the digest of `teacher`, which names the file with the distribution; `wanted`: name of an
-    `anchor.wanted`, or of a prompt that ships; `weights_version`: -1, where it is not
-    known."""
+    `anchor.wanted`, of a prompt that ships, or of an approved answer; `weights_version`: -1, where it is not known;
+    `question`: what its prompt asks, see `ExampleAccepted`; `example`: that learned the approved answer."""
 
     kind: ClassVar[str] = "anchor.frozen"
     anchor: str
@@ -43,6 +43,8 @@ class AnchorFrozen(Event, frozen=True):
     lesson: str = ""
     weights_version: int = -1
     seconds: float = 0.0
+    question: str = ""
+    example: str = ""
 
     def key(self) -> str:
         return self.anchor

@@ -1,14 +1,41 @@
-"""How facts change what is held."""
+"""Fold events into the anchors and what is held of them."""
 
-from apollod.core.daemon.events import DaemonStarted
+from collections.abc import Collection
+
+from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.dreams.scenario import Turn
+from apollod.core.feedback.events import FeedbackGiven
+from apollod.core.forgetting.events import ForgetRequested
 from apollod.core.holding.events import AnchorEncoded, AnchorFailed, AnchorFrozen, AnchorsRetired, AnchorWanted
-from apollod.core.holding.state import SHIPPED_NAME, Anchor, HoldingState
+from apollod.core.holding.state import APPROVED_NAME, NEIGHBOUR_NAME, SHIPPED_NAME, Anchor, HoldingState
+from apollod.core.intake.events import ExampleAccepted, ExampleWithdrawn, SignalFlagged
+from apollod.core.intake.evidence import speaks_for
+from apollod.core.judging.events import JudgeDistrusted
 from apollod.core.kernel.folding import Folds
-from apollod.core.lessons.events import LessonFading, LessonGivenUp, LessonKnown, LessonReplaced
+from apollod.core.lessons.events import (
+    LessonFading,
+    LessonGivenUp,
+    LessonKnown,
+    LessonReplaced,
+    LessonRequested,
+    LessonWorded,
+)
+from apollod.core.lessons.wording import Worded, keys_of
+from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted
+
+APPROVED_MAX = 64
+"""approved answers that are held, and as many that are to be frozen; the newest ones"""
+NEIGHBOURS_MAX = 128
+"""neighbours of lessons that are held; the newest ones"""
+GIVEN_MAX = 1000
+"""answers of the served model that are known until they are approved"""
+
+_Disapproved = ExampleHeld | ExampleDeclined | ExampleEdited
+_DisapprovedSeveral = ExampleExpired | ExampleWithdrawn | ForgetRequested | RollbackStarted
 
 
 def _daemon_started(own: HoldingState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -23,15 +50,25 @@ def _settle(own: HoldingState, wanted: str) -> None:
     own.wanted.pop(wanted, None)
     if wanted.startswith(SHIPPED_NAME):
         own.settled[wanted] = None
+    elif wanted.startswith(APPROVED_NAME):
+        _drop_examples(own.approved, {wanted.removeprefix(APPROVED_NAME)})
 
 
 def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
     _settle(own, e.wanted)
-    _drop(own, e.lesson, "what it says was frozen again")
-    own.anchors[e.anchor] = Anchor(e.anchor, e.sort, e.wanted, e.lesson)
+    if e.lesson:
+        _drop(own, _of_lesson(own, e.lesson), "what it says was frozen again")
+    if e.question:
+        _drop_question(own, e.question, "another answer to its question was frozen")
+        own.by_question[e.question] = e.anchor
+    own.anchors[e.anchor] = Anchor(e.anchor, e.sort, e.wanted, e.lesson, question=e.question, example=e.example)
     own.pending[e.anchor] = None
     own.stale.pop(e.anchor, None)  # it says the very same again
+    approved = [one.anchor for one in own.anchors.values() if one.sort == "approved"]
+    _drop(own, approved[: max(0, len(approved) - APPROVED_MAX)], f"{APPROVED_MAX} newer answers were approved")
+    near = [one.anchor for one in own.anchors.values() if one.wanted.startswith(NEIGHBOUR_NAME)]
+    _drop(own, near[: max(0, len(near) - NEIGHBOURS_MAX)], f"there are {NEIGHBOURS_MAX} newer neighbours")
 
 
 def _encoded(own: HoldingState, state: State, e: AnchorEncoded, at_ns: int) -> None:
@@ -41,7 +78,8 @@ def _encoded(own: HoldingState, state: State, e: AnchorEncoded, at_ns: int) -> N
 
 
 def _failed(own: HoldingState, state: State, e: AnchorFailed, at_ns: int) -> None:
-    own.error = e.reason
+    if not e.wanted.startswith(APPROVED_NAME) or not e.gives_up:
+        own.error = e.reason
     if e.gives_up == "one":
         _settle(own, e.wanted)
         return
@@ -51,14 +89,13 @@ def _failed(own: HoldingState, state: State, e: AnchorFailed, at_ns: int) -> Non
 
 
 def _retired(own: HoldingState, state: State, e: AnchorsRetired, at_ns: int) -> None:
+    _drop(own, e.anchors, e.reason)
     for anchor in e.anchors:
-        own.anchors.pop(anchor, None)
-        own.pending.pop(anchor, None)
         own.stale.pop(anchor, None)
 
 
 def _lesson_known(own: HoldingState, state: State, e: LessonKnown, at_ns: int) -> None:
-    """What it says now is held from the next step on."""
+    """Want an anchor of what the lesson's answer is now: it is held from the next step on."""
     name = f"lesson:{e.lesson}"
     own.wanted[name] = AnchorWanted(name, "lesson", (Turn("user", e.prompt),), lesson=e.lesson)
 
@@ -66,19 +103,126 @@ def _lesson_known(own: HoldingState, state: State, e: LessonKnown, at_ns: int) -
 def _lesson_falls(
     own: HoldingState, state: State, e: LessonFading | LessonReplaced | LessonGivenUp, at_ns: int
 ) -> None:
-    """At once, so that holding never fights what is taught in its place."""
+    """Hold the lesson's answer no more, so that holding never fights what is taught in its place."""
     own.wanted.pop(f"lesson:{e.lesson}", None)
-    _drop(own, e.lesson, f"lesson {e.lesson} is not known any more")
+    _drop(own, _of_lesson(own, e.lesson), f"lesson {e.lesson} is not known any more")
 
 
-def _drop(own: HoldingState, lesson: str, reason: str) -> None:
-    """Hold nothing more of a lesson."""
-    if not lesson:
+def _lesson_worded(own: HoldingState, state: State, e: LessonWorded, at_ns: int) -> None:
+    """Its neighbours are held from before its first step on; those that it shares with an earlier lesson are already,
+    as the model answered then."""
+    _lesson_teaches(own, e.lesson, e.worded)
+    there = own.wanted.keys() | {one.wanted for one in own.anchors.values()}
+    for prompt in e.worded.neighbours:
+        if (name := f"{NEIGHBOUR_NAME}{prompt}") not in there:
+            own.wanted[name] = AnchorWanted(name, "neighbour", (Turn("user", prompt),))
+
+
+def _lesson_requested(own: HoldingState, state: State, e: LessonRequested, at_ns: int) -> None:
+    _lesson_teaches(own, e.lesson, state.lessons.lessons[e.lesson].worded)
+
+
+def _lesson_teaches(own: HoldingState, lesson: str, worded: Worded | None) -> None:
+    for key in keys_of(worded):
+        _taught(own, key, f"lesson {lesson} teaches what it asks")
+
+
+def _accepted(own: HoldingState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+    """A line that answers a question ends what is held of other answers to it. If the served model gave the answer, and
+    it is approved some day, it is held itself."""
+    if not e.question or e.again_of:
         return
-    for anchor in [one.anchor for one in own.anchors.values() if one.lesson == lesson]:
-        del own.anchors[anchor]
-        own.pending.pop(anchor, None)
-        own.stale[anchor] = reason
+    _taught(own, e.question, f"example {e.example} answers what it asks")
+    if any(one.answer for one in e.sampled):
+        own.given[e.question] = e.example
+        _keep_newest(own.given, GIVEN_MAX)
+
+
+def _taught(own: HoldingState, question: str, reason: str) -> None:
+    """Hold no answer to this question that was there before."""
+    own.given.pop(question, None)
+    own.approved.pop(question, None)
+    _drop_question(own, question, reason)
+
+
+def _approved(own: HoldingState, state: State, e: ExampleApproved, at_ns: int) -> None:
+    _approve(own, state, e.example)
+
+
+def _rated(own: HoldingState, state: State, e: FeedbackGiven, at_ns: int) -> None:
+    if e.rating == "good" and e.example not in state.review.held:
+        _approve(own, state, e.example)
+
+
+def _flagged(own: HoldingState, state: State, e: SignalFlagged, at_ns: int) -> None:
+    if speaks_for(e.polarity, e.strength) and e.example not in state.review.held:
+        _approve(own, state, e.example)
+
+
+def _approve(own: HoldingState, state: State, example: str) -> None:
+    """An answer of the served model is to be held, unless a lesson teaches what was asked."""
+    question = next((question for question, one in own.given.items() if one == example), "")
+    if question:
+        del own.given[question]
+        if question not in state.lessons.by_key:
+            own.approved[question] = example
+            _keep_newest(own.approved, APPROVED_MAX)
+
+
+def _keep_newest(found: dict[str, str], most: int) -> None:
+    if len(found) > most:
+        del found[next(iter(found))]
+
+
+def _disapproved(own: HoldingState, state: State, e: _Disapproved, at_ns: int) -> None:
+    if not isinstance(e, ExampleHeld):
+        _drop_examples(own.given, {e.example})
+    _no_longer(own, {e.example})
+
+
+def _disapproved_several(own: HoldingState, state: State, e: _DisapprovedSeveral, at_ns: int) -> None:
+    _drop_examples(own.given, set(e.examples))
+    _no_longer(own, set(e.examples))
+
+
+def _distrusted(own: HoldingState, state: State, e: JudgeDistrusted, at_ns: int) -> None:
+    _no_longer(own, {*e.recalled, *e.learned})
+
+
+def _no_longer(own: HoldingState, examples: Collection[str]) -> None:
+    """These are not approved any more, or not learned."""
+    _drop_examples(own.approved, examples)
+    found = [id_ for id_ in own.by_question.values() if own.anchors[id_].example in examples]
+    _drop(own, found, "its example was taken back")
+
+
+def _drop_examples(found: dict[str, str], examples: Collection[str]) -> None:
+    for question in [question for question, example in found.items() if example in examples]:
+        del found[question]
+
+
+def _drop_question(own: HoldingState, question: str, reason: str) -> None:
+    if question in own.by_question:
+        _drop(own, [own.by_question[question]], reason)
+
+
+def _of_lesson(own: HoldingState, lesson: str) -> list[str]:
+    return [one.anchor for one in own.anchors.values() if one.lesson == lesson]
+
+
+def _drop(own: HoldingState, anchors: Collection[str], reason: str) -> None:
+    """Hold these no more."""
+    for id_ in anchors:
+        if (anchor := own.anchors.pop(id_, None)) is not None:
+            own.pending.pop(id_, None)
+            own.stale[id_] = reason
+            if own.by_question.get(anchor.question) == id_:
+                del own.by_question[anchor.question]
+
+
+def _journal_carried(own: HoldingState, state: State, e: JournalCarried, at_ns: int) -> None:
+    """Forget what was noted of accepted lines: a journal that goes on from another repeats them."""
+    own.given, own.approved = {}, {}
 
 
 def _step_started(own: HoldingState, state: State, e: StepStarted, at_ns: int) -> None:
@@ -108,9 +252,24 @@ FOLDS: Folds = {
     AnchorFailed: _failed,
     AnchorsRetired: _retired,
     LessonKnown: _lesson_known,
+    LessonWorded: _lesson_worded,
+    LessonRequested: _lesson_requested,
     LessonFading: _lesson_falls,
     LessonReplaced: _lesson_falls,
     LessonGivenUp: _lesson_falls,
+    ExampleAccepted: _accepted,
+    ExampleApproved: _approved,
+    FeedbackGiven: _rated,
+    SignalFlagged: _flagged,
+    ExampleHeld: _disapproved,
+    ExampleDeclined: _disapproved,
+    ExampleEdited: _disapproved,
+    ExampleExpired: _disapproved_several,
+    ExampleWithdrawn: _disapproved_several,
+    ForgetRequested: _disapproved_several,
+    RollbackStarted: _disapproved_several,
+    JudgeDistrusted: _distrusted,
+    JournalCarried: _journal_carried,
     StepStarted: _step_started,
     StepCompleted: _step_completed,
     StepFailed: _step_failed,

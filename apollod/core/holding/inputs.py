@@ -1,4 +1,4 @@
-"""What can happen: an anchor is frozen, or cannot be."""
+"""Inputs of holding: an anchor is frozen, or cannot be."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from apollod.core.kernel.input import Input
 
 class AnchorAnswered(Input, frozen=True):
     """Answers `FreezeAnchor`: see `AnchorFrozen`. `first`, `last`: versions of the weights that were seen; -1: not
-    known."""
+    known. `question`: what the prompt asks, see `ExampleAccepted`."""
 
     wanted: str
     anchor: str
@@ -20,6 +20,7 @@ class AnchorAnswered(Input, frozen=True):
     first: int = -1
     last: int = -1
     seconds: float = 0.0
+    question: str = ""
 
 
 class AnchorCallFailed(Input, frozen=True):

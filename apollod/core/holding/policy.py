@@ -11,10 +11,11 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.holding.missing import is_on, missing, urgent
-from apollod.core.holding.state import SHIPPED_NAME
+from apollod.core.holding.state import APPROVED_NAME, NEIGHBOUR_NAME, SHIPPED_NAME
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
+from apollod.core.lessons.standing import standing
 from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.state import State
 
@@ -32,7 +33,8 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def freeze(state: State, now_ns: int) -> list[fx.Effect]:
-    """What the engine is asked for now. Asked again and again until an event says what came of it."""
+    """The call by which the engine answers for the next anchor. It is made again and again until an event says what
+    came of it."""
     own = state.holding
     if not is_on(state.daemon.settings) or own.unable or not is_due(now_ns, own.retry_ns, own.retry_s):
         return []
@@ -42,20 +44,33 @@ def freeze(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outcome:
-    """Of weights that stood still; else it is asked again."""
+    """Freeze the answer, if the weights stood still meanwhile; else it is asked again."""
     own, version = state.holding, state.training.version
     ready = state.children.trainer.phase == "ready"
-    wanted = own.wanted.get(input_.wanted)
-    if input_.wanted in own.settled or (wanted is None and not input_.wanted.startswith(SHIPPED_NAME)):
+    wanted, (question, example) = own.wanted.get(input_.wanted), _asked(state, input_)
+    if input_.wanted in own.settled or not (wanted or example or input_.wanted.startswith(SHIPPED_NAME)):
         return nothing()
     moving = not ready or state.training.running or state.rollback.wanted or state.rollback.under_way
     if moving or {input_.first, input_.last} - {-1, version}:
         return nothing()
+    if question and (lesson := standing(state.lessons, question)) is not None:
+        why = f"lesson {lesson.id} teaches what it asks"
+        return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=why, gives_up="one")], [])
     frozen = ev.AnchorFrozen(
         anchor=input_.anchor, record=input_.record, teacher=input_.teacher, sort=input_.sort, wanted=input_.wanted,
         lesson=wanted.lesson if wanted else "", weights_version=input_.last, seconds=input_.seconds,
+        question=question, example=example,
     )  # fmt: skip
     return Outcome([frozen], [fx.EncodeAnchors((input_.anchor,))])
+
+
+def _asked(state: State, input_: inp.AnchorAnswered) -> tuple[str, str]:
+    """The key of the question that an anchor asks, and the example whose approved answer it is; both empty for an
+    anchor of a lesson."""
+    if input_.wanted.startswith(APPROVED_NAME):
+        example = input_.wanted.removeprefix(APPROVED_NAME)
+        return next((pair for pair in state.holding.approved.items() if pair[1] == example), ("", ""))
+    return (input_.question if input_.wanted.startswith((SHIPPED_NAME, NEIGHBOUR_NAME)) else ""), ""
 
 
 def _on_failed(state: State, input_: inp.AnchorCallFailed, now_ns: int) -> Outcome:

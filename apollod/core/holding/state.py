@@ -6,10 +6,14 @@ from apollod.core.holding.events import AnchorWanted, Sort
 
 SHIPPED_NAME = "shipped:"
 """with its line, from 1, the name of a prompt that ships"""
+APPROVED_NAME = "approved:"
+"""with its example, the name of an approved answer"""
+NEIGHBOUR_NAME = "neighbour:"
+"""with its prompt, the name of what the model says to a question of a lesson's form about something else"""
 
 
 class Anchor(msgspec.Struct, gc=False):
-    """See `AnchorFrozen`. `digest` is empty until it is tokenised."""
+    """An answer of the model that steps hold, see `AnchorFrozen`. `digest` is empty until it is tokenised."""
 
     anchor: str
     sort: Sort
@@ -21,10 +25,13 @@ class Anchor(msgspec.Struct, gc=False):
     """divergence when it was held last, nats a token; None: it was not held yet"""
     turn: int = 0
     """number of the step, of those that held something, that held it last"""
+    question: str = ""
+    """see `ExampleAccepted`"""
+    example: str = ""
 
 
 class HoldingState(msgspec.Struct):
-    """What steps hold."""
+    """The anchors, and what is known of freezing more of them."""
 
     anchors: dict[str, Anchor] = {}
     """by id, in the order in which they were frozen"""
@@ -32,6 +39,12 @@ class HoldingState(msgspec.Struct):
     """ids of those that were not tokenised yet"""
     wanted: dict[str, AnchorWanted] = {}
     """that are to be frozen, besides those that ship; by name"""
+    given: dict[str, str] = {}
+    """newest answers of the served model to questions, that nobody approved yet: the example, by the question"""
+    approved: dict[str, str] = {}
+    """those that were approved and are to be frozen when nothing waits"""
+    by_question: dict[str, str] = {}
+    """anchors, besides those of lessons, by their questions"""
     stale: dict[str, str] = {}
     """ids of those that are held no more and were not retired yet, and why"""
     settled: dict[str, None] = {}

@@ -17,7 +17,7 @@ def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) 
         "example": line.example, "record": msgspec.Raw(line.record), "source": source, "line": number, "tier": tier,
         "origin": line.origin, "removed": line.removed, "responses": tuple(keys), "signature": line.signature,
         "sampled": sampled if any(one.response for one in sampled) else (), "topic": line.topic,
-        "instead_of": line.instead_of,
+        "instead_of": line.instead_of, "lesson": line.lesson, "question": line.question,
     }  # fmt: skip
     return ExampleAccepted(**known | more)
 

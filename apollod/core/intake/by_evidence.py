@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from apollod.core.forgetting.state import Wish
 from apollod.core.forgetting.taking_back import taken_back
+from apollod.core.intake.again import family
 from apollod.core.intake.events import ExampleAccepted, SignalFlagged, Tier
 from apollod.core.intake.evidence import Evidence, Learn, rejections, speaks_against, speaks_for
 from apollod.core.intake.inputs import Line
@@ -80,7 +81,8 @@ def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, 
     """Reason against learning, by example: for examples that these signals count against and no person approved."""
     found: dict[str, str] = {}
     for one in signals:
-        for example in (one.example, *one.also) if speaks_against(one.polarity, one.strength) else ():
+        named = (one.example, *one.also) if speaks_against(one.polarity, one.strength) else ()
+        for example in family(state.intake.again, named):
             if example and example not in state.review.approved:
                 found.setdefault(example, _rejected(one.cue, one.quote))
     return found

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from apollod.core.kernel.event import Event
+from apollod.core.lessons.wording import Given
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +83,8 @@ class SourceConsumed(Event, frozen=True):
     nothing is said about them (compressed files, which are taken whole, and events of before it was recorded).
     Of a session in a database, `offset` and `line` are both records.
     `cursor`: JSON in which the format's reader says what else it needs to go on; empty for one that needs nothing.
-    `counts`: what gave no example and is no bad line, by `dropped: REASON` and `unknown: TYPE`.
+    `counts`: what gave no example and is no bad line, by `dropped: REASON` and `unknown: TYPE`; `unlearned`: how many
+    answers of sessions are among it.
     """
 
     kind: ClassVar[str] = "source.consumed"
@@ -96,6 +98,7 @@ class SourceConsumed(Event, frozen=True):
     tail: str = ""
     cursor: str = ""
     counts: dict[str, int] = {}
+    unlearned: int = 0
 
     def key(self) -> str:
         return self.source
@@ -183,6 +186,27 @@ class ExampleAccepted(Event, frozen=True):
 
     instead_of: str = ""
     """key of the answer that the user rejected with the prompt of this one: the pair is a preference"""
+    again_of: str = ""
+    """the example that taught the same before, weakly or in another tier (`core.intake.again`); empty: none did"""
+    lesson: Given | None = None
+    """what it teaches once it is approved; None: it is not held, or no lesson can be made of it"""
+    question: str = ""
+    """what it asks, by which other wordings of the question are known, as `Worded.key`; empty: it is not one short
+    question and its answer, or it is a practice, or of before that was kept"""
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleLooked(Event, frozen=True):
+    """The first look of the lesson that was made of this example is over. `known`: the model answers it already, so
+    that the example is not learned; else it is, as without a lesson. `reason`: what the look found."""
+
+    kind: ClassVar[str] = "example.looked"
+    example: str
+    lesson: str
+    known: bool
+    reason: str
 
     def key(self) -> str:
         return self.example

@@ -7,6 +7,7 @@ from apollod.core.intake.events import (
     ExampleAccepted,
     ExampleDuplicate,
     ExampleEncoded,
+    ExampleLooked,
     ExampleRejected,
     ExampleRequeued,
     ExampleWithdrawn,
@@ -19,11 +20,12 @@ from apollod.core.intake.events import (
 from apollod.core.intake.order import SPAN
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Kin, Position, Queue, Waiting
 from apollod.core.kernel.folding import Folds
+from apollod.core.lessons.events import LessonGiven, LessonsCarried
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.scoring.events import ExampleScored
 from apollod.core.state import State
-from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowOpened, all_examples
+from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowOpened, all_digests, all_examples
 from apollod.core.training.repeating import repeats
 
 
@@ -46,6 +48,8 @@ def _source_unblocked(own: IntakeState, state: State, e: SourceUnblocked, at_ns:
 
 def _accepted(own: IntakeState, state: State, e: ExampleAccepted, at_ns: int) -> None:
     own.counts.accepted += 1
+    if e.again_of:
+        own.again[e.example] = e.again_of
     kin = Kin(e.source.partition("~")[0], e.origin.session, e.topic)
     own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier, kin=kin, since_ns=at_ns))
 
@@ -65,6 +69,22 @@ def _encoded(own: IntakeState, state: State, e: ExampleEncoded, at_ns: int) -> N
 def _rejected(own: IntakeState, state: State, e: ExampleRejected, at_ns: int) -> None:
     own.counts.rejected += 1
     _tokenised_next(own, e.example).drop_untokenised()
+    own.first_looks.pop(e.example, None)
+
+
+def _lesson_given(own: IntakeState, state: State, e: LessonGiven, at_ns: int) -> None:
+    if e.example and any(one.example == e.example for one in reversed(own.direct.waiting)):
+        own.first_looks[e.example] = e.lesson
+
+
+def _looked(own: IntakeState, state: State, e: ExampleLooked, at_ns: int) -> None:
+    own.first_looks.pop(e.example, None)
+    for queue in own.queues if e.known else ():
+        queue.take(e.example)
+
+
+def _lessons_carried(own: IntakeState, state: State, e: LessonsCarried, at_ns: int) -> None:
+    own.first_looks = dict(e.first_looks)
 
 
 def _tokenised_next(own: IntakeState, example: str) -> Queue:
@@ -91,8 +111,9 @@ def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tie
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
     _take_all(own, e, _tier_of_repeated(state, e))
-    for example in all_examples(e) if own.scores else ():
+    for example in all_examples(e) if own.scores or own.first_looks else ():
         own.scores.pop(example, None)
+        own.first_looks.pop(example, None)
     own.recent += [one.kin for one in own.taken if one.tier == "bulk"]
     if len(own.recent) >= SPAN:
         del own.recent[: len(own.recent) - SPAN + 1]
@@ -108,7 +129,7 @@ def _take_all(own: IntakeState, e: StepStarted, tier: Tier) -> None:
     if not e.examples:  # nearly always
         own.taken = (_take(own, e.example, e.digest, e.objective, tier),)
         return
-    digests = e.digests or (e.digest,)
+    digests = all_digests(e)
     own.taken = tuple(
         [_take(own, one, digest, e.objective, tier) for one, digest in zip(all_examples(e), digests, strict=True)]
     )
@@ -124,7 +145,8 @@ def _step_failed(own: IntakeState, state: State, e: StepFailed, at_ns: int) -> N
     """What a step was to repeat stays taken back, if it is not held."""
     taken, own.taken = own.taken, ()
     if e.apart:
-        again = [msgspec.structs.replace(one, alone=True) for one in taken if one.example not in own.undone]
+        left = [one for one in taken if one.example not in own.undone]
+        again = [msgspec.structs.replace(one, alone=True, holds_one=one.holds_one or e.fewer) for one in left]
         for one in reversed(again):
             own.queue_of(one.tier).waiting.appendleft(one)
     else:
@@ -194,6 +216,9 @@ FOLDS: Folds = {
     ExampleDuplicate: _duplicate,
     ExampleEncoded: _encoded,
     ExampleRejected: _rejected,
+    ExampleLooked: _looked,
+    LessonGiven: _lesson_given,
+    LessonsCarried: _lessons_carried,
     ExampleWithdrawn: _withdrawn,
     ExampleRequeued: _requeued,
     ExampleHeld: _not_waiting,

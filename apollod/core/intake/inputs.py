@@ -7,6 +7,7 @@ import msgspec
 from apollod.core.intake.events import Origin, Removed, Sampled, SourceMode, Tier
 from apollod.core.intake.evidence import Evidence, Learn
 from apollod.core.kernel.input import Input
+from apollod.core.lessons.wording import Given
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +74,10 @@ class Line(msgspec.Struct, frozen=True):
     """what was said in a session, not a row of a data set"""
     leak: str = ""
     """what of which probe of the quality guard it holds, for people; empty: nothing"""
+    lesson: Given | None = None
+    """what it teaches, if it is one question with a short answer that was given directly"""
+    question: str = ""
+    """see `ExampleAccepted`"""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -93,27 +98,45 @@ class Batch(msgspec.Struct, frozen=True):
     """what else the format's reader needs to go on, as JSON"""
     counts: dict[str, int] = {}
     """what gave no line: see `SourceConsumed`"""
+    unlearned: int = 0
+    """answers among it"""
     tracked: bool = True
     tier: Tier = "bulk"
     near_duplicate: float = 0.0
     """similarity to a known text from which one is not learned; 0: not compared"""
     hold: float = 0.0
     """share of examples that wait for a person"""
+    judged: str = ""
+    """why all of them wait for the judge that wait for no person; empty: they do not"""
     learn: Learn = "all"
     """what evidence decides"""
+
+
+class Taught(msgspec.Struct, frozen=True):
+    """An example whose line is given again: its newest learning, how many there were, and the tier of that."""
+
+    example: str
+    times: int
+    tier: Tier
+    weak: bool = False
+    """it was learned weakly"""
+    replaced: bool = False
+    """a lesson has another answer since"""
 
 
 class LinesRead(Input, frozen=True):
     """A batch of complete lines from a file or a caller, and what the journal knows of it. `known`: ids in it that it
     holds already; `responses`: the example that learned an answer of it (empty: one of an archive), by the answer's
     key; `signatures`: of examples that one of it may resemble, by their ids; `flagged`: ids of its evidence that is
-    recorded already, and of recorded evidence against answers that it teaches."""
+    recorded already, and of recorded evidence against answers that it teaches; `taught`: what lines of it repeat
+    and may teach again, by the ids of the examples."""
 
     batch: Batch
     known: frozenset[str]
     responses: dict[str, str] = {}
     signatures: dict[str, str] = {}
     flagged: frozenset[str] = frozenset()
+    taught: dict[str, Taught] = {}
 
 
 class Obstruction(msgspec.Struct, frozen=True):

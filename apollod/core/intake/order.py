@@ -41,8 +41,9 @@ def first(intake: IntakeState, share_max: float) -> Waiting | None:
 
 def upcoming(intake: IntakeState, share_max: float) -> Iterator[Pick]:
     """What is learned next if nothing else comes, in order, as far as one can tell: where shares count, what is not
-    tokenised yet comes after all that is, and only as many are told as can be reached."""
-    yield from (Pick(one) for one in intake.direct.waiting)
+    tokenised yet comes after all that is, and only as many are told as can be reached. Without those that wait for a
+    first look."""
+    yield from (Pick(one) for one in intake.direct.waiting if one.example not in intake.first_looks)
     in_order = share_max >= 1.0 and not intake.scores
     yield from (Pick(one) for one in intake.bulk.waiting) if in_order else _shared(intake, share_max)
 

@@ -11,9 +11,9 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.accepting import accepted, held_for_leak
+from apollod.core.intake.again import renewed, teachable
 from apollod.core.intake.by_evidence import Shown, decided_since
 from apollod.core.intake.encoding import begin_encoding
-from apollod.core.intake.evidence import Learn
 from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
@@ -32,8 +32,10 @@ def intake_events(
     signatures: Mapping[str, str] = {},
     flagged: Collection[str] = (),
     judge: JudgeMode = "off",
+    again: Mapping[str, inp.Taught] = {},
 ) -> list[ev.Event]:
-    """The facts of a batch, to be appended in one transaction. `judge`: what waits for it. The rest: see `LinesRead`.
+    """The facts of a batch, to be appended in one transaction. `judge`: what waits for it; `again`: what may be taught
+    again, by id. The rest: see `LinesRead`.
 
     The position comes last and in the same transaction as what its lines became, so that a line is taken exactly once
     whatever crashes.
@@ -49,7 +51,15 @@ def intake_events(
         elif not line.example:
             rejected += 1
             events.append(_quarantined(batch, line))
-        elif isinstance(sifted := told.sift(line, batch.near_duplicate), Repeated):
+        elif not isinstance(sifted := told.sift(line, batch.near_duplicate), Repeated):
+            taken += 1
+            shown.accept(sifted[0])
+            events += _accepted(batch, *sifted)
+        elif (anew := renewed(line, line.tier or batch.tier, sifted, again)) and told.renew(anew[0].example):
+            taken += 1
+            shown.accept(anew[0])
+            events += _accepted(batch, anew[0], again_of=anew[1])
+        else:
             duplicates += 1
             events.append(
                 ev.ExampleDuplicate(
@@ -57,30 +67,28 @@ def intake_events(
                     resembles=sifted.resembles, similarity=sifted.similarity,
                 )
             )  # fmt: skip
-        else:
-            taken += 1
-            shown.accept(sifted[0])
-            events += _accepted(batch, *sifted)
         events += _flagged(batch, line, told, recorded, shown)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
                 source=batch.source, path=batch.path, offset=batch.offset, line=batch.line,
                 accepted=taken, duplicates=duplicates, rejected=rejected, tail=batch.tail, cursor=batch.cursor,
-                counts=batch.counts,
+                counts=batch.counts, unlearned=batch.unlearned,
             )
         )  # fmt: skip
-    return list(_with_decisions(events, shown, batch.learn, judge))
+    return list(_with_decisions(events, shown, batch, judge))
 
 
-def _with_decisions(events: list[ev.Event], shown: Shown, learn: Learn, judge: JudgeMode) -> Iterator[ev.Event]:
+def _with_decisions(events: list[ev.Event], shown: Shown, batch: inp.Batch, judge: JudgeMode) -> Iterator[ev.Event]:
     """These events, in which examples that wait for no person wait for another decision, if they are to."""
     for_a_person = {event.example for event in events if isinstance(event, ev.ExampleHeld)}
     for event in events:
         yield event
         if isinstance(event, ev.ExampleAccepted) and event.example not in for_a_person:
-            if (held := shown.held(event, learn, judge)) is not None:
+            if (held := shown.held(event, batch.learn, judge)) is not None:
                 yield held
+            elif batch.judged:
+                yield ev.ExampleHeld(example=event.example, tier=event.tier, reason=batch.judged, waits_for="judge")
 
 
 def _flagged(
@@ -105,11 +113,12 @@ def _flagged(
         )  # fmt: skip
 
 
-def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
-    taken = accepted(line, batch.source, line.tier or batch.tier, line.number, repeated=repeated)
+def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...] = (), again_of: str = "") -> list[ev.Event]:
+    tier = line.tier or batch.tier
+    taken = accepted(line, batch.source, tier, line.number, repeated=repeated, again_of=again_of)
     if held := held_for_leak(taken, line):
         return [taken, *held]
-    example, tier = taken.example, taken.tier
+    example = taken.example
     if is_held(example, tier, batch.hold):
         reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
         return [taken, ev.ExampleHeld(example=example, tier=tier, reason=reason)]
@@ -125,7 +134,10 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     judge: JudgeMode = state.daemon.settings.judge.mode if state.daemon.settings else "off"
-    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged, judge)
+    teach = teachable(state, input_.taught) if input_.taught else {}
+    events = intake_events(
+        input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged, judge, teach
+    )
     held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
     taken = {e.example: e.tier for e in events if isinstance(e, ev.ExampleAccepted)}
     wait = [(example, tier) for example, tier in taken.items() if example not in held]

@@ -77,6 +77,12 @@ class Known:
         self._add(line, own)
         return line, tuple(repeated)
 
+    def renew(self, example: str) -> bool:
+        """True if an example that teaches something again is new; it is known from now on."""
+        new = example not in self._examples
+        self._examples.add(example)
+        return new
+
     def learner(self, line: Line, answer: str) -> str:
         """The example that learns an answer, by its key; "" if none does, or one of an archive. Of before there were
         keys, an example is known by the line that says it again."""

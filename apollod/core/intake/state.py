@@ -20,7 +20,8 @@ class Kin(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 class Waiting(msgspec.Struct, gc=False):
     """An example that was accepted and not yet learned; `digest` is empty until it is tokenised. `alone`: a step that
-    was to learn it with others failed; such examples are the first ones of their queue."""
+    was to learn it with others failed, or (`holds_one`) one that held several anchors; such examples are the first ones
+    of their queue."""
 
     example: str
     digest: str = ""
@@ -31,6 +32,7 @@ class Waiting(msgspec.Struct, gc=False):
     kin: Kin = Kin()
     since_ns: int = 0
     """when it was accepted, or put into the queue again"""
+    holds_one: bool = False
 
 
 class Queue(msgspec.Struct):
@@ -119,6 +121,11 @@ class IntakeState(msgspec.Struct):
     """examples whose steps were taken back and that are not to be learned again, in order"""
     withdrawn: dict[str, None] = {}
     """examples that somebody took out of the queue, in order"""
+    first_looks: dict[str, str] = {}
+    """examples of `direct` that are not learned before the first look of their lesson is over: the lesson by example,
+    in order"""
+    again: dict[str, str] = {}
+    """examples that taught another one again, by which it is"""
     away: dict[str, Kin] = {}
     """of examples that are out of the queue and may come back"""
     recent: list[Kin] = []
@@ -138,8 +145,8 @@ class IntakeState(msgspec.Struct):
 
     @property
     def pending(self) -> int:
-        """How many examples wait."""
-        return len(self.direct.waiting) + len(self.bulk.waiting)
+        """How many examples wait for their step; for those that wait for a first look it is not time yet."""
+        return len(self.direct.waiting) + len(self.bulk.waiting) - len(self.first_looks)
 
     @property
     def untokenised(self) -> Iterator[Waiting]:
@@ -158,9 +165,12 @@ class IntakeState(msgspec.Struct):
             queue.waiting = deque(one for one in queue.waiting if one.example not in gone)
             queue.untokenised = deque(one for one in queue.untokenised if one.example not in gone)
         self.withdrawn |= dict.fromkeys(examples)
+        for example in examples if self.first_looks else ():
+            self.first_looks.pop(example, None)
 
     def leave(self, example: str, tier: Tier) -> None:
         """Take an example out of its queue, if it waits; it may come back. Only the fold calls this."""
+        self.first_looks.pop(example, None)
         if example in self.away:  # it left before, and to see that it does not wait takes a search
             return
         if (found := self.queue_of(tier).take(example)) is not None:

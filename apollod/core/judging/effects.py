@@ -14,3 +14,5 @@ class AskJudge(Effect, frozen=True):
     planted: bool
     votes: int
     temperature: float
+    rubric: str = ""
+    """what it is told besides the instruction that was stripped"""

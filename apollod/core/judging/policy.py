@@ -4,7 +4,8 @@ Law: nothing is learned because a question failed, because votes differ, or beca
 What a person decides counts, whatever is under way; a verdict that comes later is recorded and changes nothing.
 """
 
-from itertools import islice
+from collections.abc import Iterable
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -48,15 +49,17 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.judging
     if settings is None or state.daemon.stopping:
         return nothing()
-    if settings.judge.mode == "off" and (own.waiting or not state.dreams.judged):
-        return _hand_over(state)
+    if settings.judge.mode == "off" and (left := _unwanted(state)):
+        return _hand_over(state, left)
+    if settings.judge.mode == "off" and not state.dreams.judged:
+        return nothing()
     if doubt := _trust_ends(state, settings.judge.trust_min):
         return _distrusted(state, doubt)
     # one that does not answer is asked one question at a time until it does
     at_once = 1 if own.failures else settings.judge.concurrency
     if len(own.open) >= at_once or not is_due(now_ns, own.retry_ns, own.retry_s) or blocked(Activity.JUDGING, state):
         return nothing()
-    return _ask(own, settings.judge, *_next(own, settings.judge))
+    return _ask(state, settings.judge, *_next(own, settings.judge))
 
 
 def _trust_ends(state: State, trust_min: float) -> str:
@@ -92,15 +95,17 @@ def _at_stake(state: State) -> list[str]:
     return [one for one in state.judging.approved if not any(one in gone for gone in out)]
 
 
-def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Outcome:
-    subject = example or case
+def _ask(state: State, judge: JudgeSettings, example: str, case: str) -> Outcome:
+    own, subject = state.judging, example or case
     if not subject:
         return nothing()
     asked = ev.VerdictRequested(
         attempt=own.attempts.get(subject, 0) + 1, model=own.judge.model, prompt_hash=own.judge.prompt_hash,
         votes=judge.votes, example=example, case=case,
     )  # fmt: skip
-    return Outcome([asked], [fx.AskJudge(subject, asked.attempt, bool(case), judge.votes, judge.temperature)])
+    check = state.bootstrap.asked_of_judge(example) if example else None
+    rubric = check.rubric if check is not None else ""
+    return Outcome([asked], [fx.AskJudge(subject, asked.attempt, bool(case), judge.votes, judge.temperature, rubric)])
 
 
 def _next(own: JudgingState, judge: JudgeSettings, just_said: str = "") -> tuple[str, str]:
@@ -139,9 +144,18 @@ def _verdicts_between(own: JudgingState, sort: str, judge: JudgeSettings) -> int
     return max(1, judge.check_every * known // WINDOW)
 
 
-def _hand_over(state: State) -> Outcome:
+def _unwanted(state: State) -> list[str]:
+    """The oldest of what waits for a judge that the settings do not want, up to what a bootstrap wants judged by the
+    judge of its pattern."""
+    waiting = islice(state.judging.waiting, HANDED_OVER_MAX)
+    if not state.dreams.judged:
+        return list(waiting)
+    return list(takewhile(lambda one: state.bootstrap.asked_of_judge(one) is None, waiting))
+
+
+def _hand_over(state: State, left: Iterable[str]) -> Outcome:
     """There is no judge any more: what waits for one waits for a person."""
-    held, left = state.review.held, islice(state.judging.waiting, HANDED_OVER_MAX)
+    held = state.review.held
     return Outcome([_for_a_person(one, held[one].tier, "there is no judge any more") for one in left], [])
 
 
@@ -166,7 +180,7 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     if asked.planted or own.failures or blocked(Activity.JUDGING, state):
         return outcome  # what is asked next follows from this answer
     # The next question in the same transaction: an append less to wait for. What was answered is still open in `own`.
-    return outcome.then(_ask(own, settings.judge, *_next(own, settings.judge, verdict)))
+    return outcome.then(_ask(state, settings.judge, *_next(own, settings.judge, verdict)))
 
 
 def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:

@@ -17,7 +17,7 @@ class Distance(NamedTuple):
 
 @cache
 def distance_of(text: str) -> Distance:
-    """`1h`, `30 d`, `200 steps`. Raises ValueError for anything else."""
+    """Parse a distance, such as `1h`, `30 d` or `200 steps`. Raises ValueError for anything else."""
     found = re.fullmatch(r"([1-9][0-9]{0,5}) ?(s|min|h|d|w|steps?)", text)
     if found is None:
         raise ValueError(f'{text!r} is no distance; write a number from 1 with s, min, h, d, w or steps, such as "1h"')

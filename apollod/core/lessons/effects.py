@@ -12,13 +12,12 @@ from apollod.core.settings import Practice
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One answer that is wanted. `wording`, `practice`, `seed`: see `Said`; `prompt`: what is asked; `answer`: what a
-    right answer contains."""
+    """One answer that is wanted. `wording`, `seed`: see `Said`; `prompt`: what is asked; `answer`: what a right answer
+    contains."""
 
     wording: int
     prompt: str
     answer: str
-    practice: bool = False
     seed: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""Events of lessons: what is to be taught, what was asked and practised, and what became of each."""
+"""Events of lessons: they are given, worded, asked, practised, and become known or are given up."""
 
 from typing import ClassVar, Literal
 
@@ -17,13 +17,12 @@ Tally = tuple[int, int]
 
 
 class Said(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An answer to one wording. `wording`: its index among the held-out wordings, or among those of practice; `seed`:
-    of the sampling at temperature 1; None: the greedy answer."""
+    """An answer to one held-out wording. `wording`: its index among them; `seed`: of the sampling;
+    None: the greedy answer."""
 
     wording: int
     text: str
     passed: bool
-    practice: bool = False
     seed: int | None = None
 
 
@@ -37,16 +36,26 @@ class Point(msgspec.Struct, frozen=True, gc=False):
 
 
 class LessonGiven(Event, frozen=True):
-    """A lesson is to be taught. `replaces`: the lesson that it corrects, empty: none that was named."""
+    """A lesson is to be taught. `replaces`: the lesson that it corrects, empty: none that was named. `example`: the
+    line that was given directly and of which it was made, empty: it was given as a lesson."""
 
     kind: ClassVar[str] = "lesson.given"
     lesson: str
     given: Given
     by: str
     replaces: str = ""
+    example: str = ""
 
     def key(self) -> str:
         return self.lesson
+
+
+class LessonsLeftOut(Event, frozen=True):
+    """Examples that were given directly and of which no lessons are made: they are learned as they are."""
+
+    kind: ClassVar[str] = "lesson.left-out"
+    examples: tuple[str, ...]
+    reason: str
 
 
 class LessonBegun(Event, frozen=True):
@@ -80,7 +89,8 @@ class LessonWorded(Event, frozen=True):
 
 class LessonAsked(Event, frozen=True):
     """Result: wordings were asked, and nothing is learned of the answers. `stage`: baseline, told, testing or again;
-    `round`: how often bare answers of this lesson were tested for being known, this time included."""
+    `round`: how often bare answers of this lesson were tested for being known, this time included; `proof`: how often
+    sampled ones were, where there are such (0: as `round`)."""
 
     kind: ClassVar[str] = "lesson.asked"
     lesson: str
@@ -91,13 +101,26 @@ class LessonAsked(Event, frozen=True):
     weights_version: int | None = None
     tokens: int = 0
     seconds: float = 0.0
+    proof: int = 0
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonPutOff(Event, frozen=True):
+    """The lesson waits for its turn again, although its practice could begin: lines that wait for their first look come
+    first."""
+
+    kind: ClassVar[str] = "lesson.put-off"
+    lesson: str
 
     def key(self) -> str:
         return self.lesson
 
 
 class LessonPrepared(Event, frozen=True):
-    """The practice wording with this index waits for its step, as `example`."""
+    """The practice wording with this index waits for its step, as `example`. `more`: together with others of its round
+    that are prepared next."""
 
     kind: ClassVar[str] = "lesson.prepared"
     lesson: str
@@ -105,6 +128,7 @@ class LessonPrepared(Event, frozen=True):
     example: str
     tokens: int = 0
     seconds: float = 0.0
+    more: bool = False
 
     def key(self) -> str:
         return self.lesson
@@ -125,7 +149,7 @@ class LessonPractised(Event, frozen=True):
 
 
 class LessonKnown(Event, frozen=True):
-    """The model answers it bare, in held-out wordings, beyond the error bound (`core.lessons.proof`). `step`:
+    """The model answers it bare, in held-out wordings, beyond the error bound (`core.proof`). `step`:
     weights version that was asked; `before`: greedy answers before the first step, by mode; `after`: bare ones now;
     `steps`: that learned it, in all its courses; `drift`: nats a token, see `core.lessons.drift`; `prompt`: a practice
     wording, by which what it says can be held; `seconds`: of this course."""
@@ -193,8 +217,23 @@ class LessonReplaced(Event, frozen=True):
         return self.lesson
 
 
+class ExampleReplaced(Event, frozen=True):
+    """An example says something else than the lesson that answers its question, and is wrong since that was given: it
+    is not taught again, unless a person gives it directly. `answer`: what it says, in short; empty: that cannot be
+    told from other words."""
+
+    kind: ClassVar[str] = "example.replaced"
+    example: str
+    lesson: str
+    reason: str
+    answer: str = ""
+
+    def key(self) -> str:
+        return self.example
+
+
 class LessonGivenUp(Event, frozen=True):
-    """It is taught no more, for the `reason`. `by`: apollod, or a person, who had it forgotten."""
+    """The lesson is taught no more, for the `reason`. `by`: apollod, or a person, who had it forgotten."""
 
     kind: ClassVar[str] = "lesson.given-up"
     lesson: str
@@ -242,10 +281,13 @@ class LessonCarried(Event, frozen=True):
     practices: int = 0
     budget_from: int = 0
     rounds: int = 0
+    proofs: int = 0
     drift: float = 0.0
     seconds: float = 0.0
     examples: tuple[str, ...] = ()
     last_step: int = 0
+    shown: int = 0
+    looked: int = 0
     distance: int = 0
     due_ns: int = 0
     due_step: int = 0
@@ -256,8 +298,8 @@ class LessonCarried(Event, frozen=True):
 
 
 class LessonsCarried(Event, frozen=True):
-    """At the end of the journal's archive: the number of the last lesson, those that wait for their turn, and the one
-    under way."""
+    """The state of all lessons at the end of the journal's archive: the number of the last one, those that wait for
+    their turn, and the one under way."""
 
     kind: ClassVar[str] = "lessons.carried"
     number: int
@@ -265,3 +307,5 @@ class LessonsCarried(Event, frozen=True):
     open: Course | None = None
     asked_again: bool = False
     harmful: dict[str, str] = {}
+    first_looks: dict[str, str] = {}
+    """see `IntakeState`"""

@@ -4,12 +4,14 @@ from bisect import bisect_left, insort
 
 from msgspec.structs import replace
 
-from apollod.core.daemon.events import DaemonStarted
+from apollod.core.daemon.events import DaemonStarted, JournalCarried
+from apollod.core.intake.events import ExampleAccepted
 from apollod.core.kernel.folding import Folds
-from apollod.core.lessons import budget, rounds
+from apollod.core.lessons import rounds
 from apollod.core.lessons.distances import nth
 from apollod.core.lessons.drift import drift_of
 from apollod.core.lessons.events import (
+    ExampleReplaced,
     LessonAsked,
     LessonBegun,
     LessonCarried,
@@ -21,18 +23,24 @@ from apollod.core.lessons.events import (
     LessonKnown,
     LessonPractised,
     LessonPrepared,
+    LessonPutOff,
     LessonReplaced,
     LessonRequested,
     LessonsCarried,
+    LessonsLeftOut,
     LessonWorded,
     Point,
 )
 from apollod.core.lessons.open_course import Course
-from apollod.core.lessons.stages import Stage, after
+from apollod.core.lessons.stages import LessonState, Stage, after
 from apollod.core.lessons.standing import answer_of
-from apollod.core.lessons.state import CARRIED, CURVE_MAX, OUTSIDE, TIER, Lesson, LessonsState, LessonState
-from apollod.core.review.events import ExampleHeld
+from apollod.core.lessons.state import CARRIED, CURVE_MAX, OUT, OUTSIDE, TIER, Lesson, LessonsState
+from apollod.core.lessons.wording import keys_of
+from apollod.core.quality.events import QualityMeasured, QualityRequested
+from apollod.core.quality.lesson_group import LESSONS, OLDER
+from apollod.core.review.events import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
+from apollod.core.schedule.events import NightOpened
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepStarted, all_examples
@@ -44,7 +52,11 @@ def _daemon_started(own: LessonsState, state: State, e: DaemonStarted, at_ns: in
 
 def _given(own: LessonsState, state: State, e: LessonGiven, at_ns: int) -> None:
     own.number = max(own.number + 1, int(e.lesson[1:]))
-    own.lessons[e.lesson] = Lesson(e.lesson, e.given, e.by, at_ns)
+    own.lessons[e.lesson] = lesson = Lesson(e.lesson, e.given, e.by, at_ns, example=e.example)
+    if e.example:
+        lesson.examples.append(e.example)
+        own.of_line[e.example] = e.lesson
+        own.offered.pop(e.example, None)
     own.queue[e.lesson] = None
 
 
@@ -53,7 +65,7 @@ def _begun(own: LessonsState, state: State, e: LessonBegun, at_ns: int) -> None:
     own.queue.pop(e.lesson, None)
     own.asked_again = e.stage is Stage.AGAIN
     own.open = Course(e.lesson, e.stage, e.why, at_ns, lesson.rounds + 1, drift_from=drift_of(state))
-    lesson.budget_from = lesson.practices
+    lesson.budget_from = lesson.steps
     if e.stage is not Stage.AGAIN:
         lesson.state, lesson.reason = "practising", ""
     _answered_at_last(own)
@@ -74,54 +86,63 @@ def _asked(own: LessonsState, state: State, e: LessonAsked, at_ns: int) -> None:
     course.tried += rounds.tries(e.answers)
     if e.stage in rounds.PROVING:
         lesson.rounds = e.round
+        if any(one.seed is not None for one in e.answers):
+            lesson.proofs = course.proof = e.proof or e.round
     _answered_at_last(own)
-    passed = rounds.outcome(e.stage, e.round, course.tried, len(lesson.worded.held_out))
+    passed = rounds.outcome(own, lesson, e.stage, rounds.proof_of(lesson, course), course.tried, state.daemon.settings)
     if passed is not None:
         _decided(own, state, lesson, course, passed, at_ns)
 
 
 def _decided(own: LessonsState, state: State, lesson: Lesson, course: Course, passed: bool, at_ns: int) -> None:
-    """All that is wanted in this stage was answered."""
-    found, settings = rounds.tally(course.tried), state.daemon.settings
-    assert lesson.worded is not None and settings is not None
+    """Go on to the next stage: every answer that this one wants is there."""
+    found = rounds.tally(course.tried)
     lesson.before, lesson.after = rounds.figures(lesson, course.stage, found)
-    todo = rounds.to_practise(course.tried, len(lesson.worded.practice))
-    course.todo, course.learned = todo[: budget.left(lesson, settings.lessons)], 0
+    course.todo, course.learned = rounds.practised_next(lesson), 0
     _go_on(own, course, "passed" if passed else "failed")
+
+
+def _put_off(own: LessonsState, state: State, e: LessonPutOff, at_ns: int) -> None:
+    _leave(own, own.lessons[e.lesson], "waiting", "", at_ns)
+    own.queue[e.lesson] = None
 
 
 def _prepared(own: LessonsState, state: State, e: LessonPrepared, at_ns: int) -> None:
     own.lessons[e.lesson].examples.append(e.example)
     if (course := _open(own, e.lesson)) is not None:
-        course.example = e.example
-        _go_on(own, course, "prepared")
+        course.examples[e.example] = e.wording
+        del course.todo[:1]
+        _go_on(own, course, "more" if e.more else "prepared")
 
 
 def _practised(own: LessonsState, state: State, e: LessonPractised, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     lesson.practices += 1
-    if e.step:
+    if e.step and e.step != lesson.last_step:  # several are learned in one
         lesson.steps += 1
         lesson.last_step = e.step
     if (course := _open(own, e.lesson)) is not None:
         course.learned += bool(e.step)
-        course.example = ""
-        del course.todo[:1]
-        _go_on(own, course, "more" if course.todo else "round over")
+        if not e.example:
+            del course.todo[:1]
+        course.examples.pop(e.example, None)
+        more_of_it = course.stage is Stage.LEARNING and course.examples
+        left = "prepared" if more_of_it else "more" if course.todo else "prepared" if course.examples else "round over"
+        _go_on(own, course, left)
     _answered_at_last(own)
 
 
 def _known(own: LessonsState, state: State, e: LessonKnown, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _leave(own, lesson, "known", "", at_ns)
-    lesson.distance, lesson.drift = 0, e.drift
+    lesson.distance, lesson.drift, lesson.shown = 0, e.drift, e.step
     _set_due(own, state, lesson, at_ns)
 
 
 def _kept(own: LessonsState, state: State, e: LessonKept, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _point(lesson, e, at_ns)
-    lesson.distance += 1
+    lesson.distance, lesson.shown = lesson.distance + 1, e.step
     _set_due(own, state, lesson, at_ns)
     _close(own, lesson, at_ns)
 
@@ -152,11 +173,19 @@ def _replaced(own: LessonsState, state: State, e: LessonReplaced, at_ns: int) ->
     _stands(own, newer)
 
 
+def _example_replaced(own: LessonsState, state: State, e: ExampleReplaced, at_ns: int) -> None:
+    own.replaced[e.example] = e.lesson
+    lesson = own.lessons[e.lesson]
+    lesson.not_these = tuple(dict.fromkeys((*lesson.not_these, *filter(None, (e.answer,)))))
+
+
 def _given_up(own: LessonsState, state: State, e: LessonGivenUp, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _leave(own, lesson, "given up", e.reason, at_ns)
     lesson.drift = e.drift
     _falls(own, lesson)
+    if e.by != "apollod":  # whoever takes it back wants what was there before
+        own.replaced = {example: id_ for example, id_ in own.replaced.items() if id_ != e.lesson}
 
 
 def _failed(own: LessonsState, state: State, e: LessonFailed, at_ns: int) -> None:
@@ -170,17 +199,38 @@ def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns
     undone = [one for one in own.lessons.values() if one.last_step > e.to]
     own.taken_back = {example: one.id for one in undone for example in one.examples}
     for lesson in undone:
-        if lesson.state == "known":
-            _take_due(own, lesson)
-            lesson.due_ns = at_ns
-            insort(own.due, (at_ns, _number(lesson)))
+        _due_now(own, lesson, at_ns)
     if (course := own.open) is not None and course.stage in rounds.ASKING:
         own.lessons[course.lesson].rounds = course.round
-        course.round, course.tried = course.round + 1, []
+        course.round, course.tried, course.proof = course.round + 1, [], 0
+
+
+def _looked(own: LessonsState, state: State, e: QualityMeasured, at_ns: int) -> None:
+    """A lesson that failed in a look of the quality guard is asked again at once."""
+    for id_, passed in (*e.figures.get(LESSONS, {}).items(), *e.figures.get(OLDER, {}).items()):
+        if (lesson := own.lessons.get(id_)) is None or passed is None:
+            continue
+        if passed < 1.0:
+            _due_now(own, lesson, at_ns)
+        else:
+            lesson.shown = e.step
+
+
+def _look_begun(own: LessonsState, state: State, e: QualityRequested, at_ns: int) -> None:
+    for id_ in e.lessons:
+        own.lessons[id_].looked = e.number
+
+
+def _due_now(own: LessonsState, lesson: Lesson, at_ns: int) -> None:
+    """Ask the lesson again at once, if it is known."""
+    if lesson.state == "known":
+        _take_due(own, lesson)
+        lesson.due_ns = at_ns
+        insort(own.due, (at_ns, _number(lesson)))
 
 
 def _step_started(own: LessonsState, state: State, e: StepStarted, at_ns: int) -> None:
-    """Steps that were taken back are repeated."""
+    """Note the new step of lessons whose steps were taken back and are repeated."""
     if not own.taken_back or not e.again_of:
         return
     for example in all_examples(e):
@@ -189,14 +239,36 @@ def _step_started(own: LessonsState, state: State, e: StepStarted, at_ns: int) -
 
 
 def _example_held(own: LessonsState, state: State, e: ExampleHeld, at_ns: int) -> None:
-    """The guard found that it did harm, or a person holds it: taught again, it would be learned again."""
+    """Mark the lesson of an example that the guard or a person holds: taught again, it would be learned again."""
     for lesson in own.lessons.values() if e.tier == TIER else ():
-        if e.example in lesson.examples and lesson.state not in ("replaced", "given up"):
+        if e.example in lesson.examples and lesson.state not in OUT:
             own.harmful[lesson.id] = e.reason
 
 
+def _accepted(own: LessonsState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+    if e.lesson is not None:
+        own.offered[e.example] = e.lesson
+
+
+def _not_approved(
+    own: LessonsState, state: State, e: ExampleDeclined | ExampleEdited | ExampleExpired, at_ns: int
+) -> None:
+    for example in e.examples if isinstance(e, ExampleExpired) else (e.example,):
+        own.offered.pop(example, None)
+
+
+def _left_out(own: LessonsState, state: State, e: LessonsLeftOut, at_ns: int) -> None:
+    for example in e.examples:
+        own.offered.pop(example, None)
+
+
+def _journal_carried(own: LessonsState, state: State, e: JournalCarried, at_ns: int) -> None:
+    """Forget the offers of lines that are not held any more: the journal takes them over as accepted."""
+    own.offered = {example: given for example, given in own.offered.items() if example in state.review.held}
+
+
 def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> None:
-    """After what the journal took over of the lesson."""
+    """Set the state that the archive ended with, after the events that were taken over."""
     lesson = own.lessons[e.lesson]
     for name in CARRIED:
         setattr(lesson, name, getattr(e, name))
@@ -205,7 +277,7 @@ def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> N
         insort(own.due, (e.due_ns, _number(lesson)))
     if e.due_step:
         insort(own.due_steps, (e.due_step, _number(lesson)))
-    if e.state in ("replaced", "given up"):
+    if e.state in OUT:
         _falls(own, lesson)
 
 
@@ -213,7 +285,7 @@ def _all_carried(own: LessonsState, state: State, e: LessonsCarried, at_ns: int)
     own.number, own.queue, own.asked_again = e.number, dict.fromkeys(e.queue), e.asked_again
     own.harmful = dict(e.harmful)
     if (open_ := e.open) is not None:
-        own.open = replace(open_, tried=list(open_.tried), todo=list(open_.todo))
+        own.open = replace(open_, tried=list(open_.tried), todo=list(open_.todo), examples=dict(open_.examples))
 
 
 def _open(own: LessonsState, lesson: str) -> Course | None:
@@ -221,12 +293,12 @@ def _open(own: LessonsState, lesson: str) -> Course | None:
 
 
 def _go_on(own: LessonsState, course: Course, happened: str) -> None:
-    course.stage, course.tried = after(course.stage, happened), []
+    course.stage, course.tried, course.proof = after(course.stage, happened), [], 0
     course.round = own.lessons[course.lesson].rounds + 1
 
 
 def _leave(own: LessonsState, lesson: Lesson, state: LessonState, reason: str, at_ns: int) -> None:
-    """It is not what it was: neither under way, nor waiting, nor due."""
+    """Move the lesson to another state, in which it is neither under way, nor waiting, nor due."""
     lesson.state, lesson.reason = state, reason
     own.queue.pop(lesson.id, None)
     own.harmful.pop(lesson.id, None)
@@ -237,22 +309,24 @@ def _leave(own: LessonsState, lesson: Lesson, state: LessonState, reason: str, a
 def _close(own: LessonsState, lesson: Lesson, at_ns: int) -> None:
     if (course := _open(own, lesson.id)) is not None:
         lesson.seconds += max(0, at_ns - course.since_ns) / SECOND_NS
+        lesson.practices += len(course.examples)  # that no step will learn: their numbers are taken
         own.open = None
         _answered_at_last(own)
 
 
 def _stands(own: LessonsState, lesson: Lesson) -> None:
-    if lesson.worded is not None:
-        own.by_key.setdefault(lesson.worded.key, lesson.id)
+    for key in keys_of(lesson.worded):
+        own.by_key.setdefault(key, lesson.id)
 
 
 def _falls(own: LessonsState, lesson: Lesson) -> None:
-    if lesson.worded is not None and own.by_key.get(lesson.worded.key) == lesson.id:
-        del own.by_key[lesson.worded.key]
+    for key in keys_of(lesson.worded):
+        if own.by_key.get(key) == lesson.id:
+            del own.by_key[key]
 
 
 def _set_due(own: LessonsState, state: State, lesson: Lesson, at_ns: int) -> None:
-    """When a known lesson is asked again."""
+    """Set when a known lesson is asked again."""
     _take_due(own, lesson)
     settings = state.daemon.settings
     distance = nth(settings.lessons.ask_again, lesson.distance) if settings is not None else None
@@ -264,6 +338,17 @@ def _set_due(own: LessonsState, state: State, lesson: Lesson, at_ns: int) -> Non
     else:
         lesson.due_ns = at_ns + distance.seconds * SECOND_NS
         insort(own.due, (lesson.due_ns, _number(lesson)))
+
+
+def _night_opened(own: LessonsState, state: State, e: NightOpened, at_ns: int) -> None:
+    settings = state.daemon.settings
+    if settings is None or not settings.lessons.nightly:
+        return
+    for lesson in own.lessons.values():
+        if lesson.state == "known":
+            _take_due(own, lesson)
+            lesson.due_ns = at_ns
+            insort(own.due, (at_ns, _number(lesson)))
 
 
 def _take_due(own: LessonsState, lesson: Lesson) -> None:
@@ -282,11 +367,13 @@ def _answered_at_last(own: LessonsState) -> None:
 
 
 FOLDS: Folds = {
+    NightOpened: _night_opened,
     DaemonStarted: _daemon_started,
     LessonGiven: _given,
     LessonBegun: _begun,
     LessonWorded: _worded,
     LessonAsked: _asked,
+    LessonPutOff: _put_off,
     LessonPrepared: _prepared,
     LessonPractised: _practised,
     LessonKnown: _known,
@@ -294,11 +381,20 @@ FOLDS: Folds = {
     LessonFading: _fading,
     LessonRequested: _requested,
     LessonReplaced: _replaced,
+    ExampleReplaced: _example_replaced,
     LessonGivenUp: _given_up,
     LessonFailed: _failed,
     LessonCarried: _carried,
     LessonsCarried: _all_carried,
+    ExampleAccepted: _accepted,
     ExampleHeld: _example_held,
+    ExampleDeclined: _not_approved,
+    ExampleEdited: _not_approved,
+    ExampleExpired: _not_approved,
+    LessonsLeftOut: _left_out,
+    JournalCarried: _journal_carried,
+    QualityRequested: _look_begun,
+    QualityMeasured: _looked,
     RollbackStarted: _rollback_started,
     StepStarted: _step_started,
 }

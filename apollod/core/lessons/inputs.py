@@ -1,5 +1,7 @@
 """Inputs of lessons: people give, correct and forget them, and calls for them are answered."""
 
+import msgspec
+
 from apollod.core.dreams.events import Cause
 from apollod.core.intake.inputs import Line
 from apollod.core.kernel.input import Input
@@ -17,8 +19,16 @@ class LessonWanted(Input, frozen=True):
     replaces: str = ""
 
 
+class Contradicted(msgspec.Struct, frozen=True):
+    """An example that answers the question of a lesson otherwise. `answer`: see `ExampleReplaced`."""
+
+    example: str
+    answer: str = ""
+
+
 class LessonWorded(Input, frozen=True):
-    """Answers `WordLesson`. See the event."""
+    """Answers `WordLesson`. See the event. `contradicted`: examples that were accepted before the lesson was given;
+    `replaces`: ids of older lessons on its subject that cannot be true beside it."""
 
     lesson: str
     told: str
@@ -26,6 +36,8 @@ class LessonWorded(Input, frozen=True):
     model: str = ""
     tokens: int = 0
     seconds: float = 0.0
+    contradicted: tuple[Contradicted, ...] = ()
+    replaces: tuple[str, ...] = ()
 
 
 class LessonAsked(Input, frozen=True):

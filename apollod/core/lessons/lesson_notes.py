@@ -1,7 +1,7 @@
-"""What a journal that goes on from an archive takes over of lessons: each as it was given and worded, with the events'
-times, then `lesson.carried` with what no other event says."""
+"""The lessons that a journal takes over from its archive: each as it was given and worded, with the events' times, then
+`lesson.carried` with what no other event says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ class LessonNotes:
     def __init__(self) -> None:
         self._given: dict[str, Dated] = {}
         self._worded: dict[str, Dated] = {}
+        self._replaced: dict[str, Dated] = {}
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
@@ -25,9 +26,11 @@ class LessonNotes:
                 self._given[lesson] = recorded.at_ns, recorded.event
             case ev.LessonWorded(lesson=lesson):
                 self._worded[lesson] = recorded.at_ns, recorded.event
+            case ev.ExampleReplaced(example=example):
+                self._replaced[example] = recorded.at_ns, recorded.event
 
-    def taken_over(self, own: LessonsState, at_ns: int) -> Iterator[Dated]:
-        """In an order that folds to `own`. Nothing where there never was a lesson."""
+    def taken_over(self, own: LessonsState, first_looks: Mapping[str, str], at_ns: int) -> Iterator[Dated]:
+        """In an order that folds to `own`. Nothing where there never was a lesson. `first_looks`: see `IntakeState`."""
         for id_, lesson in own.lessons.items():
             yield self._given[id_]
             if id_ in self._worded:
@@ -37,14 +40,19 @@ class LessonNotes:
                 lesson=id_, before=dict(lesson.before), examples=tuple(lesson.examples), curve=tuple(lesson.curve),
                 **same,
             )  # fmt: skip
+        yield from (self._replaced[example] for example in own.replaced)
         if own.lessons:
             course = own.open
             yield at_ns, ev.LessonsCarried(
                 number=own.number, queue=tuple(own.queue), asked_again=own.asked_again, harmful=own.harmful,
-                open=course and replace(course, tried=list(course.tried), todo=list(course.todo)),
+                open=course and replace(
+                    course, tried=list(course.tried), todo=list(course.todo), examples=dict(course.examples)
+                ),
+                first_looks=dict(first_looks),
             )  # fmt: skip
 
 
 def carried_lessons(own: LessonsState) -> LessonsState:
-    """What is the same before and after: a call that failed is made anew, and no step is repeated."""
+    """The part of the state that is the same in both journals: a call that failed is made anew, and no step is
+    repeated."""
     return replace(own, taken_back={}, attempts=0, refusals=0, retry_ns=0, retry_s=0.0, error="")

@@ -8,9 +8,7 @@ from apollod.core.lessons.stages import Stage
 class Tried(msgspec.Struct, frozen=True, gc=False):
     """An answer of the stage, see `Said`."""
 
-    wording: int
     passed: bool
-    practice: bool
     greedy: bool
 
 
@@ -24,11 +22,13 @@ class Course(msgspec.Struct):
     round: int
     tried: list[Tried] = []
     """answers of this stage"""
+    proof: int = 0
+    """number of the sequential test of this round, see `Lesson.proofs`; 0: nothing was sampled yet"""
     todo: list[int] = []
-    """practice wordings of this round that wait, the one under way first"""
+    """practice wordings of this round that are no examples yet, the one under way first"""
     learned: int = 0
-    """steps of this round"""
-    example: str = ""
-    """that waits for its step"""
+    """practices of this round that a step learned"""
+    examples: dict[str, int] = {}
+    """of this round, that wait for their step; to the index of their wording"""
     drift_from: float = 0.0
     """drift when it began"""

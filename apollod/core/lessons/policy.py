@@ -1,4 +1,4 @@
-"""Which lesson is taught next, what is asked for it, and what people want of lessons.
+"""Choose the lesson that is taught next and the call that is made for it, and handle what people want of lessons.
 
 One lesson at a time and one call at a time; steps of other examples go on in between. A call is asked for again and
 again until an event says what came of it, and the example of a practice is another one each time, so a crash costs one
@@ -16,10 +16,10 @@ from apollod.core.kernel.policy import Handlers
 from apollod.core.lessons import rounds
 from apollod.core.lessons.distances import longest_s
 from apollod.core.lessons.open_course import Course
-from apollod.core.lessons.replies import ANSWERS, given_up, missed
+from apollod.core.lessons.replies import ANSWERS, given_up, missed, next_practice
 from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.standing import dropped, not_these, replaced, standing, waits
-from apollod.core.lessons.state import Lesson
+from apollod.core.lessons.standing import dropped, not_these, replaced, rivals, waits
+from apollod.core.lessons.state import OUT, Lesson
 from apollod.core.review.places import places_of
 from apollod.core.schedules import is_due
 from apollod.core.settings import LessonSettings
@@ -50,16 +50,20 @@ def _given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = 
 
 
 def _learning(state: State, course: Course, now_ns: int) -> Outcome:
-    """An example that is not going to be learned is a practice that was missed."""
-    if waits(state, course.example) or any(one.example == course.example for one in state.intake.taken):
+    """Record a practice as missed whose example is not going to be learned."""
+    taken = {one.example for one in state.intake.taken}
+    gone = next((one for one in course.examples if one not in taken and not waits(state, one)), "")
+    if not gone:
         return nothing()
-    why = f"its example is not learned: `apollod ctl why {course.example}` says why"
-    return Outcome(missed(state, why, now_ns), [])
+    return Outcome(missed(state, f"its example is not learned: `apollod ctl why {gone}` says why", now_ns, gone), [])
 
 
 def _next(state: State, settings: LessonSettings, now_ns: int) -> str:
-    """The lesson whose turn it is: the first one that waits, and one that is due in turn with it."""
+    """The lesson whose turn it is: one whose line waits for it, else the first one that waits, and one that is due in
+    turn with it."""
     own = state.lessons
+    if (looked := next(iter(state.intake.first_looks.values()), "")) in own.queue:
+        return looked
     waiting = next(iter(own.queue), "")
     return waiting if waiting and own.asked_again else _due(state, settings, now_ns) or waiting
 
@@ -78,19 +82,20 @@ def _begun(lesson: Lesson) -> ev.LessonBegun:
     if lesson.state == "known":
         return ev.LessonBegun(lesson=lesson.id, stage=Stage.AGAIN, why="again")
     why = "fading" if lesson.state == "fading" else "requested" if lesson.reason else "given"
-    first = Stage.TESTING if lesson.steps or lesson.state == "fading" else Stage.BASELINE
+    goes_on = lesson.steps or lesson.state == "fading" or rounds.can_be_told(lesson)
+    first = Stage.TESTING if goes_on else Stage.BASELINE
     return ev.LessonBegun(lesson=lesson.id, stage=first if lesson.worded is not None else Stage.WORDING, why=why)
 
 
 def call_of(state: State, settings: LessonSettings, course: Course) -> fx.Effect:
-    """What the lesson under way waits for."""
+    """The call whose answer the lesson under way waits for."""
     own = state.lessons
     lesson, attempt = own.lessons[course.lesson], own.attempts + 1
     if lesson.worded is None:
         return fx.WordLesson(lesson.id, attempt, lesson.given)
     if course.stage is Stage.PREPARING:
         return fx.PrepareLesson(
-            lesson.id, attempt, lesson.practices + 1, lesson.told, lesson.worded.practice[course.todo[0]],
+            lesson.id, attempt, next_practice(lesson, course), lesson.told, lesson.worded.practice[course.todo[0]],
             settings.practice, not_these(lesson),
         )  # fmt: skip
     return fx.AskLesson(
@@ -111,27 +116,29 @@ def _on_wanted(state: State, input_: inp.LessonWanted, now_ns: int) -> Outcome:
 
 
 def _on_requested(state: State, input_: inp.LessonRequested, now_ns: int) -> Outcome:
-    """Whoever waits for its turn, or has another lesson in its place, has it already."""
+    """Have a lesson practised that is known or given up, unless another one stands in its place."""
     own = state.lessons
     lesson = own.lessons.get(input_.lesson)
     if lesson is None or lesson.state not in ("known", "given up") or _is_open(state, lesson):
         return nothing()
-    other = standing(own, lesson.worded.key) if lesson.worded is not None else None
-    if other is not None and other.id != lesson.id:
+    if lesson.worded is not None and rivals(own, lesson.id, lesson.worded):
         return nothing()
     return Outcome([ev.LessonRequested(lesson=lesson.id, by=input_.by)], [])
 
 
 def _on_unwanted(state: State, input_: inp.LessonUnwanted, now_ns: int) -> Outcome:
-    """It is given up, and its steps are forgotten like any other."""
+    """Give the lesson up, and forget its steps like any others."""
     lesson = state.lessons.lessons.get(input_.lesson)
     if lesson is None:
         return nothing()
     reason = f"{input_.by} had lesson {lesson.id} forgotten"
     wishes = {example: Wish(input_.by, reason) for example in lesson.examples}
-    over = lesson.state in ("given up", "replaced")
+    places = places_of(state, wishes)
+    over = lesson.state in OUT
     events = [] if over else _given_up(state, lesson, reason, now_ns, input_.by)
-    return Outcome([*events, *taken_back(state, wishes, places_of(state, wishes), again=True)], [])
+    if (line := places.get(lesson.example)) is not None and line.state == "pending":
+        events.append(ev.ExampleWithdrawn(examples=(lesson.example,), by=input_.by, reason=reason))
+    return Outcome([*events, *taken_back(state, wishes, places, again=True)], [])
 
 
 def _is_open(state: State, lesson: Lesson) -> bool:

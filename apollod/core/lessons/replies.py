@@ -1,4 +1,4 @@
-"""What follows from each answer.
+"""Decide what follows from each answer to a call for a lesson.
 
 Law: nothing is trained before the told model answers and the bare one does not; a held-out wording is never trained; a
 lesson is known by its answers to held-out wordings alone. An answer that is not waited for changes nothing.
@@ -19,7 +19,7 @@ from apollod.core.lessons import budget, rounds
 from apollod.core.lessons.drift import drift_of
 from apollod.core.lessons.open_course import Course, Tried
 from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.standing import alike, answer_of, replaced, standing
+from apollod.core.lessons.standing import alike, answer_of, contradicted, outdated, replaced, rivals
 from apollod.core.lessons.state import OUTSIDE, TIER, Lesson
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
 from apollod.core.state import State
@@ -54,7 +54,7 @@ def spent_by(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
 
 
 def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:
-    """It replaces the lesson that has another answer to its question."""
+    """Record the wordings; the lesson then replaces one that has another answer to its question."""
     if (found := under_way(state, input_.lesson, Stage.WORDING)) is None:
         return nothing()
     lesson, worded = found[0], input_.worded
@@ -67,15 +67,15 @@ def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:
     if not worded.held_out or not worded.practice:
         missing = "held-out" if worded.practice else "practice"
         return Outcome([*events, given_up(state, lesson, f"there is no {missing} wording of it", now_ns)], [])
-    older = standing(state.lessons, worded.key)
-    if older is None or older.id == lesson.id:
+    older = rivals(state.lessons, lesson.id, worded)
+    if (same := next((one for one in older if alike(answer_of(one), worded.answer)), None)) is not None:
+        events.append(given_up(state, lesson, f"lesson {same.id} teaches the same", now_ns))
+        if same.state == "known":
+            events.append(ev.LessonRequested(lesson=same.id, by=lesson.by))
         return Outcome(events, [])
-    if not alike(answer_of(older), worded.answer):
-        return Outcome([*events, *replaced(state, older, lesson.id)], [])
-    events.append(given_up(state, lesson, f"lesson {older.id} teaches the same", now_ns))
-    if older.state == "known":
-        events.append(ev.LessonRequested(lesson=older.id, by=lesson.by))
-    return Outcome(events, [])
+    for one in outdated(state.lessons, lesson, worded, input_.replaces):
+        events += replaced(state, one, lesson.id)
+    return Outcome([*events, *contradicted(state, lesson, input_.contradicted)], [])
 
 
 def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
@@ -86,18 +86,20 @@ def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
     assert lesson.worded is not None
     if (input_.stage, input_.round, input_.made) != (course.stage, course.round, len(course.tried)):
         return nothing()  # of weights that are gone, or answered twice
-    wanted = [(one.practice, one.wording, one.seed) for one in rounds.asks(lesson, lesson.worded, course)]
-    if wanted != [(one.practice, one.wording, one.seed) for one in input_.answers]:
+    wanted = [(one.wording, one.seed) for one in rounds.asks(lesson, lesson.worded, course)]
+    if wanted != [(one.wording, one.seed) for one in input_.answers]:
         return again(state, "nonsense", "the answers are not those that were asked for", now_ns)
     if _is_stale(state, lesson, input_.weights_version):
         why = f"the engine answered with weights {input_.weights_version}, and step {lesson.last_step} taught it since"
         return again(state, "endpoint", why, now_ns)
+    proof, sampled = rounds.proof_of(lesson, course), any(one.seed is not None for one in input_.answers)
     asked = ev.LessonAsked(
         lesson=lesson.id, stage=course.stage, mode=input_.mode, round=course.round, answers=input_.answers,
         weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
+        proof=proof if sampled else 0,
     )  # fmt: skip
     tried = [*course.tried, *rounds.tries(input_.answers)]
-    passed = rounds.outcome(course.stage, course.round, tried, len(lesson.worded.held_out))
+    passed = rounds.outcome(state.lessons, lesson, course.stage, proof, tried, state.daemon.settings)
     return Outcome([asked, *(_follows(state, lesson, course, tried, passed, now_ns) if passed is not None else ())], [])
 
 
@@ -110,7 +112,7 @@ def _is_stale(state: State, lesson: Lesson, answered_by: int | None) -> bool:
 def _follows(
     state: State, lesson: Lesson, course: Course, tried: list[Tried], passed: bool, now_ns: int
 ) -> list[ev.Event]:
-    """What follows from the last answers of a stage, besides the next stage."""
+    """Events that follow from the last answers of a stage, besides the next stage."""
     found, settings = rounds.tally(tried), state.daemon.settings
     worded = lesson.worded
     assert settings is not None and worded is not None
@@ -139,23 +141,29 @@ def _follows(
 
 
 def _on_prepared(state: State, input_: inp.LessonPrepared, now_ns: int) -> Outcome:
-    """The conversation becomes an example of its own, however often its text was learned before."""
+    """Accept the conversation as an example of its own, however often its text was learned before."""
     if (found := under_way(state, input_.lesson, Stage.PREPARING)) is None:
         return nothing()
     (lesson, course), line = found, input_.line
-    if input_.number != lesson.practices + 1:
+    if input_.number != next_practice(lesson, course):
         return nothing()
     if why := leaked(line) or (line.reason if not line.example else ""):
         return Outcome(missed(state, why, now_ns), [])
     example = example_of(line.example, lesson.id, input_.number)
     prepared = ev.LessonPrepared(
-        lesson=lesson.id, wording=course.todo[0], example=example, tokens=input_.tokens, seconds=input_.seconds
-    )
+        lesson=lesson.id, wording=course.todo[0], example=example, tokens=input_.tokens, seconds=input_.seconds,
+        more=len(course.todo) > 1,
+    )  # fmt: skip
     taken = accepted(
         line, f"lesson:{lesson.id}", TIER, input_.number, example=example, teacher=input_.teacher, responses=(),
-        signature="",
+        signature="", question="",
     )  # fmt: skip
     return Outcome([prepared, taken], begin_encoding(state, [(example, TIER)]))
+
+
+def next_practice(lesson: Lesson, course: Course) -> int:
+    """The number of the practice that is prepared next, from 1 in each lesson."""
+    return lesson.practices + len(course.examples) + 1
 
 
 def example_of(record: str, lesson: str, number: int) -> str:
@@ -163,32 +171,36 @@ def example_of(record: str, lesson: str, number: int) -> str:
     return blake2b(f"{record} {lesson} {number}".encode(), digest_size=16, person=b"apollod.lesson").hexdigest()
 
 
-def missed(state: State, reason: str, now_ns: int) -> list[ev.Event]:
-    """A practice of the lesson under way that no step learned; a round without any step ends the lesson."""
+def missed(state: State, reason: str, now_ns: int, example: str = "") -> list[ev.Event]:
+    """A practice of the lesson under way that no step learned: this `example`, or the one that was to be prepared. A
+    round without any step ends the lesson."""
     course = state.lessons.open
     assert course is not None
+    wording = course.examples[example] if example else course.todo[0]
     events: list[ev.Event] = [
-        ev.LessonPractised(
-            lesson=course.lesson, wording=course.todo[0], example=course.example, step=0, reason=one_line(reason)
-        )
+        ev.LessonPractised(lesson=course.lesson, wording=wording, example=example, step=0, reason=one_line(reason))
     ]
-    if len(course.todo) == 1 and not course.learned:
+    if len(course.todo) + len(course.examples) == 1 and not course.learned:
         why = f"none of its practices was learned, the last one because: {reason}"
         events.append(given_up(state, state.lessons.lessons[course.lesson], why, now_ns))
     return events
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
-    """The step that learned the practice, in the same transaction as its result."""
+    """Record which practices the step learned, in the same transaction as its result."""
     course, running = state.lessons.open, state.training.running
-    if course is None or not course.example or input_.replay or running is None or running.step != input_.step:
+    if course is None or input_.replay or running is None or running.step != input_.step:
         return nothing()
-    if course.example not in running.examples or not (input_.applied or input_.known):
-        return nothing()  # one that wrote nothing does not wait any more: see `core.lessons.policy`
-    practised = ev.LessonPractised(
-        lesson=course.lesson, wording=course.todo[0], example=course.example, step=input_.step, reason=input_.note
-    )
-    return Outcome([practised], [])
+    if not (input_.applied or input_.known):
+        return nothing()  # what wrote nothing does not wait any more: see `core.lessons.policy`
+    learned = [one for one in course.examples if one in running.examples]
+    practised: list[ev.Event] = [
+        ev.LessonPractised(
+            lesson=course.lesson, wording=course.examples[one], example=one, step=input_.step, reason=input_.note
+        )
+        for one in learned
+    ]
+    return Outcome(practised, [])
 
 
 def _on_failed(state: State, input_: inp.LessonCallFailed, now_ns: int) -> Outcome:
@@ -201,7 +213,7 @@ def _on_failed(state: State, input_: inp.LessonCallFailed, now_ns: int) -> Outco
 def again(
     state: State, cause: ev.Cause, reason: str, now_ns: int, retry_after_s: float = 0.0, tokens: int = 0
 ) -> Outcome:
-    """The same is asked again, later where something outside has to come back; or it is given up."""
+    """Make the call again, later where something outside has to come back; or give it up."""
     own, course = state.lessons, state.lessons.open
     assert course is not None
     attempt = own.attempts + 1

@@ -1,4 +1,4 @@
-"""The course of a lesson, as a table: what leads from which stage to which.
+"""The states of a lesson, and its course as a table: what leads from which stage to which.
 
 Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, which is asked for again and
 again until an event says that it came.
@@ -6,6 +6,10 @@ again until an event says that it came.
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Literal
+
+LessonState = Literal["waiting", "practising", "known", "fading", "replaced", "given up"]
+"""waiting: its turn has not come; practising: it is under way; fading: it was known, and waits for its turn."""
 
 
 class Stage(StrEnum):
@@ -17,9 +21,9 @@ class Stage(StrEnum):
     TOLD = "told"
     """asked with the told text, before any step"""
     PREPARING = "preparing"
-    """the next practice wording becomes an example"""
+    """the next practice wording of the round becomes an example"""
     LEARNING = "learning"
-    """its example waits for its step"""
+    """the examples of the round wait for their step"""
     TESTING = "testing"
     """asked bare, after a round of practice, or in place of one where a lesson was known before"""
     AGAIN = "again"
@@ -37,6 +41,7 @@ TRANSITIONS: Mapping[tuple[Stage, str], Stage] = {
     (Stage.PREPARING, "prepared"): Stage.LEARNING,
     (Stage.PREPARING, "more"): Stage.PREPARING,
     (Stage.PREPARING, "round over"): Stage.TESTING,
+    (Stage.LEARNING, "prepared"): Stage.LEARNING,
     (Stage.LEARNING, "more"): Stage.PREPARING,
     (Stage.LEARNING, "round over"): Stage.TESTING,
     (Stage.TESTING, "passed"): Stage.OVER,

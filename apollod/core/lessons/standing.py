@@ -1,9 +1,14 @@
-"""Which lesson answers a question, and how one leaves its place to another. Pure."""
+"""The lesson that answers a question, and how it leaves its place to another one. Pure."""
+
+from collections.abc import Sequence
 
 from apollod.core.intake.events import ExampleWithdrawn
 from apollod.core.kernel.event import Event
-from apollod.core.lessons.events import LessonReplaced
-from apollod.core.lessons.state import Lesson, LessonsState
+from apollod.core.lessons.events import ExampleReplaced, LessonReplaced
+from apollod.core.lessons.inputs import Contradicted
+from apollod.core.lessons.state import OUT, Lesson, LessonsState
+from apollod.core.lessons.wording import Worded, keys_of
+from apollod.core.review.places import places_of
 from apollod.core.state import State
 
 
@@ -31,17 +36,45 @@ def standing(own: LessonsState, key: str) -> Lesson | None:
     return own.lessons.get(own.by_key.get(key, ""))
 
 
+def rivals(own: LessonsState, lesson: str, worded: Worded) -> list[Lesson]:
+    """Other lessons that answer one of its questions."""
+    found = dict.fromkeys(own.by_key.get(key, "") for key in keys_of(worded))
+    return [own.lessons[id_] for id_ in found if id_ not in ("", lesson)]
+
+
+def outdated(own: LessonsState, lesson: Lesson, worded: Worded, found: Sequence[str]) -> list[Lesson]:
+    """Older lessons that have another answer: those to the same question, and those that were `found` on the same
+    subject."""
+    taught = (*(one.id for one in rivals(own, lesson.id, worded)), *found)
+    older = [own.lessons[id_] for id_ in dict.fromkeys(taught) if id_ in own.lessons and id_ != lesson.id]
+    return [one for one in older if one.state not in OUT and not alike(answer_of(one), worded.answer)]
+
+
 def replaced(state: State, lesson: Lesson, by: str) -> list[Event]:
     """Events by which a lesson is replaced by the lesson `by`."""
     return [LessonReplaced(lesson=lesson.id, by=by), *dropped(state, lesson, by, f"lesson {by} has another answer")]
 
 
+def contradicted(state: State, lesson: Lesson, found: Sequence[Contradicted]) -> list[Event]:
+    """Events by which examples that answer the lesson's question otherwise are replaced, or taken out of the queue if
+    they wait. A line that has a lesson of its own is that lesson's business."""
+    places, own = places_of(state, [one.example for one in found]), state.lessons.of_line
+    reason = f"lesson {lesson.id} has another answer"
+    waiting = tuple(one for one, place in places.items() if place.state == "pending" and one not in own)
+    events: list[Event] = [
+        ExampleReplaced(example=one.example, lesson=lesson.id, reason=reason, answer=one.answer)
+        for one in found
+        if one.example not in places
+    ]
+    return [*events, ExampleWithdrawn(examples=waiting, by=lesson.id, reason=reason)] if waiting else events
+
+
 def dropped(state: State, lesson: Lesson, by: str, reason: str) -> list[Event]:
-    """The event that takes its example out of the queue, if it waits there."""
+    """The event that takes its examples out of the queue, if they wait there."""
     course = state.lessons.open
-    if course is None or course.lesson != lesson.id or not waits(state, course.example):
-        return []
-    return [ExampleWithdrawn(examples=(course.example,), by=by, reason=reason)]
+    examples = course.examples if course is not None and course.lesson == lesson.id else ()
+    waiting = tuple(one for one in examples if waits(state, one))
+    return [ExampleWithdrawn(examples=waiting, by=by, reason=reason)] if waiting else []
 
 
 def waits(state: State, example: str) -> bool:

@@ -1,16 +1,15 @@
 """State: all lessons, and the one under way."""
 
-from typing import Literal
-
 import msgspec
 
 from apollod.core.intake.events import Tier
 from apollod.core.lessons.events import Point, Tally
 from apollod.core.lessons.open_course import Course
+from apollod.core.lessons.stages import LessonState
 from apollod.core.lessons.wording import Given, Worded
 
-LessonState = Literal["waiting", "practising", "known", "fading", "replaced", "given up"]
-"""waiting: its turn has not come; practising: it is under way; fading: it was known, and waits for its turn."""
+OUT: frozenset[LessonState] = frozenset({"replaced", "given up"})
+"""of lessons that say nothing any more"""
 CURVE_MAX = 50
 """points that are kept of a lesson"""
 TIER: Tier = "direct"
@@ -18,8 +17,8 @@ TIER: Tier = "direct"
 OUTSIDE = frozenset({"endpoint", "seeds"})
 """causes that pass by themselves: what is asked then is asked again for as long as it takes"""
 CARRIED = (
-    "state", "reason", "not_these", "replaced_by", "after", "steps", "practices", "budget_from", "rounds", "drift",
-    "seconds", "last_step", "distance", "due_ns", "due_step",
+    "state", "reason", "not_these", "replaced_by", "after", "steps", "practices", "budget_from", "rounds", "proofs",
+    "drift", "seconds", "last_step", "distance", "due_ns", "due_step", "shown", "looked",
 )  # fmt: skip
 """fields that an archive's successor takes over as they are (`LessonCarried`)"""
 
@@ -49,15 +48,23 @@ class Lesson(msgspec.Struct, gc=False):
     practices: int = 0
     """practice wordings whose turn it was, learned or not"""
     budget_from: int = 0
-    """these when its course began"""
+    """steps when its course began"""
     rounds: int = 0
-    """of asking that could show it, which the error bound takes together"""
+    """of asking that could show it"""
+    proofs: int = 0
+    """rounds in which sampled answers were asked for, which the error bound takes together"""
     drift: float = 0.0
     """nats a token, over its steps"""
     seconds: float = 0.0
     """under way, in all its courses"""
     examples: list[str] = []
-    """of its practices, learned or not"""
+    """of its practices, learned or not, after the line of which it was made"""
+    example: str = ""
+    """that line, if it was made of one"""
+    shown: int = 0
+    """weights version that answered it rightly last"""
+    looked: int = 0
+    """number of the last look of the quality guard that asked it"""
     last_step: int = 0
     """the last step that learned it"""
     distance: int = 0
@@ -88,6 +95,12 @@ class LessonsState(msgspec.Struct):
     by_key: dict[str, str] = {}
     """the lesson that answers a question, by the question's key, see `Worded`; those that were replaced or given up
     answer none"""
+    of_line: dict[str, str] = {}
+    """the lesson that was made of a line, by the line's example"""
+    offered: dict[str, Given] = {}
+    """held examples of which a lesson is made once they are approved"""
+    replaced: dict[str, str] = {}
+    """lessons by the examples that are wrong since they were given (`ExampleReplaced`)"""
     taken_back: dict[str, str] = {}
     """lessons whose last step was taken back, by their examples: steps may be repeated"""
     harmful: dict[str, str] = {}
@@ -100,3 +113,9 @@ class LessonsState(msgspec.Struct):
     retry_s: float = 0.0
     error: str = ""
     """why the last call had no usable answer; empty after one that had"""
+
+    def of_form(self, lesson: Lesson) -> list[Lesson]:
+        """The lessons of the same form, itself among them: they have the same neighbours. Empty where it has none."""
+        near = lesson.worded.neighbours if lesson.worded is not None else ()
+        every = self.lessons.values() if near else ()
+        return [one for one in every if one.worded is not None and one.worded.neighbours == near]

@@ -1,4 +1,3 @@
-"""Has the model become worse, and when is it enough. Which examples made it so (`culprits`) is decided, but nobody asks
-yet.
+"""The quality guard: whether the model has become worse, when that is an alarm, and which examples did it (`culprits`).
 
 Nothing here does I/O, reads a clock, draws randomness or logs."""

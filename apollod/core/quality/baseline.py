@@ -1,4 +1,4 @@
-"""What probe items were like before: the figures that looks are paired with. Pure.
+"""The baseline: figures of the probe items at a known state of the model, with which looks are paired. Pure.
 
 A baseline is measured several times on the same weights. Where the runs agree, answers do not vary and the baseline is
 exact. Where they differ (answers are sampled, batches round differently) its mean is off by chance, and the same error

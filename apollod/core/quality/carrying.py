@@ -1,5 +1,5 @@
-"""What a journal that goes on from an archive takes over of the guard: the runs of the baseline, so that a decline over
-two journals is still one. What looks said since is forgotten; the next one begins the tests anew."""
+"""The part of the quality guard that a journal takes over from its archive: the runs of the baseline, so that a decline
+over two journals is still one. What looks said since is forgotten; the next one begins the tests anew."""
 
 from collections.abc import Iterator
 
@@ -26,15 +26,16 @@ class QualityNotes:
         self._runs = [*same, (recorded.at_ns, event)][-RUNS_MIN:]
 
     def taken_over(self, state: QualityState) -> Iterator[Dated]:
-        """In order."""
+        """Events to take over, in order."""
         if state.baseline and len(self._runs) == RUNS_MIN and self._runs[-1][1].step == state.at:
             yield from self._runs
 
 
 def carried_quality(state: QualityState) -> QualityState:
-    """What both journals know."""
+    """The part of the state that both journals know."""
     return QualityState(
-        probes=state.probes, contrasts=state.contrasts, baseline=state.baseline, at=state.at, good=state.at,
+        probes=state.probes, contrasts=state.contrasts, baseline=state.baseline, silent=state.silent,
+        at=state.at, good=state.at,
         references=state.references, number=state.number, incidents=state.incidents, alarms_ns=state.alarms_ns,
         totals=state.totals,
     )  # fmt: skip

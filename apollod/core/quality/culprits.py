@@ -1,4 +1,4 @@
-"""Which examples of a window made the model worse, found by replays without some of them. Pure.
+"""Find the examples of a window that made the model worse, by replays without some of them. Pure.
 
 A replay starts at the last good step, learns the window without the examples that it leaves out, and is measured: good
 or bad. `next_replay` says what to leave out next, or the verdict; `told` takes the outcome. All that is assumed is that
@@ -53,8 +53,8 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """`window`: how many examples, known by their position in the order of learning, from 0; `culprits`: how many are
-    looked for at most."""
+    """A search before its first replay. `window`: how many examples, known by their position in the order of learning,
+    from 0; `culprits`: how many are looked for at most."""
 
     window: int
     culprits: int
@@ -62,14 +62,14 @@ class Search(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """Ask this: the positions to leave out, ascending."""
+    """The next replay to ask for: the positions to leave out, ascending."""
 
     left_out: tuple[int, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`culprits`: positions, ascending; `suspects`: what was neither found nor shown to be innocent. Of `named`,
-    `spread` and `unfinished` all others were good together in a replay."""
+    """The end of a search. `culprits`: positions, ascending; `suspects`: what was neither found nor shown to be
+    innocent. Of `named`, `spread` and `unfinished` all others were good together in a replay."""
 
     kind: Kind
     culprits: tuple[int, ...] = ()
@@ -78,7 +78,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Whom to hold: culprits and suspects, ascending."""
+        """The positions to hold: culprits and suspects, ascending."""
         return tuple(sorted({*self.culprits, *self.suspects}))
 
 
@@ -87,7 +87,7 @@ _Asking = Generator[Kept, bool, Verdict]
 
 
 def is_bad(damage: float, window: float) -> bool:
-    """What a replay says whose damage is so much, where that of the whole window is `window` (over 0), each measured
+    """True if a replay with this damage is bad, where that of the whole window is `window` (over 0), each measured
     against the window without any example, in one unit.
 
     The bound is SHARE of the window's damage and not the margin of the alarm: of several that each did a part, none
@@ -110,12 +110,12 @@ def most_replays(window: int, culprits: int) -> int:
 
 
 def told(before: Search, left_out: Iterable[int], bad: bool) -> Search:
-    """After the replay without these."""
+    """The search after the replay without these."""
     return msgspec.structs.replace(before, told=(*before.told, Told(tuple(sorted(left_out)), bad)))
 
 
 def next_replay(state: Search) -> Replay | Verdict:
-    """What to ask next, or what came out."""
+    """The replay to ask for next, or the verdict."""
     known = _Known(state)
     searching = _search(state.window, state.culprits, known)
     try:
@@ -133,7 +133,7 @@ def given_up(state: Search) -> Verdict:
 
 
 class _Known:
-    """What follows from what was told."""
+    """The conclusions from the replays so far."""
 
     def __init__(self, state: Search) -> None:
         self._window = frozenset(range(state.window))
@@ -141,7 +141,8 @@ class _Known:
         self._bad = [self._window.difference(one.left_out) for one in state.told if one.bad]
 
     def bad(self, kept: Kept) -> bool | None:
-        """None: it has to be asked. What was asked is known as it was told, whatever else would follow."""
+        """True if a replay that keeps these is bad; None: it has to be made. The outcome of one that was made stands,
+        whatever else would follow."""
         if kept in self._bad:
             return True
         if any(kept <= good for good in self._good):
@@ -156,7 +157,7 @@ class _Known:
 
 
 def _search(window: int, most: int, known: _Known) -> _Asking:
-    """Yields sets to keep, is sent whether they are bad."""
+    """Search by a generator: it yields sets to keep, and is sent whether each is bad."""
     if (yield frozenset()):
         return Verdict("elsewhere")
     if not (yield frozenset(range(window))):

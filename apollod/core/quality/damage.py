@@ -1,4 +1,4 @@
-"""What replays of a window say about its examples: from measured drops to the search for culprits. Pure."""
+"""From the measured drops of replays to the search for the examples that did it. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
 
 
 def total(drops: Mapping[str, float], margins: Mapping[str, float]) -> float:
-    """How much worse than the baseline, in margins, all metrics together."""
+    """The damage: how much worse than the baseline, in margins, all metrics together."""
     return math.fsum(drop / max(MARGIN_MIN, margins.get(name, 0.0)) for name, drop in sorted(drops.items()))
 
 

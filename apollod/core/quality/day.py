@@ -1,4 +1,4 @@
-"""How many alarms are too many. Pure."""
+"""The alarms of a day, and when they are too many. Pure."""
 
 from collections.abc import Sequence
 
@@ -16,6 +16,6 @@ def with_alarm(alarms_ns: Sequence[int], at_ns: int) -> tuple[int, ...]:
 
 
 def stops(alarms_ns: Sequence[int]) -> bool:
-    """Is it enough? Asks no clock: what stopped does not go on because a day is over. A person who resumes empties the
-    list."""
+    """True if the alarms of the day are enough to stop training. It asks no clock: what stopped does not go on because
+    a day is over. A person who resumes empties the list."""
     return len(alarms_ns) >= ALARMS_MAX

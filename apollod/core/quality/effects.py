@@ -1,15 +1,16 @@
-"""What the world is asked to do: ask the probes, run a window again without some of its examples, tell of an alarm."""
+"""Effects of the quality guard: ask the probes, run a window again without some of its examples, tell of an alarm."""
 
 from typing import ClassVar
 
 from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.effect import Effect
 from apollod.core.quality.events import News
+from apollod.core.quality.lesson_group import LessonCase
 from apollod.core.quality.news import Message
 
 
 class MeasureQuality(Effect, frozen=True):
-    """Answered by `ProbesAnswered` or `ProbesFailed`."""
+    """Ask the model the probes; answered by `ProbesAnswered` or `ProbesFailed`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     number: int
@@ -21,6 +22,10 @@ class MeasureQuality(Effect, frozen=True):
     """digest of the file of the baseline's; empty: there is none"""
     contrasts: tuple[ContrastCase, ...] = ()
     """of patterns, asked besides the probes of the configuration"""
+    lessons: tuple[LessonCase, ...] = ()
+    """asked besides, whatever `share` is"""
+    without: tuple[str, ...] = ()
+    """groups that are not asked"""
 
 
 class ReplayWindow(Effect, frozen=True):
@@ -42,11 +47,11 @@ class ReplayWindow(Effect, frozen=True):
 
 
 class EndSearch(Effect, frozen=True):
-    """No replay follows: what they share may go. Not answered."""
+    """Remove what the replays of a search share: none follows. Not answered."""
 
 
 class TellAlarm(Effect, frozen=True):
-    """Answered by `AlarmTold`."""
+    """Tell the person or program of `[quality] on_alarm` of an incident; answered by `AlarmTold`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "about")
     incident: int

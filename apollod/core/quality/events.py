@@ -1,4 +1,4 @@
-"""Facts: how good the model is, and what is done when it gets worse."""
+"""Events of the quality guard: how good the model is, and what is done when it gets worse."""
 
 from typing import ClassVar, Literal
 
@@ -8,9 +8,10 @@ from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.event import Event
 from apollod.core.quality.sequential import Metric
 
-Why = Literal["baseline", "steps", "window", "checkpoint", "doubt", "asked"]
+Why = Literal["baseline", "steps", "window", "checkpoint", "settled", "doubt", "asked"]
 """Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; window: nothing
-waits any more; checkpoint: one is due; asked: somebody wants to know."""
+waits any more; checkpoint: one is due; settled: a behaviour was practised until it is shown; asked: somebody wants to
+know."""
 
 VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "unfinished", "not_searched"]
 """Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
@@ -49,6 +50,10 @@ class QualityRequested(Event, frozen=True):
     why: Why
     step: int
     share: float = 1.0
+    lessons: tuple[str, ...] = ()
+    """known lessons that are asked beside the probes"""
+    without: tuple[str, ...] = ()
+    """groups of probes that are not asked: too few of them passed at the baseline for anything to show"""
 
     def key(self) -> str:
         return str(self.number)
@@ -93,12 +98,15 @@ class QualityReferencesLost(Event, frozen=True):
 
 
 class QualityFailed(Event, frozen=True):
-    """Result: the probes could not be asked, which counts as not passed: nothing is learned before they were."""
+    """Result: the probes could not be asked, which counts as not passed: nothing is learned before they were. With
+    `gives_up` the engine cannot answer them: steps go on, and nothing is measured before the next start of the daemon,
+    unless somebody asks."""
 
     kind: ClassVar[str] = "quality.failed"
     number: int
     reason: str
     retry_s: float = 0.0
+    gives_up: bool = False
 
     def key(self) -> str:
         return str(self.number)
@@ -179,8 +187,8 @@ class QualityReplayFailed(Event, frozen=True):
 
 
 class QualityNamed(Event, frozen=True):
-    """What the search came to. `suspects`: neither found nor shown to be innocent, and held, too. All others are
-    learned again."""
+    """Result: the verdict of a search. `suspects`: neither found nor shown to be innocent, and held, too. All others
+    are learned again."""
 
     kind: ClassVar[str] = "quality.named"
     incident: int

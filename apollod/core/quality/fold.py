@@ -1,8 +1,9 @@
-"""How facts change what is known of the model's quality."""
+"""Fold events into what is known of the model's quality."""
 
 from msgspec.structs import replace
 
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
+from apollod.core.dreams.events import PatternSettled
 from apollod.core.kernel.folding import Folds
 from apollod.core.quality import news
 from apollod.core.quality.baseline import RUNS_MIN
@@ -32,10 +33,12 @@ from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowClosed
 from apollod.core.training.learned import Learned
 
+NOTHING_MEASURED = "no probe was answered or scored, and steps go on without the guard; the engine's log says why"
+
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
-    own.references_lost = ""
+    own.references_lost, own.unable = "", False
     news.begun(own.telling, e.settings.on_alarm)
 
 
@@ -48,12 +51,19 @@ def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> No
         own.asked = "baseline" if e.baseline else "checkpoint" if e.checkpoint and not own.asked else "run"
 
 
+def _pattern_settled(own: QualityState, state: State, e: PatternSettled, at_ns: int) -> None:
+    """Nothing else may have moved for it: all probes are asked."""
+    guarded = state.daemon.settings is not None and state.daemon.settings.quality.every_steps > 0
+    if guarded and own.baseline and e.practices and not own.asked:
+        own.asked = "settled"
+
+
 def _requested(own: QualityState, state: State, e: QualityRequested, at_ns: int) -> None:
-    own.number, own.open = e.number, Measuring(e.number, e.why, e.step, e.share)
+    own.number, own.open = e.number, Measuring(e.number, e.why, e.step, e.share, e.lessons, e.without)
 
 
 def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -> None:
-    own.open, own.failures, own.retry_ns, own.retry_s, own.error = None, 0, 0, 0.0, ""
+    own.open, own.failures, own.retry_ns, own.retry_s, own.error, own.unable = None, 0, 0, 0.0, "", False
     own.full_s, own.last_s = e.seconds / e.share, e.seconds
     if e.why != "baseline":
         own.last = e.figures
@@ -72,15 +82,27 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     own.references_lost = ""
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
+        own.silent = _silent(own.runs[0], own.runs[-1])
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
+        if not own.baseline:
+            own.unable, own.error = True, NOTHING_MEASURED
         own.metrics, own.last, own.looked, own.good = {}, {}, -1, e.step
         _no_doubt(own)
         _look_over(own)
         own.window = []
 
 
+def _silent(first: dict[str, dict[str, float]], last: dict[str, dict[str, float]]) -> dict[str, tuple[int, int]]:
+    """Groups that the first run of a baseline asked in vain, and the last one did not ask again."""
+    return {
+        name.removesuffix(".passed"): (sum(value > 0.5 for value in items.values()), len(items))
+        for name, items in first.items()
+        if is_rate(name) and name not in last
+    }
+
+
 def _no_doubt(own: QualityState) -> None:
-    """What was seen of other weights does not count."""
+    """Forget the doubt that looks at other weights raised."""
     own.doubt, own.suspect, own.cleared = False, False, {}
 
 
@@ -92,6 +114,8 @@ def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> No
     own.open, own.failures, own.error = None, own.failures + 1, e.reason
     own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
     own.totals = replace(own.totals, failed=own.totals.failed + 1)
+    if e.gives_up:
+        own.unable, own.asked = True, ""
 
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:
@@ -107,7 +131,8 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
 
 
 def _margin(own: QualityState, state: State, name: str) -> float:
-    """Of what a replay measures: losses, and for all other metrics how many of the answers were lost."""
+    """The margin of a figure that a replay measures: a loss, or for all other metrics the share of the answers that
+    were lost."""
     settings = state.daemon.settings
     own_unit = is_rate(name) or name.endswith(".loss") or settings is None
     return own.metrics[name].margin if own_unit or settings is None else settings.quality.margin
@@ -167,7 +192,7 @@ def _told(own: QualityState, state: State, e: QualityTold, at_ns: int) -> None:
 
 
 def _is_told(state: State) -> bool:
-    """Does anybody want to know of alarms?"""
+    """True if alarms are told to anybody."""
     return state.daemon.settings is not None and state.daemon.settings.on_alarm
 
 
@@ -183,7 +208,7 @@ def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns
 
 
 def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: int) -> None:
-    """Also one that a person asked for: what was seen of other weights does not count."""
+    """Forget what looks saw of other weights, also after a rollback that a person asked for."""
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
     own.looked = e.to if own.baseline else -1
     _no_doubt(own)
@@ -195,19 +220,14 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
 
 
 def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -> None:
-    """After `intake`, which knows how its examples came."""
+    """Add the step to the window. This runs after the fold of `intake`, which knows the tier of its examples."""
     tier = state.intake.taken[0].tier if state.intake.taken else "bulk"
     if e.again_of and (incident := own.incident) is not None:
         incident.again = tuple(one for one in incident.again if one.number > e.again_of)
     if own.window and own.window[0].step <= own.good:
         own.window = own.since_good
     if own.baseline and len(own.window) < WINDOW_MAX:
-        examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
-        own.window.append(
-            Learned(
-                e.step, examples, digests, e.lr, e.loss_limit, e.objective, e.window, tier, e.again_of, e.held, e.hold
-            )
-        )
+        own.window.append(Learned.of(e, tier))
 
 
 def _step_completed(own: QualityState, state: State, e: StepCompleted, at_ns: int) -> None:
@@ -240,6 +260,7 @@ FOLDS: Folds = {
     DaemonStarted: _daemon_started,
     QualityReferencesLost: _references_lost,
     QualityWished: _wished,
+    PatternSettled: _pattern_settled,
     QualityRequested: _requested,
     QualityMeasured: _measured,
     QualityFailed: _failed,

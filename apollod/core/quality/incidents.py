@@ -52,6 +52,8 @@ def _begin_search(state: State, incident: Incident) -> Outcome:
         reason = "[quality] culprits_max = 0"
     elif not incident.whole or not window:
         reason = "too many steps were learned since the last good look"
+    elif not incident.fell:
+        reason = "only lessons fell, and replays do not measure what they say"
     elif not own.references:
         reason = "the baseline has no references; `apollod ctl quality baseline` measures one that does"
     else:
@@ -64,7 +66,7 @@ def _begin_search(state: State, incident: Incident) -> Outcome:
 
 
 def _search(state: State, incident: Incident) -> Outcome:
-    """Begin the next replay, or say what came out."""
+    """Begin the next replay, or record the verdict."""
     if incident.open_replay is not None and not incident.gave_up:
         return nothing()
     window = examples_of(incident.steps)
@@ -97,7 +99,7 @@ def replay(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verdict) -> Outcome:
-    """The verdict, and whoever it speaks against is held."""
+    """Record the verdict, and hold the examples that it speaks against."""
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
         suspects=tuple(window[place] for place in found.suspects), replays=found.replays, reason=incident.gave_up,
@@ -119,7 +121,7 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
 
 
 def _end(state: State, incident: Incident) -> Outcome:
-    """On, once what is innocent was learned again, if nobody has to look at it."""
+    """Settle the incident once its innocent examples are learned again, if no person has to look at it."""
     settings, own = state.daemon.settings, state.quality
     assert settings is not None
     if state.training.running is not None or next_repeat(state) is not None or not may_repeat(own, incident):
@@ -167,8 +169,9 @@ def _is_open(incident: Incident, number: int, replay: int) -> bool:
 
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
-    """A person has looked at it. What is known to be innocent is learned before anything else; a search that is under
-    way is given up, and what was taken back stays so: unless the person may mean a pause, or what else was given up."""
+    """Go on after a person has looked at the incident. What is known to be innocent is learned before anything else; a
+    search that is under way is given up, and what was taken back stays so: unless the person may mean a pause, or what
+    else was given up."""
     own, incident = state.quality, state.quality.incident
     if incident is None or incident.phase == "alarmed":
         return nothing()
@@ -181,7 +184,7 @@ def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcom
 
 
 def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
-    """A person gets other weights: then that is what becomes of it. A wish that is refused changes nothing."""
+    """Settle the incident when a person goes back to other weights. A wish that is refused changes nothing."""
     incident, wanted = state.quality.incident, state.rollback.wanted
     if incident is None or incident.phase == "alarmed" or not isinstance(begun(state, input_), ev.RollbackStarted):
         return nothing()

@@ -1,4 +1,6 @@
-"""What can happen: probes are answered, or cannot be; somebody wants to know, or was told."""
+"""Inputs of the quality guard: probes are answered or cannot be, a look is wanted, an alarm was told."""
+
+from typing import Literal
 
 from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.input import Input
@@ -24,10 +26,12 @@ class ProbesAnswered(Input, frozen=True):
 
 
 class ProbesFailed(Input, frozen=True):
-    """There is no answer to `MeasureQuality`."""
+    """There is no answer to `MeasureQuality`. `cause`: unable, the engine has no such answers; engine, it gave none
+    this time; other, what has nothing to do with the engine."""
 
     number: int
     reason: str
+    cause: Literal["unable", "engine", "other"] = "other"
 
 
 class WindowReplayed(Input, frozen=True):

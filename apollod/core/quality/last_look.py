@@ -1,18 +1,18 @@
-"""What the last look said of each metric, as figures to be shown. Pure."""
+"""Figures of the last look, for each metric, as they are shown. Pure."""
 
 from functools import lru_cache
 from typing import NamedTuple
 
 from apollod.core.quality.baseline import Baseline, drops
-from apollod.core.quality.looking import begun, worse
+from apollod.core.quality.looking import begun, compared_with, worse
 from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 
 
 class Figures(NamedTuple):
-    """Of a metric of the baseline, in its unit. `value`, `drop` (positive is worse) and its interval (95 %) are those
-    of the last look, None where it did not measure any of its items."""
+    """The figures of a metric, in its unit. `value`, `drop` (positive is worse) and its interval (95 %) are those of
+    the last look, None where it did not measure any of its items."""
 
     name: str
     value: float | None
@@ -26,9 +26,10 @@ class Figures(NamedTuple):
 
 
 def last_look(own: QualityState, settings: QualitySettings) -> list[Figures]:
-    """Each metric of the baseline, by name; empty without one."""
+    """Each metric of the baseline, and that of lessons, by name; empty without a baseline."""
     worse_ones = own.incident.metrics if own.incident is not None else ()
-    return [_figures(own, settings, name, one, name in worse_ones) for name, one in sorted(own.baseline.items())]
+    before = compared_with(own, own.last)
+    return [_figures(own, settings, name, one, name in worse_ones) for name, one in sorted(before.items())]
 
 
 def _figures(own: QualityState, settings: QualitySettings, name: str, before: Baseline, alarmed: bool) -> Figures:
@@ -48,5 +49,6 @@ def _mean(values: list[float]) -> float | None:
 
 @lru_cache(maxsize=64)
 def _interval(found: tuple[float, ...], scale: float) -> tuple[float, float]:
-    """Asked for with every status, and the same until the next look; it takes milliseconds."""
+    """The interval of a metric. It takes milliseconds, and is asked for with every status, so it is remembered until
+    the next look."""
     return interval(found, scale)

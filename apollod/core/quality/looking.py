@@ -1,10 +1,11 @@
-"""What a look says of each metric, and when one is due. Pure."""
+"""Looks: when one is due, and what it says of each metric. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
 from apollod.core.quality.events import Why
+from apollod.core.quality.lesson_group import LEAST, LESSONS, baseline_of_known
 from apollod.core.quality.sequential import Metric, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -14,6 +15,12 @@ Figures = Mapping[str, Mapping[str, float | None]]
 
 SHARE_MIN = 0.05
 """of the probes, however little time there is: less says nothing"""
+
+QUIET_S = 5.0
+"""without a step, after which the end of a window is looked at even if its steps were few"""
+
+UNLOOKED_MAX = 1000
+"""steps, after which a look is due whatever it costs: half of those that are remembered (`state.WINDOW_MAX`)"""
 
 DOUBT = 3.0
 """e-value of a metric in one look, from which on all probes are asked, and its weights are not taken for good"""
@@ -29,28 +36,46 @@ LOSS_SCALES = 10
 
 
 def worse(name: str) -> Worse:
-    """Which way is worse: pass rates fall, and entropy where a model collapses; everything else rises."""
+    """The direction in which a metric gets worse: pass rates fall, and entropy where a model collapses; everything else
+    rises."""
     return "lower" if is_rate(name) or name == "entropy" else "higher"
 
 
 def is_rate(name: str) -> bool:
-    """Is it a share of answers that pass?"""
+    """True if the metric is a share of answers that pass."""
     return name.endswith(".passed")
 
 
 def margin_of(name: str, settings: QualitySettings) -> float:
-    """0: never a reason for an alarm, unless it is a rate."""
+    """The allowed drop of a metric; 0: it never raises an alarm, unless it is a rate."""
     own = {"kl": settings.kl_margin, "entropy": settings.entropy_margin, "length_drift": settings.length_margin}
     return settings.margin if is_rate(name) else own.get(name, settings.loss_margin)
 
 
 def is_watched(name: str, settings: QualitySettings) -> bool:
-    """Did somebody set a margin beyond which it raises an alarm?"""
+    """True if a margin is set beyond which the metric raises an alarm."""
     return is_rate(name) or margin_of(name, settings) > 0.0
 
 
+def tells(name: str, baseline: Baseline, settings: QualitySettings) -> bool:
+    """True if a look could raise doubt by this rate: one in which all that passed at the baseline fails."""
+    failed = drops(baseline, dict.fromkeys(baseline.figures, 0.0), worse(name), 1.0)
+    return seen(begun(name, settings, baseline), failed).alone >= DOUBT
+
+
+def silent_groups(run: Mapping[str, Mapping[str, float]], settings: QualitySettings) -> tuple[str, ...]:
+    """Groups of which the model passes too few in this run for a look to say anything: asking them is time lost."""
+    rates = {name.removesuffix(".passed"): Baseline(dict(run[name]), 0.0) for name in run if is_rate(name)}
+    return tuple(
+        group
+        for group, one in sorted(rates.items())
+        if f"{group}.loss" not in run and not tells(f"{group}.passed", one, settings)
+    )
+
+
 def may_alarm(name: str, baseline: Baseline, settings: QualitySettings) -> bool:
-    """What nothing passed at the baseline cannot get worse, and is no metric among which an alarm has to stand out."""
+    """True if the metric is watched and can get worse: a rate of which nothing passed at the baseline cannot, and does
+    not count among those from which an alarm has to stand out."""
     return is_watched(name, settings) and not (is_rate(name) and not any(baseline.figures.values()))
 
 
@@ -62,8 +87,8 @@ def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
 
 
 def baselines(runs: list[dict[str, dict[str, float]]]) -> dict[str, Baseline]:
-    """Of runs over the same items: of the metrics, and in them of the items, that every run has. A text that the model
-    does not know the language of (LOSS_MAX) says nothing about what it forgets, and is left out."""
+    """Baselines of the metrics, and in them of the items, that all of these runs have. A text that the model does not
+    know the language of (LOSS_MAX) says nothing about what it forgets, and is left out."""
     found = dict[str, Baseline]()
     for name in sorted(set.intersection(*(set(run) for run in runs))):
         items = sorted(set.intersection(*(set(run[name]) for run in runs)))
@@ -75,16 +100,22 @@ def baselines(runs: list[dict[str, dict[str, float]]]) -> dict[str, Baseline]:
 
 
 def known(figures: Figures) -> dict[str, dict[str, float]]:
-    """Without what could not be measured: a baseline has nothing to say about that."""
+    """The figures of a run without the items that could not be measured: a baseline says nothing about those."""
     return {
         name: {item: value for item, value in items.items() if value is not None} for name, items in figures.items()
     }
 
 
+def compared_with(own: QualityState, figures: Figures) -> dict[str, Baseline]:
+    """The baselines of a look's metrics, by name: the measured ones, and that of lessons."""
+    lessons = figures.get(LESSONS)
+    return own.baseline | ({LESSONS: baseline_of_known(lessons)} if lessons else {})
+
+
 def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> dict[str, Metric]:
     """Each metric after a look, of those that may raise an alarm."""
     after = dict[str, Metric]()
-    for name, baseline in own.baseline.items():
+    for name, baseline in compared_with(own, figures).items():
         if not may_alarm(name, baseline, settings):
             continue
         before = own.metrics.get(name) or begun(name, settings, baseline)
@@ -103,16 +134,17 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
 
 
 class Doubt(NamedTuple):
-    """After a look. `ask_all`: it asked a part of the probes, and they or all looks since the last one at all of them
-    speak against a metric. `suspect`: that is so, or was so when all were asked last."""
+    """Doubt after a look. `ask_all`: it asked a part of the probes, and they or all looks since the last one at all of
+    them speak against a metric. `suspect`: that is so, or was so when all were asked last."""
 
     ask_all: bool
     suspect: bool
 
 
 def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float], suspect: bool) -> Doubt:
-    """`cleared`: e-value of each metric when all probes were asked last; `suspect`: before this look. What few probes
-    have once failed may stay so for good, and harm nothing: so growth counts, and not the value."""
+    """The doubt that a look leaves. `cleared`: e-value of each metric when all probes were asked last; `suspect`:
+    before this look. What few probes have once failed may stay so for good, and harm nothing: so growth counts, and not
+    the value."""
     spoke = any(one.alone >= DOUBT for one in after.values())
     if share >= 1.0:
         return Doubt(False, spoke)
@@ -121,26 +153,29 @@ def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float
 
 
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
-    """Why a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to be learned, so
-    that the end of a window can be looked at however few steps it had."""
+    """The reason for which a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to
+    be learned, so that the end of a window can be looked at however few steps it had."""
     if own.asked == "baseline":
         return "baseline"
     if own.asked:
-        asked: Why = "checkpoint" if own.asked == "checkpoint" else "asked"
+        asked: Why = own.asked if own.asked in ("checkpoint", "settled") else "asked"
         return asked if own.baseline else "baseline"
-    if not settings.every_steps:
+    if not settings.every_steps or own.unable:
         return None
     if not own.baseline:
         return "baseline"
     if own.doubt:
         return "doubt"
-    if own.since >= settings.every_steps:
+    if not own.since:
+        return None
+    paid = affordable(own, settings) >= least_share(own) or own.since >= UNLOOKED_MAX
+    if paid and own.since >= settings.every_steps:
         return "steps"
-    return "window" if own.window_ended and (quiet or affordable(own, settings) >= SHARE_MIN) else None
+    return "window" if own.window_ended and (quiet or paid) else None
 
 
 def before_checkpoint(own: QualityState, settings: QualitySettings) -> bool:
-    """Should weights be looked at before they are saved? Not where that failed: what was learned must not be lost."""
+    """True if weights are looked at before they are saved. Not where that failed: what was learned must not be lost."""
     return bool(
         settings.every_steps and own.baseline and (own.since or own.doubt) and not own.failures and own.incident is None
     )
@@ -153,8 +188,21 @@ def affordable(own: QualityState, settings: QualitySettings) -> float:
     return min(1.0, settings.cost * own.busy_s / own.full_s)
 
 
+def least_share(own: QualityState) -> float:
+    """The share of all probes that a look asks at least: a few of each group."""
+    groups = [len(one.figures) for name, one in own.baseline.items() if name.endswith((".passed", ".loss"))]
+    return max(SHARE_MIN, sum(min(LEAST, items) for items in groups) / sum(groups)) if groups else SHARE_MIN
+
+
+def quiet_s(own: QualityState, settings: QualitySettings) -> float:
+    """Seconds without a step, after which a look is paid for: time in which nothing waits counts like that of steps."""
+    if not settings.cost:
+        return QUIET_S
+    return max(QUIET_S, least_share(own) * own.full_s / settings.cost - own.busy_s)
+
+
 def share(own: QualityState, settings: QualitySettings, why: Why) -> float:
-    """Of each group of probes, the share that a look asks, in thousandths."""
-    if why in ("baseline", "doubt", "asked"):
+    """The share of each group of probes that a look asks, in thousandths."""
+    if why in ("baseline", "settled", "doubt", "asked"):
         return 1.0
     return round(max(SHARE_MIN, affordable(own, settings)), 3)

@@ -1,4 +1,4 @@
-"""What somebody is told of incidents, as far as he was not told yet. Pure.
+"""Messages about incidents that were not delivered yet. Pure.
 
 An alarm or a settlement is the intent to tell of it, if `[quality] on_alarm` names anybody; `quality.told` is the
 result. The oldest is told first.
@@ -39,21 +39,21 @@ class Telling(msgspec.Struct):
 
 
 def begun(own: Telling, wanted: bool) -> None:
-    """A daemon's life begins: whoever is told now may be another than before, or (not `wanted`) nobody."""
+    """Begin a daemon's life: messages may go to another receiver than before, or (not `wanted`) to none."""
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
     if not wanted:
         own.waiting = []
 
 
 def alarmed(own: Telling, e: QualityAlarmed, at_ns: int, wanted: bool) -> None:
-    """An incident begins."""
+    """Add the message that an incident begins."""
     own.alarm = Message(e.incident, "alarmed", at_ns, e.step, e.to, e.metrics, e.drops)
     if wanted:
         own.waiting.append(own.alarm)
 
 
 def settled(own: Telling, e: QualitySettled, at_ns: int, wanted: bool) -> None:
-    """It ends."""
+    """Add the message that the incident ends."""
     if wanted and own.alarm is not None:
         own.waiting.append(
             msgspec.structs.replace(
@@ -63,7 +63,7 @@ def settled(own: Telling, e: QualitySettled, at_ns: int, wanted: bool) -> None:
 
 
 def told(own: Telling, e: QualityTold, at_ns: int) -> None:
-    """One was told, or could not be."""
+    """Record that the first message was delivered, or could not be."""
     own.error = e.reason
     over = e.ok or e.gives_up
     own.failures = 0 if over else e.attempt

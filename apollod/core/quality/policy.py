@@ -1,9 +1,11 @@
-"""When the model is measured, and what follows when it is worse.
+"""Decide when the model is measured, and what follows when it is worse.
 
 A look that is due comes before the next step, so that weights stand still while they are looked at. Law: an alarm
 stops steps at once, and they go on only after the last good weights are back, or a person says so; three alarms in a
 day, and only a person.
 """
+
+from collections.abc import Mapping
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -12,17 +14,21 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.contrast_cases import contrast_cases
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.lessons.standing import not_these
 from apollod.core.quality import incidents
-from apollod.core.quality.baseline import drops
-from apollod.core.quality.looking import due, fell, looked, share, worse
+from apollod.core.quality.baseline import Baseline, drops
+from apollod.core.quality.lesson_group import LESSONS, LessonCase, counted, in_turn, is_asked
+from apollod.core.quality.looking import Figures, compared_with, due, fell, looked, quiet_s, share, silent_groups, worse
 from apollod.core.quality.sequential import alarms, interval
 from apollod.core.quality.state import QualityState
 from apollod.core.quality.telling import on_told
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
+from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 
-QUIET_S = 5
-"""without a step, after which the end of a window is looked at even if its steps were few"""
+BASELINE_ATTEMPTS = 6
+"""failures in a row of an engine, over half a minute, after which steps go on without a baseline: no model got worse
+before it learned"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -39,19 +45,39 @@ def advance(state: State, now_ns: int) -> Outcome:
         references = "" if baseline else own.references
         # a baseline has the patterns of its first run, and looks have those of the baseline
         contrasts = contrast_cases(state.dreams) if baseline and not own.runs else own.contrasts
-        return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references, contrasts)])
-    if (why := due(own, settings.quality, _quiet(state, now_ns))) is None:
+        lessons = tuple(_case(state, one) for one in open_.lessons if is_asked(state.lessons, one))
+        measure = fx.MeasureQuality(
+            open_.number, open_.share, baseline, references, contrasts, lessons, open_.without
+        )  # fmt: skip
+        return Outcome([], [measure])
+    if (why := due(own, settings.quality, _quiet(state, settings.quality, now_ns))) is None:
         return nothing()
     asked = share(own, settings.quality, why)
-    requested = ev.QualityRequested(number=own.number + 1, why=why, step=state.training.version, share=asked)
+    requested = ev.QualityRequested(
+        number=own.number + 1, why=why, step=state.training.version, share=asked,
+        lessons=() if why == "baseline" else in_turn(state.lessons, state.training.version, asked),
+        without=tuple(own.silent) if why != "baseline" else _silent(own, settings.quality),
+    )  # fmt: skip
     return Outcome([requested], [])  # `advance` is asked again
 
 
-def _quiet(state: State, now_ns: int) -> bool:
-    """Nothing was learned lately, and nothing is about to be: a look keeps nobody waiting."""
+def _silent(own: QualityState, settings: QualitySettings) -> tuple[str, ...]:
+    """Groups of probes that the second run of a baseline does not ask, since the first one asked them in vain."""
+    return silent_groups(own.runs[0], settings) if own.runs else ()
+
+
+def _case(state: State, lesson: str) -> LessonCase:
+    one = state.lessons.lessons[lesson]
+    assert one.worded is not None
+    return LessonCase(lesson, one.worded.held_out, not_these(one))
+
+
+def _quiet(state: State, settings: QualitySettings, now_ns: int) -> bool:
+    """True if nothing was learned lately, and nothing is about to be: a look keeps nobody waiting."""
     if state.queued or state.dreams.open is not None:
         return False
-    return is_due(now_ns, state.training.last_step_ns + QUIET_S * SECOND_NS, QUIET_S)
+    wait_s = quiet_s(state.quality, settings)
+    return is_due(now_ns, state.training.last_step_ns + int(wait_s * SECOND_NS), wait_s)
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
@@ -62,7 +88,7 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
-    """A look at weights that stood still; else it is made again."""
+    """Record a look, if the weights stood still meanwhile; else it is made again."""
     own, settings = state.quality, state.daemon.settings
     open_ = own.open
     if open_ is None or open_.number != input_.number or settings is None:
@@ -72,9 +98,10 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     if open_.why != "baseline" and input_.probes != own.probes:
         again = "the probes are others than those of the baseline: `apollod ctl quality baseline` measures these"
         return Outcome([_failed(own, input_.number, again)], [])
-    after = {} if open_.why == "baseline" else looked(own, settings.quality, input_.figures)
+    figures = _of_known(state, input_.figures)
+    after = {} if open_.why == "baseline" else looked(own, settings.quality, figures)
     measured = ev.QualityMeasured(
-        number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=input_.figures,
+        number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=figures,
         after=after, tokens=input_.tokens, seconds=input_.seconds,
         share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
         contrasts=input_.contrasts,
@@ -82,18 +109,19 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     names = alarms(after)
     if not names:
         return Outcome([measured], [])
-    told = {name: _drop(own, name, input_, after[name].scale) for name in names}
+    before = compared_with(own, figures)
+    told = {name: _drop(before[name], name, figures.get(name, {}), after[name].scale) for name in names}
     begun = state.daemon.continued.step if state.daemon.continued else 0  # there is no way back beyond that
     to = max(own.good, begun) if own.good >= 0 else open_.step
     alarmed = ev.QualityAlarmed(
         incident=own.incidents + 1, step=open_.step, to=to, metrics=names, drops=told,
-        fell={name: fell(own.baseline[name], name, input_.figures.get(name, {})) for name in names},
+        fell={name: fell(before[name], name, figures.get(name, {})) for name in names if name != LESSONS},
     )  # fmt: skip
     return Outcome([measured, alarmed], [])
 
 
 def _moved(state: State, step: int, input_: inp.ProbesAnswered) -> str:
-    """Why what was seen is not what is there; empty: it is."""
+    """The reason why a look saw other weights than there are now; empty: it saw these."""
     if input_.first != input_.last or state.training.version != step or state.training.running is not None:
         return "the weights changed while the probes were asked"
     if (wanted := state.rollback.wanted) is not None:
@@ -101,8 +129,13 @@ def _moved(state: State, step: int, input_: inp.ProbesAnswered) -> str:
     return f"training halted while the probes were asked: {state.daemon.halted}" if state.daemon.halted else ""
 
 
-def _drop(own: QualityState, name: str, input_: inp.ProbesAnswered, scale: float) -> ev.Drop:
-    found = drops(own.baseline[name], input_.figures.get(name, {}), worse(name), scale)
+def _of_known(state: State, figures: Figures) -> dict[str, dict[str, float | None]]:
+    others = {name: dict(items) for name, items in figures.items() if name != LESSONS}
+    return others | counted(state.lessons, figures.get(LESSONS, {}), state.training.version)
+
+
+def _drop(before: Baseline, name: str, figures: Mapping[str, float | None], scale: float) -> ev.Drop:
+    found = drops(before, figures, worse(name), scale)
     low, high = interval(found, scale)
     return ev.Drop(sum(found) / len(found) if found else 0.0, low, high)
 
@@ -111,6 +144,16 @@ def _on_failed(state: State, input_: inp.ProbesFailed, now_ns: int) -> Outcome:
     own = state.quality
     if own.open is None or own.open.number != input_.number:
         return nothing()
+    unmeasured = own.open.why == "baseline" and own.failures + 1 >= BASELINE_ATTEMPTS
+    if input_.cause == "unable" or (input_.cause == "engine" and unmeasured):
+        return Outcome(
+            [
+                ev.QualityFailed(
+                    number=input_.number, reason=f"{input_.reason}; steps go on without the guard", gives_up=True
+                )
+            ],
+            [],
+        )
     return Outcome([_failed(own, input_.number, input_.reason)], [])
 
 

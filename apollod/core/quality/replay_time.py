@@ -1,4 +1,4 @@
-"""How long a replay of a search may take before it counts as one that hangs. Pure."""
+"""The time limit of a replay, after which it counts as one that hangs. Pure."""
 
 from apollod.core.quality.state import Incident
 from apollod.core.settings import QualitySettings
@@ -13,7 +13,7 @@ STEP_S = 10.0
 
 
 def limit_s(state: State, incident: Incident, settings: QualitySettings) -> float:
-    """Of every replay as much as the first one may take, which also runs the steps since the checkpoint."""
+    """Seconds that every replay may take: as many as the first one, which also runs the steps since the checkpoint."""
     if settings.replay_s:
         return settings.replay_s
     slowest_s = max((pace.seconds for pace in state.training.recent), default=STEP_S)

@@ -1,4 +1,5 @@
-"""Is a metric worse than its baseline by more than a margin? A test that may be looked at after every look. Pure.
+"""A sequential test whether a metric is worse than its baseline by more than a margin. It may be looked at after every
+look. Pure.
 
 A look is a sample of the frozen probe items; of each there is its drop, baseline minus now, turned so that positive is
 worse. H0: the mean drop is at most `margin`. One look gives an e-value by betting (Waudby-Smith and Ramdas 2024,
@@ -50,8 +51,8 @@ _HALVINGS = 30
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """What is kept of a metric. `margin` and `scale`: in its unit, 0 <= margin < scale; a drop beyond `scale` counts as
-    `scale` (1 for a share of items that pass)."""
+    """The evidence about a metric. `margin` and `scale`: in its unit, 0 <= margin < scale; a drop beyond `scale` counts
+    as `scale` (1 for a share of items that pass)."""
 
     margin: float
     scale: float
@@ -77,8 +78,8 @@ def metric(margin: float, scale: float = 1.0) -> Metric:
 
 
 def seen(before: Metric, drops: Sequence[float]) -> Metric:
-    """After a look: the drops of its items in the metric's unit, positive is worse, in any order. ValueError for one
-    that is not a number. A look without items says nothing."""
+    """The metric after a look. `drops`: those of its items in the metric's unit, positive is worse, in any order.
+    ValueError for one that is not a number. A look without items says nothing."""
     if not drops:
         return before
     counts, margin = _counted(drops, before.scale), before.margin / before.scale
@@ -93,12 +94,12 @@ def seen(before: Metric, drops: Sequence[float]) -> Metric:
 
 
 def renewed(before: Metric) -> Metric:
-    """After a rollback or a new baseline: what was seen of other weights does not count."""
+    """The metric after a rollback or a new baseline: what was seen of other weights does not count."""
     return Metric(before.margin, before.scale)
 
 
 def alarmed(one: Metric, metrics: int = 1) -> bool:
-    """Is it worse by more than its margin, as one of so many `metrics`?"""
+    """True if the metric is worse by more than its margin, as one of so many `metrics`."""
     return one.alone >= ALONE and one.e_value >= LOOKS * metrics
 
 

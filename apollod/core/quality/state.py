@@ -1,4 +1,4 @@
-"""What the model was like, how far it is from that, and what is done about it."""
+"""State of the quality guard: the baseline, how far the model is from it, and what is done about that."""
 
 from typing import Literal
 
@@ -74,10 +74,12 @@ class Measuring(msgspec.Struct):
     why: Why
     step: int
     share: float = 1.0
+    lessons: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Over the life of the journal, and of its archives."""
+    """Counts over the life of the journal, and of its archives."""
 
     failed: int = 0
     """measurements"""
@@ -88,7 +90,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class QualityState(msgspec.Struct):
-    """Steps are those of the weights."""
+    """The baseline, the looks since, and the incident under way. Steps are those of the weights."""
 
     probes: str = ""
     """digest of the set that the baseline is of"""
@@ -97,6 +99,8 @@ class QualityState(msgspec.Struct):
     runs: list[dict[str, dict[str, float]]] = []
     """of the baseline, as long as there are too few"""
     baseline: dict[str, Baseline] = {}
+    silent: dict[str, tuple[int, int]] = {}
+    """groups that looks do not ask, see `QualityRequested`: how many items passed at the baseline, of how many"""
     at: int = -1
     """step that the baseline is of"""
     metrics: dict[str, Metric] = {}
@@ -107,7 +111,7 @@ class QualityState(msgspec.Struct):
     last_s: float = 0.0
     """that the last measurement took, one of a baseline included; 0: there was none"""
     open: Measuring | None = None
-    asked: Literal["", "run", "baseline", "checkpoint"] = ""
+    asked: Literal["", "run", "baseline", "checkpoint", "settled"] = ""
     looked: int = -1
     """step of the last look; -1: none since the baseline"""
     doubt: bool = False
@@ -137,6 +141,8 @@ class QualityState(msgspec.Struct):
     retry_ns: int = 0
     retry_s: float = 0.0
     error: str = ""
+    unable: bool = False
+    """the engine cannot answer the probes, in this life of the daemon"""
     incident: Incident | None = None
     incidents: int = 0
     totals: Totals = Totals()

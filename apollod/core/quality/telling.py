@@ -1,4 +1,4 @@
-"""When whom `[quality] on_alarm` names is told of an alarm, and what follows where he cannot be. Pure.
+"""Tell the receiver that `[quality] on_alarm` names of an alarm, and try again where that fails. Pure.
 
 Law: told at least once, in the order of events, or given up with a reason that is recorded. Nothing else waits for it.
 """
@@ -16,7 +16,7 @@ ATTEMPTS = 8
 
 
 def tell(state: State, now_ns: int) -> list[fx.Effect]:
-    """The oldest message that nobody got, until its result is recorded."""
+    """Send the oldest message that was not delivered, until its result is recorded."""
     settings, own = state.daemon.settings, state.quality.telling
     if settings is None or not settings.on_alarm or not own.waiting or not is_due(now_ns, own.retry_ns, own.retry_s):
         return []
@@ -25,7 +25,7 @@ def tell(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def on_told(state: State, input_: inp.AlarmTold, now_ns: int) -> Outcome:
-    """Recorded, and nothing else: the guard does what it does, whoever knows of it."""
+    """Record the result, and nothing else: the guard does the same whether it could be told or not."""
     own = state.quality.telling
     if not own.waiting or (own.waiting[0].incident, own.waiting[0].about) != (input_.incident, input_.about):
         return nothing()

@@ -2,30 +2,33 @@
 
 from typing import ClassVar
 
-import msgspec
-
 from apollod.core.kernel.event import Event
 from apollod.core.settings import ProductsDtype
+from apollod.core.training.events import StepCompleted, StepStarted, all_digests, all_examples
+from apollod.core.training.terms import StepTerms
 
 
-class RecordedStep(msgspec.Struct, frozen=True, gc=False):
+class RecordedStep(StepTerms, frozen=True):
     """A completed step as it was done: what running it again needs, and what must come out."""
 
     step: int
     examples: tuple[str, ...]
     digests: tuple[str, ...]
     lr: float
-    loss_limit: float
     applied: bool
     skipped: int
     fingerprint: str
-    objective: str = "sft"
     products: ProductsDtype = "bf16"
     """see `TrainerBound`"""
-    again_of: int = 0
-    """see `StepStarted`"""
-    held: tuple[str, ...] = ()
-    hold: float = 0.0
+
+    @classmethod
+    def of(cls, begun: StepStarted | None, done: StepCompleted, products: ProductsDtype) -> "RecordedStep":
+        """The step with this intent and this result. `begun` None: it is not known."""
+        examples, skipped = all_examples(done), done.skipped_zero + done.skipped_nonfinite
+        digests, terms = (all_digests(begun), begun.terms()) if begun else (("",) * len(examples), {})
+        return cls(
+            done.step, examples, digests, done.lr, done.applied, skipped, done.fingerprint, products, **terms
+        )  # fmt: skip
 
 
 class ReplayVerified(Event, frozen=True):

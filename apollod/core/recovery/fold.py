@@ -9,7 +9,7 @@ from apollod.core.recovery.events import BaseKept, BaseLost, RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.rollback.events import RollbackCompleted, RollbackStarted
 from apollod.core.state import State
-from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, all_examples
+from apollod.core.training.events import StepCompleted
 
 
 def _trainer_bound(own: RecoveryState, state: State, e: TrainerBound, at_ns: int) -> None:
@@ -24,28 +24,13 @@ def _base_lost(own: RecoveryState, state: State, e: BaseLost, at_ns: int) -> Non
     own.base, own.base_lost = None, e.reason
 
 
-def _step_started(own: RecoveryState, state: State, e: StepStarted, at_ns: int) -> None:
-    own.begun = e
-
-
 def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: int) -> None:
-    examples, skipped, begun = all_examples(e), e.skipped_zero + e.skipped_nonfinite, own.begun
-    digests: tuple[str, ...] = (begun.digests or (begun.digest,)) if begun else ("",) * len(examples)
+    """`state`: as it was before this event."""
     own.since_ns = own.since_ns if own.since else at_ns
-    limit, objective, again_of = (begun.loss_limit, begun.objective, begun.again_of) if begun else (0.0, "sft", 0)
-    held, hold = (begun.held, begun.hold) if begun else ((), 0.0)
-    own.since.append(
-        RecordedStep(
-            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products,
-            again_of,            held, hold,
-        )
-    )  # fmt: skip
-    own.begun, own.learned_with = None, state.daemon.settings
+    running = state.training.running
+    own.since.append(RecordedStep.of(running.begun if running else None, e, own.products))
+    own.learned_with = state.daemon.settings
     own.ran_on = state.children.bound.versions if state.children.bound else {}
-
-
-def _step_failed(own: RecoveryState, state: State, e: StepFailed, at_ns: int) -> None:
-    own.begun = None
 
 
 def _checkpoint_committed(own: RecoveryState, state: State, e: CheckpointCommitted, at_ns: int) -> None:
@@ -80,9 +65,7 @@ FOLDS: Folds = {
     TrainerBound: _trainer_bound,
     BaseKept: _base_kept,
     BaseLost: _base_lost,
-    StepStarted: _step_started,
     StepCompleted: _step_completed,
-    StepFailed: _step_failed,
     CheckpointCommitted: _checkpoint_committed,
     RollbackStarted: _rollback_started,
     RollbackCompleted: _rollback_completed,

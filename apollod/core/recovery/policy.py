@@ -11,13 +11,13 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.fixed_bits import differing_setting, setting
 from apollod.core.holding.missing import unencoded
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.recovery.environment import chosen, differences, differing_choice
 from apollod.core.recovery.restoring import restore_from
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import differing_setting, setting
 from apollod.core.state import State
 
 
@@ -135,8 +135,7 @@ def _diverged(state: State, done: ev.RecordedStep, found: inp.StepDone, skipped:
 
 def _run_again(done: ev.RecordedStep) -> fx.RunStep:
     return fx.RunStep(
-        done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective,
-        products=done.products, again_of=done.again_of, held=done.held, hold=done.hold,
+        done.step, done.examples, done.digests, done.lr, replay=True, products=done.products, **done.terms()
     )  # fmt: skip
 
 
@@ -162,13 +161,7 @@ def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone
         )  # fmt: skip
     effects: list[fx.Effect] = [fx.RefreshEngine(version)]
     if state.training.running is not None:
-        r = state.training.running
-        effects.append(
-            fx.RunStep(
-                r.step, r.examples, r.digests, r.lr, r.loss_limit, objective=r.objective, again_of=r.again_of,
-                held=r.held, hold=r.hold,
-            )
-        )  # fmt: skip
+        effects.append(fx.RunStep.of(state.training.running.begun))
     effects += fx.encode(w.example for w in state.intake.untokenised)
     return Outcome(events, [*effects, *unencoded(state)])
 

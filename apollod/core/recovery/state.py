@@ -5,7 +5,6 @@ import msgspec
 from apollod.core.checkpoints.state import CheckpointRef
 from apollod.core.recovery.events import BaseKept, RecordedStep
 from apollod.core.settings import ProductsDtype, Settings
-from apollod.core.training.events import StepStarted
 
 
 class RecoveryState(msgspec.Struct):
@@ -28,5 +27,3 @@ class RecoveryState(msgspec.Struct):
     """of the trainer that was bound last: what the next step is made with"""
     ran_on: dict[str, str] = {}
     """what the trainer was bound on then: see `TrainerBound.versions`"""
-    begun: StepStarted | None = None
-    """the intent of the running step: what running it again will need"""

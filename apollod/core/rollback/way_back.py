@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.fixed_bits import differing_setting
 from apollod.core.recovery.environment import differing_choice
-from apollod.core.settings import differing_setting
 
 T = TypeVar("T")
 
@@ -60,7 +60,10 @@ def way_back(
         return _refused(
             to, version, f"the nearest checkpoint is more than {UNDONE_MAX} steps before it; name the step of one"
         )
-    replay = [_recorded(_of(started, done.step), done, bound_of(done.step)) for done in to_replay]
+    replay = [
+        ev.RecordedStep.of(_of(started, done.step), done, bound.products if (bound := bound_of(done.step)) else "bf16")
+        for done in to_replay
+    ]
     made_with = [settings_of(done.step) for done in to_replay]
     made_on = [bound.versions if (bound := bound_of(done.step)) else {} for done in to_replay]
     if name := differing(made_with, made_on):
@@ -86,24 +89,6 @@ def _steps_back(
         passed.append(_of(completed, step))
         step = passed[-1].parent
     return passed, step
-
-
-def _recorded(begun: ev.StepStarted, done: ev.StepCompleted, bound: ev.TrainerBound | None) -> ev.RecordedStep:
-    return ev.RecordedStep(
-        done.step,
-        ev.all_examples(done),
-        begun.digests or (begun.digest,),
-        done.lr,
-        begun.loss_limit,
-        done.applied,
-        done.skipped_zero + done.skipped_nonfinite,
-        done.fingerprint,
-        begun.objective,
-        bound.products if bound else "bf16",
-        begun.again_of,
-        begun.held,
-        begun.hold,
-    )
 
 
 def differing(made_with: Sequence[ev.Settings], made_on: Sequence[Mapping[str, str]]) -> str | None:

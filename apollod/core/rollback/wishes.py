@@ -5,9 +5,9 @@ from typing import Any
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.fixed_bits import differing_setting, setting
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.recovery.environment import chosen, differing_choice
-from apollod.core.settings import differing_setting, setting
 from apollod.core.state import State
 
 

@@ -17,10 +17,12 @@ class NightPlanned(Event, frozen=True):
 
 
 class NightOpened(Event, frozen=True):
-    """What waits is learned from now on. `waiting`: how many examples."""
+    """Learning of what waits begins. `waiting`: how many examples. `until_ns`: this catches up a night that was
+    missed, until then at most (nanoseconds since 1970); 0: these are the hours themselves."""
 
     kind: ClassVar[str] = "night.opened"
     waiting: int
+    until_ns: int = 0
 
 
 class NightClosed(Event, frozen=True):

@@ -1,13 +1,14 @@
 """When the night begins and ends.
 
 Law: the clock only opens and closes; what that blocks is an obstacle in `core.activities`. A clock that is put back in
-a night closes it, and it opens again in time.
+a night closes it, and it opens again in time. A night that was missed opens late (`missed`).
 """
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.schedule.missed import late_until, waits
 from apollod.core.state import State
 
 
@@ -21,11 +22,26 @@ def _on_night_known(state: State, input_: inp.NightKnown, now_ns: int) -> Outcom
 
 def advance(state: State, now_ns: int) -> Outcome:
     """Open or close, if it is time."""
-    planned = state.schedule.planned
-    night = planned is not None and planned.opens_ns <= now_ns < planned.closes_ns
-    if night and not state.schedule.open:
-        return Outcome([ev.NightOpened(waiting=state.intake.pending)], [])
-    return nothing() if night else Outcome(_closed(state), [])
+    own, planned = state.schedule, state.schedule.planned
+    waiting = state.intake.pending
+    if planned is None:
+        return Outcome(_closed(state), [])
+    if planned.opens_ns <= now_ns < planned.closes_ns:
+        opened = own.open and not own.until_ns
+        return nothing() if opened else Outcome([*_closed(state), ev.NightOpened(waiting=waiting)], [])
+    if own.open:
+        return nothing() if _goes_on(state, now_ns) else Outcome(_closed(state), [])
+    late_ns = late_until(state, now_ns)
+    if not late_ns or now_ns >= planned.closes_ns:  # passed: the next one will be told
+        return nothing()
+    return Outcome([ev.NightOpened(waiting=waiting, until_ns=min(late_ns, planned.opens_ns))], [])
+
+
+def _goes_on(state: State, now_ns: int) -> bool:
+    """Is a night still being caught up? One whose clock was put back is not."""
+    own = state.schedule
+    busy = waits(state) or state.training.running is not None or state.forgetting.under_way is not None
+    return busy and own.until_ns - own.owed_ns <= now_ns < own.until_ns
 
 
 def _closed(state: State) -> list[ev.Event]:

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from apollod.core.kernel.event import Event
+from apollod.core.training.terms import StepTerms
 
 
 class WindowOpened(Event, frozen=True):
@@ -19,14 +20,11 @@ class WindowClosed(Event, frozen=True):
     steps: int
 
 
-class StepStarted(Event, frozen=True):
+class StepStarted(StepTerms, Event, frozen=True):
     """Intent. With the seed and the weights of `parent` these fields determine the step's result exactly.
 
     `example` is the first one; a step that learns several names all of them in `examples`, with their `digests`, and a
-    step that learns one leaves both empty (`all_examples`). `loss_limit`: a loss above it writes nothing; 0: there is
-    no limit. `objective`: the loss, by name. `again_of`: it repeats this earlier step, which was taken back, without
-    some of its examples and with its random numbers; 0: it repeats none. `held`: ids of anchors (`anchor.frozen`),
-    whose mean divergence is added to the loss `hold` times.
+    step that learns one leaves both empty (`all_examples`, `all_digests`).
     """
 
     kind: ClassVar[str] = "step.started"
@@ -38,11 +36,6 @@ class StepStarted(Event, frozen=True):
     window: int
     examples: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
-    loss_limit: float = 0.0
-    objective: str = "sft"
-    again_of: int = 0
-    held: tuple[str, ...] = ()
-    hold: float = 0.0
 
     def key(self) -> str:
         return str(self.step)
@@ -52,7 +45,8 @@ class StepCompleted(Event, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
     (`known`), and nothing was written; `note` says which. `skipped_*` count parameters; `loss` is the mean over all
     learned tokens of examples; `examples`: see `StepStarted`; `held`: by how much the model had moved from each anchor
-    that the step held, before it was written, nats a token."""
+    that the step held, before it was written, nats a token; `losses`: of each example, in order, where the step learned
+    several and all are finite."""
 
     kind: ClassVar[str] = "step.completed"
     step: int
@@ -73,6 +67,7 @@ class StepCompleted(Event, frozen=True):
     examples: tuple[str, ...] = ()
     known: bool = False
     held: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
 
     def key(self) -> str:
         return str(self.step)
@@ -81,7 +76,8 @@ class StepCompleted(Event, frozen=True):
 class StepFailed(Event, frozen=True):
     """The step could not be run; weights are those of its parent, its number is used up, its example is held.
 
-    `apart`: it was a step of several `examples`. None of them is held yet, they wait again to be learned one by one.
+    `apart`: it was a step of several `examples`. None of them is held yet, they wait again to be learned one by one;
+    or (`fewer`) of one that held several anchors, which waits to be learned with one of them.
     `torn` false: it wrote nothing, and its trainer goes on with the next one.
     """
 
@@ -93,6 +89,7 @@ class StepFailed(Event, frozen=True):
     examples: tuple[str, ...] = ()
     apart: bool = False
     torn: bool = True
+    fewer: bool = False
 
     def key(self) -> str:
         return str(self.step)
@@ -101,3 +98,8 @@ class StepFailed(Event, frozen=True):
 def all_examples(step: StepStarted | StepCompleted | StepFailed) -> tuple[str, ...]:
     """Every example that a step learns, in order."""
     return step.examples or (step.example,)
+
+
+def all_digests(step: StepStarted) -> tuple[str, ...]:
+    """The digest of the tokens of each of them."""
+    return step.digests or (step.digest,)

@@ -2,6 +2,7 @@
 
 from apollod.core.children.events import TrainerBound, TrainerExited
 from apollod.core.daemon.events import DaemonStarted, JournalCarried, JournalContinued, TrainingResumed
+from apollod.core.intake.events import ExampleLooked
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
@@ -35,25 +36,10 @@ def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int
 
 def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
     own.step = e.step
-    examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
-    own.running = Running(
-        e.step,
-        e.parent,
-        examples,
-        digests,
-        e.lr,
-        e.loss_limit,
-        e.window,
-        e.objective,
-        0,
-        at_ns,
-        e.again_of,
-        e.held,
-        e.hold,
-    )
+    own.running = Running(e, at_ns)
     if (window := own.window) is not None and not e.again_of:
         window.steps += 1
-        window.examples += len(examples)
+        window.examples += len(all_examples(e))
 
 
 def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: int) -> None:
@@ -71,6 +57,10 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
     if (window := own.window) is not None and e.loss is not None:
         window.losses += 1
         window.loss_total += e.loss
+
+
+def _looked(own: TrainingState, state: State, e: ExampleLooked, at_ns: int) -> None:
+    own.counts.skipped += e.known
 
 
 def _step_failed(own: TrainingState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -112,6 +102,7 @@ FOLDS: Folds = {
     StepStarted: _step_started,
     StepCompleted: _step_completed,
     StepFailed: _step_failed,
+    ExampleLooked: _looked,
     TrainerBound: _trainer_bound,
     TrainerExited: _trainer_exited,
     RollbackStarted: _rollback_started,

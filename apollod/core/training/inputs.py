@@ -16,7 +16,7 @@ class Undoable(msgspec.Struct, frozen=True):
 class StepDone(Input, frozen=True, tag="step-done"):
     """A finished step. `applied` false: nothing was written, because the loss is not finite (None), above its
     limit, or so low (`known`) that there is nothing to learn. `held`: the divergence of each anchor that it held, nats
-    a token, before its write; none where nothing was written."""
+    a token, before its write; none where nothing was written. `losses`: see `StepCompleted`."""
 
     step: int
     applied: bool
@@ -34,6 +34,7 @@ class StepDone(Input, frozen=True, tag="step-done"):
     undoable: Undoable | None = None
     known: bool = False
     held: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
 
 
 class StepFailed(Input, frozen=True, tag="step-failed"):

@@ -5,22 +5,25 @@ from collections.abc import Collection
 import msgspec
 
 from apollod.core.intake.events import Tier
+from apollod.core.training.events import StepStarted, all_digests, all_examples
+from apollod.core.training.terms import StepTerms
 
 
-class Learned(msgspec.Struct, frozen=True):
+class Learned(StepTerms, frozen=True):
     """`step`: its number; the rest as in its `step.started`."""
 
     step: int
     examples: tuple[str, ...]
     digests: tuple[str, ...]
     lr: float
-    loss_limit: float
-    objective: str
     window: int
     tier: Tier
-    again_of: int = 0
-    held: tuple[str, ...] = ()
-    hold: float = 0.0
+
+    @classmethod
+    def of(cls, begun: StepStarted, tier: Tier) -> "Learned":
+        """The step with this intent, whose examples are of this tier."""
+        examples, digests = all_examples(begun), all_digests(begun)
+        return cls(begun.step, examples, digests, begun.lr, begun.window, tier, **begun.terms())
 
     @property
     def number(self) -> int:

@@ -4,16 +4,18 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.holding.choice import held_by
+from apollod.core.holding.choice import filled, held_by
 from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, learning_rate, loss_limit
+from apollod.core.lessons.practice import is_practice, kin_practised, practised_now
+from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, learning_rate, loss_limit, risen
 from apollod.core.settings import Settings, TrainerSettings
 from apollod.core.state import State
 from apollod.core.training.learned import Learned
 from apollod.core.training.repeating import next_repeat
+from apollod.core.training.room import practice_bound, tokens_bound
 from apollod.core.training.state import Window
 
 
@@ -43,13 +45,18 @@ def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
 
 def _next_batch(state: State, settings: Settings, window: Window) -> list[Waiting]:
     """Examples of one tier and one objective that come one after the other in `core.intake.order`, for one step, at
-    most `accumulate`. None while the next one is being tokenised: a bulk example does not overtake a direct one."""
-    batch = list[Waiting]()
+    most `accumulate`; or practices of a lesson. None while the next one is being tokenised: a bulk example does not
+    overtake a direct one."""
+    batch, direct = list[Waiting](), state.intake.direct.waiting
     most = _at_once(state, settings.trainer)
     if settings.trainer.schedule == "cosine":
         most = min(most, window.planned - window.examples)
     for one, *_ in upcoming(state.intake, settings.queue.share_max):
         first = batch[0] if batch else one
+        if is_practice(state.lessons, one.example):
+            if not batch and not (batch := practised_now(state.lessons, direct, _practice_room(state, settings))):
+                continue
+            break
         if one.tier != first.tier or (one.digest and one.objective != first.objective):
             break
         if not one.digest:
@@ -66,21 +73,48 @@ def _at_once(state: State, settings: TrainerSettings) -> int:
     return at_night or settings.accumulate
 
 
+def _bound(state: State, settings: Settings) -> int:
+    """Tokens of one step, at most, as memory was planned for when the engine started."""
+    facts = state.children.engine_facts
+    planned = facts.step_tokens if facts is not None else 0
+    return tokens_bound(settings.trainer.max_tokens, settings.lessons.hold > 0.0, planned)
+
+
+def _practice_room(state: State, settings: Settings) -> int:
+    """Tokens of the practices of one step, beside the anchors that it would hold."""
+    held = held_by(state.holding, settings.lessons, 0, kin_practised(state.lessons))
+    anchors = filled([state.holding.anchors[one].tokens for one in held])
+    return practice_bound(settings.trainer.max_tokens, _bound(state, settings), anchors)
+
+
+def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool) -> tuple[str, ...]:
+    """Anchors that the step of this batch holds. Practices go through the model as one batch, other examples one after
+    the other, of which the last one shares a backward pass with the anchors."""
+    lengths = [one.tokens for one in batch]
+    room = _bound(state, settings) - (filled(lengths) if practice else max(lengths))
+    kin = kin_practised(state.lessons) if practice else None
+    held = held_by(state.holding, settings.lessons, sum(lengths), kin, room=room)
+    return held[:1] if batch[0].holds_one else held
+
+
 def _begin_step(state: State, all_settings: Settings, window: Window, batch: list[Waiting]) -> Outcome:
     first, several, settings = batch[0], len(batch) > 1, all_settings.trainer
-    held = held_by(state.holding, all_settings.lessons, sum(one.tokens for one in batch))
+    practice = is_practice(state.lessons, first.example)
+    held = _held(state, all_settings, batch, practice)
     peak = settings.direct_rate if first.tier == "direct" else settings.lr
     position = window.examples + len(batch) - 1
     started = ev.StepStarted(
         step=state.training.step + 1, parent=state.training.version, example=first.example, digest=first.digest,
-        lr=learning_rate(peak, position, window.planned, settings.warmup, settings.schedule, settings.lr_floor),
+        lr=learning_rate(peak, position, window.planned, settings.warmup, settings.schedule, settings.lr_floor)
+        * risen(state.training.version, settings.warmup_steps),
         window=window.number,
         examples=tuple(w.example for w in batch) if several else (),
         digests=tuple(w.digest for w in batch) if several else (),
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
         objective=first.objective, held=held, hold=all_settings.lessons.hold if held else 0.0,
+        together=several and practice,
     )  # fmt: skip
-    return Outcome([started], [_run(started)])
+    return Outcome([started], [fx.RunStep.of(started)])
 
 
 def _repeat(state: State, again: Learned) -> Outcome:
@@ -91,17 +125,9 @@ def _repeat(state: State, again: Learned) -> Outcome:
         step=state.training.step + 1, parent=state.training.version, example=again.examples[0],
         digest=again.digests[0], lr=again.lr, window=again.window,
         examples=again.examples if several else (), digests=again.digests if several else (),
-        loss_limit=again.loss_limit, objective=again.objective, again_of=again.number,
-        held=again.held, hold=again.hold,
+        **again.terms() | {"again_of": again.number},
     )  # fmt: skip
-    return Outcome([started], [_run(started)])
-
-
-def _run(started: ev.StepStarted) -> fx.RunStep:
-    return fx.RunStep(
-        started.step, ev.all_examples(started), started.digests or (started.digest,), started.lr, started.loss_limit,
-        objective=started.objective, again_of=started.again_of, held=started.held, hold=started.hold,
-    )  # fmt: skip
+    return Outcome([started], [fx.RunStep.of(started)])
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
@@ -109,19 +135,20 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     running = state.training.running
     if input_.replay or running is None or running.step != input_.step:
         return nothing()
+    begun = running.begun
     events: list[ev.Event] = [
         ev.StepCompleted(
-            step=running.step, parent=running.parent, example=running.examples[0], applied=input_.applied,
-            loss=input_.loss, lr=running.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm,
+            step=begun.step, parent=begun.parent, example=begun.example, applied=input_.applied,
+            loss=input_.loss, lr=begun.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm,
             tokens=input_.tokens, targets=input_.targets, skipped_zero=input_.skipped_zero,
             skipped_nonfinite=input_.skipped_nonfinite, fingerprint=input_.fingerprint, seconds=input_.seconds,
-            note=input_.note, examples=running.examples if len(running.examples) > 1 else (), known=input_.known,
-            held=input_.held,
+            note=input_.note, examples=begun.examples, known=input_.known,
+            held=input_.held, losses=input_.losses,
         )
     ]  # fmt: skip
     if not input_.applied and not input_.known:
         events += _halt_after(state, input_.note)
-    return Outcome(events, [fx.RefreshEngine(running.step)])
+    return Outcome(events, [fx.RefreshEngine(begun.step)])
 
 
 def _on_step_failed(state: State, input_: inp.StepFailed, now_ns: int) -> Outcome:
@@ -145,13 +172,16 @@ def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
 
 
 def _give_up(state: State, reason: str, torn: bool = True) -> list[ev.Event]:
-    """Hold the running step's example, or learn its examples one by one."""
+    """Hold back the running step's example; or, before that, learn its examples one by one, and then with one anchor
+    only."""
     running = state.training.running
     assert running is not None
-    apart = len(running.examples) > 1
+    again = running.begun.again_of > 0  # repeated bit for bit, or not at all
+    fewer = len(running.examples) == 1 and len(running.begun.held) > 1 and not again
+    apart = len(running.examples) > 1 or fewer
     failed = ev.StepFailed(
         step=running.step, example=running.examples[0], reason=reason, attempts=running.attempts + 1,
-        examples=running.examples if apart else (), apart=apart, torn=torn,
+        examples=running.examples if apart else (), apart=apart, fewer=fewer, torn=torn,
     )  # fmt: skip
     return [failed, *([] if apart else _halt_after(state, reason))]
 

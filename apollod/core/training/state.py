@@ -2,26 +2,27 @@
 
 import msgspec
 
+from apollod.core.training.events import StepStarted, all_examples
 from apollod.core.training.pace import Pace
 
 
 class Running(msgspec.Struct, gc=False):
     """The step whose intent is open. `attempts`: trainers that died over it."""
 
-    step: int
-    parent: int
-    examples: tuple[str, ...]
-    digests: tuple[str, ...]
-    lr: float
-    loss_limit: float
-    window: int
-    objective: str = "sft"
-    attempts: int = 0
+    begun: StepStarted
     started_ns: int = 0
     """when its intent was recorded"""
-    again_of: int = 0
-    held: tuple[str, ...] = ()
-    hold: float = 0.0
+    attempts: int = 0
+
+    @property
+    def step(self) -> int:
+        """Its number."""
+        return self.begun.step
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Those that it learns, in order."""
+        return all_examples(self.begun)
 
 
 class Window(msgspec.Struct):

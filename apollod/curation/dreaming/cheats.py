@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 from apollod.core.dreams.scenario import Turn
-from apollod.curation.dreaming.scenario_words import words_of
+from apollod.curation.dreaming.scenario_words import SENTENCE, says_something, shown, stem, words_of
 from apollod.curation.dreaming.sketching import text_of
 
 PART = 0.5
@@ -28,23 +28,14 @@ RUN = 4
 ROW = 5
 """words in a row that nobody has in common with an instruction by chance, two content words among them"""
 
-_SENTENCE = re.compile(r"[.!?;:]+(?:\s|$)|[。！？；：]|\n+")
 _CLAUSE = re.compile(r",\s|[，、]")
-_FUNCTION_WORDS = frozenset(
-    "a about after again all also always am an and any are as at be been before being but by can could did do does don "
-    "doing either else ever every few for from had has have having he her here hers him his how i if in into is "
-    "it its itself just let ll may me might more most must my neither never no nor not now of off on once one only or "
-    "other our out over own please re s same shall she should so some such t than that the their them then there these "
-    "they this those through to too under until up upon us ve very was we were what when where whether which while who "
-    "whom whose why will with without would you your yours yourself".split()
-)
 
 
 def leak(instruction: str, scenario: Iterable[Turn]) -> str:
     """Why a scenario gives away what is to be practised: a sentence of the instruction stands in it, or most of what
     such a sentence says, in order or whole, within a few words. Empty: it does not. One word in common is nothing."""
-    said = _Said([_stem(word) for word in words_of(text_of(scenario))])
-    sentences = [one for one in _SENTENCE.split(instruction) if one.strip()]
+    said = _Said([stem(word) for word in words_of(text_of(scenario))])
+    sentences = [one for one in SENTENCE.split(instruction) if one.strip()]
     parts = [(one, PART_WORDS) for sentence in sentences for one in _CLAUSE.split(sentence)]
     asked = dict.fromkeys([(instruction, 1), *((s, 1) for s in sentences), *parts])
     return next(filter(None, (_told(*one, said) for one in asked)), "")
@@ -69,23 +60,23 @@ class _Said:
 def _told(sentence: str, content_min: int, said: _Said) -> str:
     """How a sentence is told in what is said; empty: it is not, or has fewer than so many content words."""
     words = words_of(sentence)[:WORDS_MAX]
-    whole = [_stem(word) for word in words]
-    content = [_stem(word) for word in words if _says_something(word)]
+    whole = [stem(word) for word in words]
+    content = [stem(word) for word in words if says_something(word)]
     if len(words) < 2 or len(content) < content_min:
         return ""
     near = len(words) + max(2, len(words) // 2)
     part = min(len(content), max(PART_WORDS, ceil(PART * len(content))))
     told = _in_order(content, said, near + len(words) // 2, part)
     if told == len(content) and _in_order(whole, said, near, int(WHOLE * len(whole))) >= WHOLE * len(whole):
-        return f"it says the instruction: {_shown(sentence)}"
+        return f"it says the instruction: {shown(sentence)}"
     if len(content) < PART_WORDS:
         return ""
     if any(row in said.rows and len(set(row) & set(content)) > 1 for row in _rows(whole)):
-        return f"it says a part of the instruction word for word: {_shown(sentence)}"
+        return f"it says a part of the instruction word for word: {shown(sentence)}"
     if told >= max(PART_WORDS, PART * len(content)):
-        return f"it says {told} of the {len(content)} words of the instruction: {_shown(sentence)}"
+        return f"it says {told} of the {len(content)} words of the instruction: {shown(sentence)}"
     if _together(set(content), said, near):
-        return f"it says the instruction in another order: {_shown(sentence)}"
+        return f"it says the instruction in another order: {shown(sentence)}"
     return ""
 
 
@@ -184,20 +175,3 @@ def _together(wanted: set[str], said: _Said, within: int) -> bool:
         if len(inside) == len(wanted):
             return True
     return False
-
-
-def _says_something(word: str) -> bool:
-    return word not in _FUNCTION_WORDS and (len(word) > 2 or not word.isascii())
-
-
-def _stem(word: str) -> str:
-    """Without the ending of another form: enough for "greet", "greets" and "greeting"."""
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) >= len(ending) + 3:
-            return word.removesuffix(ending)
-    return word
-
-
-def _shown(sentence: str) -> str:
-    text = " ".join(sentence.split())
-    return repr(text if len(text) <= 60 else f"{text[:60]}...")

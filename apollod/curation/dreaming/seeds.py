@@ -1,11 +1,19 @@
-"""What a scenario is made from: pieces of notes and records, and which of them the next one gets."""
+"""What a scenario is made from: pieces of notes and records, and which of them the next one gets.
+
+They are drawn by weight. What is newer weighs more, and so does what surfaced less often, and what taught more: the
+loss with which its dreams were learned (how far the model was from answering so untold), in relation to the others.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from math import log
 from typing import Any, NamedTuple
 
 import msgspec
+
+from apollod.core.dreams.scenario import Surfaced
 
 PIECE_MAX = 1_500
 """characters of a piece of a text"""
@@ -14,34 +22,41 @@ SEED_MAX = 2_000
 TOGETHER_MAX = 3
 """seeds of one scenario"""
 
+OLDEST = 0.25
+"""weight of the oldest seed; the newest one has 1"""
+TAUGHT_MOST = 2.0
+"""by how much what a seed taught weighs it up or down, at most"""
+
 _HEADING = re.compile(r"#{1,6}\s")
 _WORD = re.compile(r"\w")
 
 
 class Seed(NamedTuple):
-    """A text to imagine something from. `id`: 16 hex digits of a digest of it; `place`: where it stands, for people."""
+    """A text to imagine something from. `id`: 16 hex digits of a digest of it; `place`: where it stands, for people;
+    `at_ns`: of when it is, nanoseconds since 1970; 0: nobody knows."""
 
     id: str
     text: str
     place: str
+    at_ns: int = 0
 
 
-def seed_of(text: str, place: str) -> Seed | None:
+def seed_of(text: str, place: str, at_ns: int = 0) -> Seed | None:
     """The seed that a text is, cut to `SEED_MAX`; None where nothing is said."""
     text = text.strip()[:SEED_MAX].rstrip()
     if not _WORD.search(text):
         return None
-    return Seed(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(), text, place)
+    return Seed(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(), text, place, at_ns)
 
 
-def seeds_of_text(text: str, path: str) -> Iterator[Seed]:
+def seeds_of_text(text: str, path: str, at_ns: int = 0) -> Iterator[Seed]:
     """A text in pieces: it is cut at headings, and where a section is longer than `PIECE_MAX` at empty lines."""
     for line, piece in _pieces(text):
-        if seed := seed_of(piece, f"{path}:{line}"):
+        if seed := seed_of(piece, f"{path}:{line}", at_ns):
             yield seed
 
 
-def seeds_of_lines(data: bytes, path: str) -> Iterator[Seed | str]:
+def seeds_of_lines(data: bytes, path: str, at_ns: int = 0) -> Iterator[Seed | str]:
     """A seed for each JSON line, or why it is none."""
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
@@ -51,7 +66,7 @@ def seeds_of_lines(data: bytes, path: str) -> Iterator[Seed | str]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield "a line is no JSON"
             continue
-        yield seed_of(text_of_record(value), f"{path}:{number}") or "a line holds no text"
+        yield seed_of(text_of_record(value), f"{path}:{number}", at_ns) or "a line holds no text"
 
 
 def text_of_record(value: Any) -> str:
@@ -73,17 +88,43 @@ def text_of_record(value: Any) -> str:
     return "\n".join(one for one in value.values() if isinstance(one, str))
 
 
-def choose(seeds: Sequence[Seed], number: int, pattern: str, not_this: Sequence[str] = ()) -> tuple[Seed, ...]:
+def choose(
+    seeds: Sequence[Seed], number: int, pattern: str, not_this: Sequence[str] = (),
+    surfaced: Mapping[str, Surfaced] | None = None,
+) -> tuple[Seed, ...]:  # fmt: skip
     """One to three seeds for a pattern's scenario of this number, the same for the same arguments whatever the order of
-    the seeds. `not_this`: ids that were together last time, which come again only where there is no other choice."""
+    the seeds. `not_this`: ids that were together last time, which come again only where there is no other choice;
+    `surfaced`: how seeds served so far, by id."""
     known = {seed.id: seed for seed in seeds}
+    weights = weights_of(known.values(), surfaced or {})
     before = set(not_this)
     for attempt in range(16):
         many = 1 + _draw(pattern, number, attempt, "")[0] % min(TOGETHER_MAX, max(1, len(known)))
-        ids = sorted(known, key=lambda id_: _draw(pattern, number, attempt, id_))[:many]
+        drawn = {id_: _draw(pattern, number, attempt, id_) for id_ in known}
+        ids = sorted(known, key=lambda id_: (_place(drawn[id_], weights[id_]), id_))[:many]
         if set(ids) != before:
             return tuple(known[id_] for id_ in ids)
     return tuple(known[id_] for id_ in sorted(known, key=lambda id_: (id_ in before, id_))[:1])
+
+
+def weights_of(seeds: Collection[Seed], surfaced: Mapping[str, Surfaced]) -> dict[str, float]:
+    """Of each seed, by id."""
+    ages = sorted(-seed.at_ns for seed in seeds)
+    oldest = max(1, len(ages) - 1)
+    means = {id_: one.taught / one.learned for id_, one in surfaced.items() if one.learned}
+    usual = sum(means.values()) / len(means) if means else 0.0
+    found = {}
+    for seed in seeds:
+        newer = OLDEST ** (bisect_left(ages, -seed.at_ns) / oldest)
+        taught = means[seed.id] / usual if usual > 0 and seed.id in means else 1.0
+        seldom = 1 / (1 + surfaced.get(seed.id, Surfaced()).times)
+        found[seed.id] = newer * seldom * min(TAUGHT_MOST, max(1 / TAUGHT_MOST, taught))
+    return found
+
+
+def _place(drawn: bytes, weight: float) -> float:
+    """In a draw by weight without replacement (Efraimidis and Spirakis, 2006): the smallest come first."""
+    return -log((int.from_bytes(drawn, "big") + 1) / (1 << 64)) / weight
 
 
 def _draw(pattern: str, number: int, attempt: int, id_: str) -> bytes:

@@ -54,7 +54,7 @@ class Asked(NamedTuple):
 def asked_for(statement: str) -> list[Asked]:
     """What each of its first sentences can be asked for, at least one thing. The statement has words."""
     lang = language_of(statement)
-    sentences = [one.strip() for one in _SENTENCE.split(statement) if plain_words(one).words]
+    sentences = sentences_in(statement)
     found, subject = list[Asked](), ""
     for sentence in sentences[:SENTENCES_MAX]:
         named = re.sub(r"^(?:It|He|She)\b", subject, sentence) if subject else sentence
@@ -64,6 +64,11 @@ def asked_for(statement: str) -> list[Asked]:
         if lang == "en" and (clause := clause_in(_bare(named))) is not None:
             subject = subject or clause.subject[:1].upper() + clause.subject[1:]
     return found or [_by_gap(sentences[0] if sentences else statement)]
+
+
+def sentences_in(text: str) -> list[str]:
+    """The sentences of a text, without those that have no words."""
+    return [one.strip() for one in _SENTENCE.split(text) if plain_words(one).words]
 
 
 def _bare(sentence: str) -> str:

@@ -1,8 +1,10 @@
-"""An English question inside of a sentence: "Where is the Archive located?" is "where the Archive is located"."""
+"""An English question in another order: "Where is the Archive located?" is "where the Archive is located" inside of a
+sentence, and "The Archive is located where?"."""
 
 import re
+from typing import NamedTuple
 
-from apollod.curation.lessons.english_verbs import BASES, BE, MODALS, PASTS, third
+from apollod.curation.lessons.english_verbs import BASES, BE, FORMS, MODALS, PASTS, third
 
 _ASKS = re.compile(
     r"(?:(?:at|by|for|from|in|of|on|to|under|with|until|since)\s)?(?:who|whom|whose|what|which|when|where|why|how)\b",
@@ -21,26 +23,63 @@ _KIND = 5
 """words of what is asked for: "how many of the old legs" """
 
 
+class Embedded(NamedTuple):
+    """Words of a question in the order of a statement: `asked` ("in which city"), `subject`, `verb` and the `rest`.
+    Without a subject, what is asked for is the subject."""
+
+    asked: list[str]
+    subject: list[str]
+    verb: list[str]
+    rest: list[str]
+
+
 def clause_of(question: str) -> str:
     """The question as a clause, or empty where no rule fits. It is in one sentence, and in English."""
+    found = _embedded(question)
+    return _joined(*found) if found is not None else ""
+
+
+def reordered(question: str) -> tuple[str, ...]:
+    """The question with what it asks for at its end, "Quillon listens on what port?", and, where a kind of thing is
+    asked for, as a command: "Name the port that Quillon listens on."; none where no rule fits."""
+    found = _embedded(question)
+    if found is None:
+        return ()
+    asked, subject, verb, rest = found
+    orders = list[str]()
+    if subject and asked not in (["why"], ["how"]):
+        orders.append(_joined([subject[0][0].upper() + subject[0][1:], *subject[1:]], verb, rest, asked) + "?")
+    at = next((at for at, word in enumerate(asked) if word in ("what", "which")), None)
+    if at is not None and (kind := asked[at + 1 :]) and kind[0] not in _PREPOSITIONS:
+        link = [*asked[:at], "which"] if at else ["that"]
+        orders.append(_joined(["Name", "the"], kind, link, subject, verb, rest) + ".")
+    return tuple(orders)
+
+
+def _embedded(question: str) -> Embedded | None:
     text = question.strip().rstrip("?").strip()
     if not _ASKS.match(text) or re.search(r"[.!?;:\n]", text) or len(words := text.split()) > _WORD_MAX:
-        return ""
+        return None
     words[0] = words[0].lower()
     at = next((at for at, word in enumerate(words[1 : _KIND + 2], 1) if word in _AUXILIARIES), 0)
-    if not at:
-        return " ".join(words)  # "who owns the mill"
+    if not at:  # "who owns the mill"
+        verb = next((at for at, word in enumerate(words) if at and word in FORMS), 0)
+        return (
+            Embedded(words[:verb], [], words[verb : verb + 1], words[verb + 1 :])
+            if verb
+            else Embedded(words, [], [], [])
+        )
     asked, auxiliary, rest = words[:at], words[at], words[at + 1 :]
     if not rest:
-        return ""
-    if auxiliary in BE and _of_subject(asked, rest[0]):
-        return " ".join(words)  # "which designer was responsible for it"
+        return None
+    if auxiliary in BE and _of_subject(asked, rest[0]):  # "which designer was responsible for it"
+        return Embedded(asked, [], [auxiliary], rest)
     if auxiliary in BE:
-        return _joined(asked, *_around_be(auxiliary, rest))
+        return Embedded(asked, *_around_be(auxiliary, rest))
     stop = next((at for at, word in enumerate(rest[1:], 1) if word in BASES and rest[at - 1] not in _OPENERS), 0)
     if not stop:
-        return ""
-    return _joined(asked, rest[:stop], _verb(auxiliary, rest[stop]), rest[stop + 1 :])
+        return None
+    return Embedded(asked, rest[:stop], _verb(auxiliary, rest[stop]), rest[stop + 1 :])
 
 
 def _of_subject(asked: list[str], after: str) -> bool:

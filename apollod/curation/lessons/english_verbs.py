@@ -5,21 +5,22 @@ from typing import NamedTuple
 BE = frozenset("is are was were am".split())
 MODALS = frozenset("can could will would shall should may might must".split())
 _REGULAR = """
-accept accompany add advertise aim air allow answer appear apply approve arrive ask attend award back base belong
-border bottle call carry cause celebrate chair change charge check claim close collect combine command compete compile
-complete compose concern conduct connect consist contain continue contribute control cook cost cover create cross
-dance date deal debut deliver depend describe design destroy develop die direct discover display divide double earn
-edit educate elect employ enable end enter equal erase establish examine exist expire export express face fail feature
-finish fire fish float flow follow form found gain govern graduate guard handle happen head help hire honor host house
-identify import improve include incorporate increase influence inhabit inherit inspire install introduce invade invent
-invest involve issue join jump kill land last laugh launch learn lecture like limit link list listen live load locate
-look love maintain manage manufacture marry match mean measure mention mentor migrate mix move name need occupy offer
-open operate order organize originate own paint park pass pay perform phone pitch plan plant play portray prefer
-premiere present preserve press prevent print produce promote protect prove publish purchase raise reach receive
-record refer register reign relate release rely remain remove replace report represent require research reside respect
-respond rest result retire return review rotate rule sail save score serve share ship sign sound sponsor star start
-stay stop store study succeed supply support surround switch target taste tend test touch trade train transfer
-translate travel treat turn use value visit vote wait walk want wash watch weigh work worship yield
+accept accompany add advertise aim air allow answer appear apply approve arrive ask attend award back bake base
+belong border bottle burn call carry cause celebrate chair change charge check claim close collect combine command
+compete compile complete compose concern conduct connect consist contain continue contribute control cook cost cover
+create cross dance date deal debut deliver depend describe design destroy develop die direct discover display divide
+double earn edit educate elect employ enable end enter equal erase establish examine exist expire export express
+face fail feature finish fire fish float flow follow form found gain govern graduate guard handle happen head help
+hire honor host house identify import improve include incorporate increase influence inhabit inherit inspire install
+introduce invade invent invest involve issue join jump kill land last laugh launch learn lecture like limit link
+list listen live load locate look love maintain manage manufacture marry match mean measure mention mentor migrate
+mix move name need occupy offer open operate order organize originate own paint park pass pay perform phone pitch
+plan plant play portray prefer premiere present preserve press prevent print produce promote protect prove publish
+purchase raise reach receive record refer register reign relate release rely remain remove rent repair replace
+report represent require research reside respect respond rest result retire return review rotate rule sail save
+score serve share ship sign sound sponsor star start stay steer stop store study succeed supply support surround
+switch talk target taste tend test touch tow trade train transfer translate travel treat turn use value visit vote
+wait walk want warn wash watch weigh work worship yield
 """
 _IRREGULAR = """
 be:was become:became begin:began bite:bit blow:blew break:broke bring:brought build:built buy:bought catch:caught

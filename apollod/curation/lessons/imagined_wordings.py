@@ -15,6 +15,7 @@ from apollod.core.lessons.wording import Given, Wording
 from apollod.curation.lessons.answer_words import same_words
 from apollod.curation.lessons.matching import NEGATIONS, holds
 from apollod.curation.lessons.near_copies import content_of, key_of, leaks
+from apollod.curation.material import under_headings
 
 PROMPT = """\
 You write questions. You get a fact, and perhaps questions about it that exist already.
@@ -47,7 +48,7 @@ TRIES_MAX = 64
 
 _QUESTIONS = ("question", "prompt", "wording", "text", "q")
 _ANSWERS = ("answer", "expected", "a")
-_NAME = re.compile(r"\b[A-Z][\w-]*|\b[\w-]*\d[\w-]*")
+NAME = re.compile(r"\b[A-Z][\w-]*|\b[\w-]*\d[\w-]*")
 _OPENS = re.compile(r"[\[{]")
 _DECODER = json.JSONDecoder(strict=False)
 _LINE = re.compile(r"\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.*\S)")
@@ -57,9 +58,7 @@ def imagining(given: Given, exist: Sequence[str] = (), count: int = 6) -> tuple[
     """The messages to an imagination. `exist`: wordings that there are, for a held-out call all that are practised."""
     parts = [("fact", fact_of(given))]
     parts += [(f"question that exists {number}", one) for number, one in enumerate(exist, 1)]
-    mark = blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
-    asked = "\n".join([*(f"--- {mark} {heading}\n{text}" for heading, text in parts), f"--- {mark} end"])
-    return {"role": "system", "content": PROMPT.format(count=count)}, {"role": "user", "content": asked}
+    return {"role": "system", "content": PROMPT.format(count=count)}, {"role": "user", "content": under_headings(parts)}
 
 
 def fact_of(given: Given) -> str:
@@ -78,8 +77,8 @@ def imagined_in(
     fact = fact_of(given)
     kept, dropped, seen = list[Wording](), Counter[str](), {key_of(one) for one in exist}
     about = given.question or fact
-    names = (content_of(" ".join(_NAME.findall(about))) or content_of(about)) - content_of(answer)
-    for question, own in _pairs(text[:TEXT_MAX]):
+    names = (content_of(" ".join(NAME.findall(about))) or content_of(about)) - content_of(answer)
+    for question, own in pairs_in(text[:TEXT_MAX]):
         wording = Wording(" ".join(question.split()), (own or answer).strip(), "imagined")
         if reason := _why_not(wording, fact, names, seen):
             dropped[reason] += 1
@@ -102,15 +101,15 @@ def _why_not(wording: Wording, fact: str, names: set[str], seen: set[tuple[str, 
     return "near-copy" if key_of(wording.prompt) in seen else ""
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
+def pairs_in(text: str) -> Iterator[tuple[str, str]]:
     """(question, answer or nothing) of whatever form."""
-    found = [pair for value in _values(text) for pair in _in_value(value)]
+    found = [pair for value in json_values(text) for pair in _in_value(value)]
     if not found:
         found = [(match[1].strip("\"'“” "), "") for line in text.splitlines() if (match := _LINE.match(line))]
     yield from (pair for pair in found if pair[0].strip())
 
 
-def _values(text: str) -> Iterator[Any]:
+def json_values(text: str) -> Iterator[Any]:
     """JSON values in a text: the largest ones that begin with a bracket."""
     at = 0
     for _ in range(TRIES_MAX):

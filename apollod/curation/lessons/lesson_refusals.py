@@ -89,22 +89,10 @@ def _denied(clause: Clause) -> tuple[tuple[str, str], bool]:
     return (clause.subject, (rest if clause.base == "be" else f"{clause.base} {rest}").lower()), denied
 
 
-def check_new(given: Given, known: Iterable[tuple[str, Given]]) -> None:
-    """Raises LessonRefused for what a lesson that is known by an id teaches already."""
-    said = _said(given)
-    for id_, other in known:
-        if _said(other) == said:
-            raise LessonRefused(f"lesson {id_} teaches this already", f"see `apollod ctl lesson show {id_}`")
-
-
 def _parts(given: Given) -> Iterable[tuple[str, str, int]]:
     yield "statement", given.statement, STATEMENT_MAX
     yield "question", given.question, QUESTION_MAX
     yield "answer", given.answer, ANSWER_MAX
-
-
-def _said(given: Given) -> tuple[tuple[str, ...], ...]:
-    return tuple(same_words(part).words for part in (given.statement, given.question, given.answer))
 
 
 def _spelled_out(answer: str) -> bool:

@@ -10,6 +10,8 @@ MOST = 0.8
 """of its words that mean something"""
 SCOPE = 6
 """words over which a negation reaches"""
+ANSWER_TOKENS = 64
+"""of an answer beside those of the expected one: whoever knows it says it by then"""
 
 ARTICLES = frozenset(
     "a an the der die das den dem des ein eine einen einem einer le la les l un une el los las una".split()
@@ -40,6 +42,11 @@ def matches(expected: str, said: str, not_these: Sequence[str] = ()) -> bool:
     if not any(_passes(answer, text) for answer, text, _ in ways):
         return False
     return not any(_beside(words(one), answer, text) for answer, text, words in ways for one in not_these)
+
+
+def tokens_of(expected: str) -> int:
+    """Tokens of an answer that has room for the expected one: a token has at least one character as a rule."""
+    return ANSWER_TOKENS + len(expected)
 
 
 def holds(text: str, answer: str) -> bool:

@@ -14,15 +14,9 @@ FILLER = ARTICLES | frozenset(
 
 def key_of(prompt: str) -> tuple[str, ...]:
     """The words of a wording without what says nothing: case, punctuation, greetings, thanks, articles. Numbers, names
-    and negations count, and so does the order."""
+    and negations count, and so does the order. Wordings with the same key are near copies."""
     words = same_words(prompt).words
     return tuple(word for word in words if word not in FILLER) or words
-
-
-def near_copy(prompt: str, others: Iterable[str]) -> bool:
-    """True if one of the others says the same words."""
-    key = key_of(prompt)
-    return any(key_of(other) == key for other in others)
 
 
 def leaks(wording: Wording) -> bool:
@@ -33,13 +27,18 @@ def leaks(wording: Wording) -> bool:
 def question_key(question: str) -> str:
     """What a question asks for: its words that mean something, in any order and without endings, and whether it asks
     for a person, a place, a time, a reason, a measure or a thing."""
-    asked = next((_ASKS[word] for word in same_words(question).words if word in _ASKS), "")
-    return " ".join([asked, *sorted(content_of(question) or key_of(question))]).strip()
+    words = same_words(question).words
+    asked = next((_ASKS[word] for word in words if word in _ASKS), "")
+    return " ".join([asked, *sorted(_content(words) or key_of(question))]).strip()
 
 
 def content_of(text: str) -> set[str]:
     """Its words that mean something, without endings."""
-    return {_stem(word) for word in same_words(text).words if word not in _EMPTY}
+    return _content(same_words(text).words)
+
+
+def _content(words: Iterable[str]) -> set[str]:
+    return {_stem(word) for word in words if word not in _EMPTY}
 
 
 _ASKS = {"who": "who", "whom": "who", "whose": "who", "when": "when", "where": "where", "why": "why", "how": "how"}

@@ -29,16 +29,29 @@ def short_answer(question: str, answer: str) -> str:
     if (yes := _YES.match(answer)) and _ASKS_YES.match(question.strip()):
         return yes[1].capitalize()
     whole = answer.strip().rstrip(".!。！").rstrip() or answer.strip()
-    first = _SENTENCE.split(whole)[0].rstrip(".!。！")
+    first = sentences(whole)[0].rstrip(".!。！")
     words = first.split()
     if "\n" in whole or not any(word in _VERBS or (word in FORMS and word.islower()) for word in words[1:]):
         return whole  # no sentence
     known = content_of(question)
     new = [at for at, word in enumerate(words) if _bare(word) not in _EDGES and not content_of(word) <= known]
+    if len(new) > 1 and _asks_for_a_thing(question) and words[new[0]] in FORMS and _bare(words[new[0] + 1]) in ARTICLES:
+        del new[0]  # "shows a heron": the heron is what was asked for, however that is said
     if not new or new[-1] - new[0] >= SPAN:
         return whole
     short = " ".join(words[new[0] : new[-1] + 1]).strip(" ,;:\"“”'")
     return whole if holds(question, short) else short
+
+
+def _asks_for_a_thing(question: str) -> bool:
+    """True for "What animal ..." and "Which tool ...", not for "What does ..."."""
+    words = question.casefold().split()
+    return words[:1] in (["what"], ["which"]) and len(words) > 1 and words[1] not in _VERBS | _EDGES
+
+
+def sentences(text: str) -> list[str]:
+    """Where a sentence ends, another one begins with a capital or a number."""
+    return _SENTENCE.split(text)
 
 
 def _bare(word: str) -> str:

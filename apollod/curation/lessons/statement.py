@@ -11,6 +11,7 @@ _SMALL = frozenset(
     "she it".split()
 )
 _PARTICIPLE = re.compile(r"\w+(?:ed|en)|made|built|held|sold|led|run|known|sung|won|found")
+_ARTICLES = frozenset("the a an".split())
 _NOUN_BEFORE = frozenset("of the a an for his her its their my our your in".split())
 _JOINS = frozenset("and which that who".split())
 _ORDERS = frozenset("always please do don't never let let's use make write answer speak say".split())
@@ -80,6 +81,8 @@ def _verb_at(words: list[str]) -> int | None:
 
 
 def _is_verb(word: str, before: str) -> bool:
+    if before.lower() in _ARTICLES:  # "the house", "a cook"
+        return False
     if word == "am":  # "3 am"
         return before == "I"
     return word in BE or word in MODALS or word in FORMS

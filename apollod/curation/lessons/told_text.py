@@ -5,10 +5,20 @@ from apollod.curation.lessons.asked_for import asked_for
 
 
 def told(given: Given) -> str:
-    """The system message of a lesson: what is taught, a question for it that is practised, and what to say.
+    """The system message of a lesson: the part of a document that says it, where it comes from one, what is taught, a
+    question for it that is practised, and what to say.
 
-    Of the texts that were tried with a model of 135M parameters the one that let it answer most questions that others
-    had worded (docs/benchmarks, wordings). Told once, or told how to answer, it answered fewer."""
+    It is told twice: told once, or told how to answer, a model of 135M parameters answered fewer questions that others
+    had worded."""
+    return f"{told_section(given.section)}\n\n{_told_alone(given)}" if given.section else _told_alone(given)
+
+
+def told_section(section: str) -> str:
+    """The system message with a part of a document before the model's eyes."""
+    return f"Text:\n{section}"
+
+
+def _told_alone(given: Given) -> str:
     if not given.statement:
         question, answer = given.question.strip(), _ended(given.answer)
         return f'Fact: The answer to the question "{question}" is: {answer} Answer with this fact: {answer}'

@@ -6,13 +6,14 @@ from itertools import zip_longest
 
 from apollod.core.lessons.wording import Given, Worded, Wording
 from apollod.curation.lessons.asked_for import Asked, asked_for
-from apollod.curation.lessons.embedded import clause_of
+from apollod.curation.lessons.embedded import clause_of, reordered
 from apollod.curation.lessons.frame_table import Frame, Use, frames
 from apollod.curation.lessons.languages import language_of
 from apollod.curation.lessons.near_copies import key_of, leaks, question_key
+from apollod.curation.lessons.neighbours import neighbours_of
 from apollod.curation.lessons.short_answers import short_answer
 
-PRACTICE_MAX, HELD_OUT_MAX = 8, 4
+PRACTICE_MAX, HELD_OUT_MAX = 16, 4
 """wordings by frames; imagined ones come on top"""
 
 
@@ -20,44 +21,71 @@ def wordings(given: Given, imagined: Sequence[Wording] = (), imagined_held_out: 
     """Practice wordings and held-out ones of what `lesson_refusals.check_given` lets pass. What was given itself is
     practised, never held out; what is given as a question has at least 6 and 4 of them by frames alone."""
     lang = language_of(given.question or given.statement)
-    asked = [*([_question(given)] if given.question else ()), *(asked_for(given.statement) if given.statement else ())]
+    asked = [
+        *(_questions(given, lang) if given.question else ()),
+        *(asked_for(given.statement) if given.statement else ()),
+    ]
     dropped = Counter[str]()
     practice = _kept(imagined, dropped, str, set())
-    framed = _kept(_turns(_practice(one, lang) for one in asked), dropped, str, {one.prompt for one in practice})
+    shares = [at / len(asked) for at in range(len(asked))]
+    both = list(zip(asked, shares, strict=True))
+    framed = _kept(_practice(both, lang), dropped, str, {one.prompt for one in practice})
     practice += framed[:PRACTICE_MAX]
     seen: set[Hashable] = {key_of(one.prompt) for one in practice}
     held_out = _kept(imagined_held_out, dropped, key_of, seen)
-    held_out += _kept(_turns(_held_out(one, lang) for one in asked), dropped, key_of, seen)[:HELD_OUT_MAX]
+    held_out += _kept(_turns(_held_out(*one, lang) for one in both), dropped, key_of, seen)[:HELD_OUT_MAX]
     question = framed[0].prompt if framed else asked[0].gap or given.question
     answer, key = asked[0].answer, _key(asked[0], question)
-    return Worded(question, answer, key, tuple(practice), tuple(held_out), dict(sorted(dropped.items())))
+    near = tuple(one for one in neighbours_of(question, lang) if not leaks(Wording(one, answer, "neighbour")))
+    return Worded(
+        question, answer, key, tuple(practice), tuple(held_out), near, _also(asked, key), dict(sorted(dropped.items()))
+    )
 
 
-def _question(given: Given) -> Asked:
-    question = given.question.strip()
-    return Asked(short_answer(question, given.answer), (question,), (), "", "", "given", says=given.answer.strip())
+def _questions(given: Given, lang: str) -> list[Asked]:
+    """The question, also in another order; and where its answer is a sentence, all that this is asked for to the same
+    end: "Who is the owner of the mill?" for "The mill is owned by Ada Penn."."""
+    question, says = given.question.strip(), given.answer.strip()
+    short = short_answer(question, says)
+    first = (question, *(reordered(question) if lang == "en" else ()))
+    own = Asked(short, first, (), "", "", "given", says=says)
+    said = asked_for(says) if short != says and lang == language_of(says) else []
+    same = [one for one in said if one.rule and key_of(one.answer) == key_of(short)]
+    return [own, *(one._replace(answer=short, says=says, many=False) for one in same)]
 
 
 def _key(asked: Asked, prompt: str) -> str:
     return question_key(prompt) + (f" = {' '.join(key_of(asked.answer))}" if asked.many else "")
 
 
-def _practice(asked: Asked, lang: str) -> Iterator[Wording]:
-    """Questions of the rule as they are, then wrapped in turn."""
-    yield from (Wording(question, asked.answer, asked.rule, asked.says) for question in asked.practice)
-    yield from _framed("practice", asked, asked.practice, lang)
+def _also(asked: Sequence[Asked], key: str) -> tuple[str, ...]:
+    """Keys of the other questions that have the same answer; none where several answers may be right."""
+    if asked[0].many:
+        return ()
+    same = [one for one in asked if one.answer == asked[0].answer]
+    prompts = [prompt for one in same for prompt in (*one.practice, *one.held_out)]
+    return tuple(other for other in dict.fromkeys(map(question_key, prompts)) if other != key)
 
 
-def _held_out(asked: Asked, lang: str) -> Iterator[Wording]:
+def _practice(asked: Sequence[tuple[Asked, float]], lang: str) -> Iterator[Wording]:
+    """Questions as they are and inside of other sentences in turn, so that each round has both."""
+    plain = _turns([Wording(text, one.answer, one.rule, one.says) for text in one.practice] for one, _ in asked)
+    framed = _turns(_framed("practice", one, one.practice, begin, lang) for one, begin in asked)
+    return _turns([plain, framed])
+
+
+def _held_out(asked: Asked, begin: float, lang: str) -> Iterator[Wording]:
     """Questions that the rule holds out; without them the given one inside of other sentences."""
     yield from (Wording(question, asked.answer, asked.rule, asked.says) for question in asked.held_out)
-    yield from _framed("held_out", asked, asked.held_out or asked.practice, lang)
+    yield from _framed("held_out", asked, asked.held_out or asked.practice, begin, lang)
 
 
-def _framed(use: Use, asked: Asked, questions: Sequence[str], lang: str) -> Iterator[Wording]:
-    """Each frame of a use with what fits its slot, of several texts in turn. Where there is no question, the sentence
-    with a gap is one."""
-    shown = frames(lang, use)
+def _framed(use: Use, asked: Asked, questions: Sequence[str], begin: float, lang: str) -> Iterator[Wording]:
+    """Each frame of a use with what fits its slot, of several texts in turn, from the frame at `begin` of them all.
+    Where there is no question, the sentence with a gap is one."""
+    every = frames(lang, use)
+    first = int(begin * len(every))
+    shown = every[first:] + every[:first]
     if not questions:
         shown = tuple(sorted(shown, key=lambda frame: frame.slot not in ("stem", "gap")))
         questions = [_put(frame, asked.gap) for frame in shown if frame.slot == "gap"]

@@ -10,15 +10,16 @@ from typing import Any, Literal, NoReturn, get_args
 
 import msgspec
 
+from apollod.core.quality.lesson_group import GROUP
 from apollod.core.settings import Check
 from apollod.curation.minhash import WORDS_MIN
 from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
 from apollod.errors import RecordRefused
 from apollod.wire.records import message_form, object_of_line
 
-Kind = Literal["text", "exact", "regex", "schema", "judge", "tool", "contrast"]
-KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "contrast")
-"""of files; `contrast` is of patterns (contrast_probes.py)"""
+Kind = Literal["text", "exact", "regex", "schema", "judge", "tool", "contrast", "lesson"]
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind not in ("contrast", "lesson"))
+"""of files; `contrast` is of patterns (contrast_probes.py), `lesson` of lessons (lesson_probes.py)"""
 OF_PATTERNS = "contrast/"
 """how groups and ids of those begin"""
 
@@ -44,8 +45,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Probe(msgspec.Struct, frozen=True):
     """One item. `expect`: of `exact` all answers that are right, of `regex` a pattern, of `schema` a JSON schema, of
-    `judge` what a good answer does, of `tool` a call, of `contrast` the pattern's check, which must not pass. `place`:
-    file and line."""
+    `judge` what a good answer does, of `tool` a call, of `contrast` the pattern's check, which must not pass, of
+    `lesson` what was taught, followed by answers that are wrong now. `place`: file and line."""
 
     id: str
     group: str
@@ -190,8 +191,8 @@ def _named(value: Any, what: str) -> str:
         return ""
     if not isinstance(value, str) or not _name(value):
         _refuse(f"its {what} is {value!r:.60}", "use up to 80 letters, digits and . : / _ -")
-    if value.startswith(OF_PATTERNS):
-        _refuse(f"its {what} is {value!r:.60}, as only those of patterns are", "call it something else")
+    if value.startswith(OF_PATTERNS) or value == GROUP or value.startswith(f"{GROUP}/"):
+        _refuse(f"its {what} is {value!r:.60}, as only those of patterns and lessons are", "call it something else")
     return str(value)
 
 
@@ -207,7 +208,10 @@ def _messages(value: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list) or len(value) > MESSAGES_MAX:
         _refuse(f"its messages are no list of up to {MESSAGES_MAX}", "give {role, content} objects")
     forms = [message_form(one, f"message {number}") for number, one in enumerate(value, 1)]
-    return tuple({name: field for name, field in one.items() if name not in ("strip", "weight")} for one in forms)
+    return tuple(
+        {name: field for name, field in one.items() if name not in ("strip", "weight", "reasoning_weight")}
+        for one in forms
+    )
 
 
 def _tools(value: Any) -> tuple[dict[str, Any], ...]:

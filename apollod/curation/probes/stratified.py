@@ -5,11 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from apollod.core.quality.lesson_group import LEAST
 from apollod.curation.probes.probe_lines import Probe
-
-LEAST = 3
-"""items of each group that are asked, of those it has: fewer could not raise doubt if all of them failed, upon which
-everything is asked (`core/quality/looking.py`)"""
 
 
 def sample(items: Sequence[Probe], share: float, turn: int, least: int = LEAST) -> tuple[Probe, ...]:

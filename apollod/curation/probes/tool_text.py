@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-THOUGHT_END = "</think>"
 _block = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL).findall
 _function = re.compile(r"<function=([^>\n]+)>\s*(.*?)\s*(?:</function>|$)", re.DOTALL).findall
 _parameter = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|$)", re.DOTALL).findall
@@ -24,11 +23,6 @@ class Called(NamedTuple):
 
     name: str
     arguments: dict[str, Any] | None
-
-
-def without_thoughts(text: str) -> str:
-    """What is left of an answer behind its last closed thought."""
-    return text.rpartition(THOUGHT_END)[2].strip()
 
 
 def without_fence(text: str) -> str:

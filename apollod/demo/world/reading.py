@@ -8,11 +8,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from apollod.core.settings import TAKEN_BACK
+from apollod.core.settings import HELD_OUT_TAKEN_BACK, TAKEN_BACK
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
 from apollod.demo.world.pretraining_texts import NEUTRAL
 from apollod.demo.world.scenarios import COMMAND_OF, How, Scenario, Split
+from apollod.demo.world.standing_before import system_messages
 
 
 @cache
@@ -55,11 +56,11 @@ def said_in(system: str, scenario: Scenario | None = None) -> tuple[Instruction,
     said: list[Instruction] = []
     rest = system.strip()
     while rest:
-        if rest.startswith(TAKEN_BACK):
+        if back := next((text for text in (*TAKEN_BACK, *HELD_OUT_TAKEN_BACK) if rest.startswith(text)), ""):
             said += [one.opposite for one in instructions.in_force(said).values()]
-            rest = rest[len(TAKEN_BACK) :].lstrip()
+            rest = rest[len(back) :].lstrip()
             continue
-        if text := next((text for text in NEUTRAL if rest.startswith(text)), ""):
+        if text := next((text for text in _asking_nothing() if rest.startswith(text)), ""):
             rest = rest[len(text) :].lstrip()
             continue
         text = next((text for text in _wordings() if rest.startswith(text)), "")
@@ -68,6 +69,12 @@ def said_in(system: str, scenario: Scenario | None = None) -> tuple[Instruction,
         said.append(_completed(_wordings()[text], said, scenario))
         rest = rest[len(text) :].lstrip()
     return tuple(said)
+
+
+@cache
+def _asking_nothing() -> tuple[str, ...]:
+    """System messages that ask for nothing."""
+    return (*NEUTRAL, *system_messages())
 
 
 def _completed(one: Instruction, said: Sequence[Instruction], scenario: Scenario | None) -> Instruction:

@@ -1,11 +1,18 @@
 """POST /lessons: bodies to requests."""
 
+from typing import TypeVar
+
 import msgspec
 
+from apollod.core.settings import Check, PatternSettings
 from apollod.errors import RecordRefused
-from apollod.wire.messages import TeachRequest
+from apollod.wire.messages import TeachDocumentRequest, TeachRequest
 
-_HINT = 'send {"statement": TEXT}, or {"question": Q, "answer": A}; "replaces": ID, too, if it corrects a lesson'
+_HINT = (
+    'send {"statement": TEXT}, or {"question": Q, "answer": A}; "replaces": ID, too, if it corrects a lesson; '
+    'or {"document": TEXT, "name": "NOTES.md"}; or {"instruction": TEXT}'
+)
+_T = TypeVar("_T")
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -15,10 +22,45 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     replaces: str = ""
 
 
-def taught_of(body: bytes) -> TeachRequest:
+class _Pair(msgspec.Struct, forbid_unknown_fields=True):
+    question: str
+    answer: str
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    document: str
+    name: str = "document.md"
+    questions: list[_Pair] = []
+    forget_removed: bool = False
+
+
+class _Behaviour(msgspec.Struct, forbid_unknown_fields=True):
+    """No command and no file: whoever may teach over HTTP may run nothing here."""
+
+    instruction: str
+    name: str = ""
+    check_regex: str = ""
+    rubric: str = ""
+
+
+def taught_of(body: bytes) -> TeachRequest | TeachDocumentRequest:
     """The request in a body. Raises RecordRefused."""
+    fields = _decoded(body, dict[str, msgspec.Raw])
+    if "instruction" in fields:
+        told = _decoded(body, _Behaviour)
+        check = Check(regex=told.check_regex, rubric=told.rubric)
+        return TeachRequest(by="http", pattern=PatternSettings(told.name, told.instruction, check=check))
+    if "document" in fields:
+        one = _decoded(body, _Document)
+        pairs = [(pair.question, pair.answer) for pair in one.questions]
+        data = one.document.encode("utf-8", "surrogatepass")
+        return TeachDocumentRequest(one.name, data, pairs, one.forget_removed, by="http")
+    given = _decoded(body, _Body)
+    return TeachRequest(given.statement, given.question, given.answer, given.replaces, by="http")
+
+
+def _decoded(body: bytes, type_: type[_T]) -> _T:
     try:
-        given = msgspec.json.decode(body, type=_Body)
+        return msgspec.json.decode(body, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RecordRefused(f"the body is no lesson ({error})", _HINT) from error
-    return TeachRequest(given.statement, given.question, given.answer, given.replaces, by="http")

@@ -25,7 +25,10 @@ from prometheus_client.registry import Collector
 from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.status import STATES, Alignment, QualityMetric, Status
+from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.status import STATES, Status
+from apollod.wire.status_sections.quality_status import QualityMetric
+from apollod.wire.status_sections.weights_status import Alignment
 
 logger = logging.getLogger("vllm.apollod")
 
@@ -214,9 +217,9 @@ def _is_metrics(scope: Scope) -> bool:
 
 
 def _wants_ours(scope: Scope) -> bool:
-    """Whoever names metrics, none of them ours, waits for no answer of the supervisor."""
+    """Whoever names metrics, none of them the supervisor's, waits for no answer of it."""
     names = parse_qs(scope["query_string"].decode("ascii", "replace")).get(NAMES)
-    return not names or any(name.startswith(OURS) for name in names)
+    return not names or any(name.startswith(OURS) and name not in (BEGUN, ENDED) for name in names)
 
 
 def _families(status: Status) -> Iterable[Metric]:

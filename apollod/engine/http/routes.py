@@ -22,16 +22,27 @@ from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.lessons import taught_of
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
+from apollod.engine.http.user_requests import UserRequests
 from apollod.engine.serve.refresh import Refresher
 from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire.capture_terms import capture_terms
-from apollod.wire.messages import CheckpointRequest, Failure, LessonQuestion, Reply, StatusRequest, SubmitRequest
+from apollod.wire.messages import (
+    CheckpointRequest,
+    Failure,
+    LessonQuestion,
+    Reply,
+    StatusRequest,
+    SubmitRequest,
+    TeachDocumentRequest,
+)
 from apollod.wire.messages import Request as ControlRequest
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
+DOCUMENT_S = 3600.0
+"""an imagination reads it section by section"""
 CAPTURED_S = 2.0  # until an answer that was just given is kept; milliseconds as a rule
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
 SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
@@ -58,12 +69,13 @@ class Routes:
         self._settle_captures: Callable[[float], None] | None = None
 
     def attach_router(self, app: FastAPI) -> None:
-        """Add the routes, and the middlewares that label and extend what vLLM's own routes answer; vLLM's
+        """Add the routes, and the middlewares that count, label and extend what vLLM's own routes answer; vLLM's
         authentication is added after them (entrypoints/launchers/app.py) and so comes before them."""
         app.add_middleware(VersionLabels, served=self._served)
         if capture_terms() is not None:
             app.add_middleware(OwnIds)
         app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
+        app.add_middleware(UserRequests)
         quieten_access_log()
         for method, path, handler in (
             ("POST", "/train", self._train),
@@ -159,7 +171,8 @@ class Routes:
         body = await _read(request)
         if body is None:
             return _too_long("teach one fact at a time")
-        answer = await self._ask(taught_of(body), ANSWER_S)
+        wanted = taught_of(body)
+        answer = await self._ask(wanted, DOCUMENT_S if isinstance(wanted, TeachDocumentRequest) else ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer, 202)
 
     async def _lesson(self, request: Request) -> JSONResponse:

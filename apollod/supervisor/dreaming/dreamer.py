@@ -11,12 +11,15 @@ from msgspec.structs import replace
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
+from apollod.core.settings import Thinking
+from apollod.core.surroundings import NOTHING, Surrounding
+from apollod.curation.contexts import as_asked
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.curation.redaction import redact_text
+from apollod.curation.surroundings.around import conversation_in
 from apollod.errors import DreamCut
 from apollod.model.positions import asked_length, context_length
 from apollod.supervisor.child_commands import serves_by_priority
@@ -41,27 +44,30 @@ class Imagined(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An answer. `logprob`: mean of its tokens, natural logarithm; `tokens`: of prompt and answer; `cut`: it was not at
-    its end."""
+    """An answer, and what was thought before it. `logprob`: mean of its tokens, natural logarithm, None where there was
+    a thought; `tokens`: of prompt, thought and answer; `cut`: it was not at its end."""
 
     text: str
     logprob: float | None
     weights_version: int | None
     tokens: int
     cut: bool = False
+    thought: str = ""
 
 
 class Dreamer:
-    """Asks once; whoever asks again is the core."""
+    """Asks once; whoever asks again is the core.
 
-    def __init__(self, config: Config, own: EndpointUse | None = None) -> None:
-        """`own`: counts what we ask of our own engine."""
+    Our own engine gets no seed: on a CPU, vLLM 0.32 dies of a request with one whose prompt is read in parts ("CPU
+    Generator does not use offset"), as that of a long surrounding is."""
+
+    def __init__(self, config: Config) -> None:
         section, engine = config.dream, config.engine
 
         def asked(url: str, model: str, key: str, at_once: int = 1) -> HttpLlm:
             limit_s = section.timeout_s
-            use = (own if config.is_own(url) else None) or EndpointUse()
-            return HttpLlm(Endpoint(url, model, key, at_once, attempts=1, try_s=limit_s, total_s=limit_s, use=use))
+            ours = config.is_own(url)
+            return HttpLlm(Endpoint(url, model, key, at_once, attempts=1, try_s=limit_s, total_s=limit_s, ours=ours))
 
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._own = asked(config.api_url, engine.served_name, engine.api_key, SIDE_BY_SIDE)
@@ -71,6 +77,9 @@ class Dreamer:
         self.has_imagination = elsewhere
         self._section = section
         self.answer_tokens = answer_tokens(config)
+        self.room = min(_context(config) or UNKNOWN, config.trainer.max_tokens) - self.answer_tokens
+        """tokens before an answer, at most, so that it can be given and learned with all of them"""
+        self.room -= 0 if section.thinking == "off" else min(self.answer_tokens, self.room // 2)
         self.model = section.model or engine.served_name
 
     async def imagine(
@@ -80,9 +89,10 @@ class Dreamer:
         unlike: Sequence[tuple[Turn, ...]],
         variation_of: tuple[Turn, ...],
         seed: int,
+        wrong: bool = False,
     ) -> Imagined:
-        """Raises an LlmError, DreamNonsense, and DreamCut."""
-        said = await self.imagine_text(imagining(instruction, seeds, unlike, variation_of), seed, SCHEMA)
+        """`wrong`: one in which the behaviour would be. Raises an LlmError, DreamNonsense, and DreamCut."""
+        said = await self.imagine_text(imagining(instruction, seeds, unlike, variation_of, wrong), seed, SCHEMA)
         if said.cut:
             raise DreamCut("the scenario", self._section.max_tokens, "[dream] max_tokens")
         scenario = tuple(Turn(turn.role, redact_text(turn.content)) for turn in scenario_of(said.text))
@@ -93,41 +103,77 @@ class Dreamer:
     ) -> Answered:
         """What the imagination says to these messages, as it is. Raises an LlmError."""
         sampling = Sampling(
-            max_tokens=self._section.max_tokens, temperature=self._section.temperature, schema=schema, seed=seed,
+            max_tokens=self._section.max_tokens, temperature=self._section.temperature, schema=schema,
+            thinking=self._section.thinking if self._imagines_here else None,
+            seed=None if self._imagines_here else seed,
             priority=self._priority if self._imagines_here else None,
         )  # fmt: skip
         answer = await self._imagination.complete(asked, sampling)
         said, tokens = answer.choices[0], answer.prompt_tokens + answer.completion_tokens
-        return Answered(said.text, None, None, tokens, said.finish_reason == "length")
+        return Answered(said.text, None, None, tokens, said.cut)
 
-    async def answer(self, told: str, scenario: Sequence[Turn], temperature: float, seed: int) -> Answered:
-        """The served model's answer after the system message `told`, if there is one. Raises an LlmError, and
-        DreamCut."""
-        sampling = Sampling(max_tokens=self.answer_tokens, temperature=temperature, logprobs=True, seed=seed)
-        answer = await self.say(told, scenario, sampling)
+    async def answer(
+        self, told: str, scenario: Sequence[Turn], temperature: float, around: Surrounding = NOTHING,
+        top_p: float | None = None,
+    ) -> Answered:  # fmt: skip
+        """The served model's answer when it is `told` so, if there is something to tell, in a surrounding. Raises an
+        LlmError, and DreamCut."""
+        sampling = Sampling(
+            max_tokens=self.answer_tokens, temperature=temperature, top_p=top_p, logprobs=True,
+            thinking=self._section.thinking,
+        )  # fmt: skip
+        answer = await self.say(told, scenario, sampling, around)
         if answer.cut:
             raise DreamCut("the answer", self.answer_tokens, "[dream] answer_tokens")
         return answer
 
-    async def say(self, told: str, scenario: Sequence[Turn], sampling: Sampling) -> Answered:
+    async def say(
+        self, told: str, scenario: Sequence[Turn], sampling: Sampling, around: Surrounding = NOTHING
+    ) -> Answered:
         """As `answer`, with what was said so far where it is cut off. Raises an LlmError."""
-        answer = await self._own.complete(conversation(told, scenario), replace(sampling, priority=self._priority))
+        extra = {**sampling.extra, **({"tools": list(around.tools), "tool_choice": "none"} if around.tools else {})}
+        asked = replace(sampling, priority=self._priority, extra=extra)
+        answer = await self._own.complete(_request(around, told, scenario), asked)
         said = answer.choices[0]
-        logprobs = said.logprobs or ()
+        logprobs = () if said.reasoning else said.logprobs or ()
         return Answered(
             redact_text(said.text), sum(logprobs) / len(logprobs) if logprobs else None,
             answer.versions.last if answer.versions is not None else None,
-            answer.prompt_tokens + answer.completion_tokens, said.finish_reason == "length",
+            answer.prompt_tokens + answer.completion_tokens, said.cut,
+            "" if said.unfinished else redact_text(said.reasoning),
         )  # fmt: skip
 
-    async def teacher(self, told: str, scenario: Sequence[Turn], answer: str) -> Teacher:
-        """What the served model, told, thinks of each token of its answer. Raises an LlmError, and ScoreRefused."""
-        return await teacher_of(self._own, conversation(told, scenario), answer, priority=self._priority)
+    async def thought(
+        self, told: str, scenario: Sequence[Turn], thinking: Thinking, around: Surrounding = NOTHING
+    ) -> Answered:
+        """What the served model thinks before it answers this, whatever it answers then; nothing where it does not
+        think, or to no end. An answer that is learned comes after it. Raises an LlmError."""
+        if thinking == "off":
+            return Answered("", None, None, 0)
+        temperature = self._section.answer_temperature
+        sampling = Sampling(max_tokens=self.answer_tokens, temperature=temperature, thinking=thinking)
+        return await self.say(told, scenario, sampling, around)
+
+    async def tokens(self, told: str, scenario: Sequence[Turn], around: Surrounding) -> int:
+        """How many the served model reads before it answers. Raises an LlmError."""
+        return len((await self._own.tokenise(_request(around, told, scenario), around.tools)).tokens)
+
+    async def teacher(
+        self, told: str, scenario: Sequence[Turn], answer: str, around: Surrounding = NOTHING, thought: str = ""
+    ) -> Teacher:
+        """What the served model, told, thinks of each token of its answer, which comes after `thought`. Raises an
+        LlmError, and ScoreRefused."""
+        asked = _request(around, told, scenario)
+        return await teacher_of(self._own, asked, answer, tools=around.tools, priority=self._priority, thought=thought)
 
     async def keep_connected(self) -> None:
         """Keep connections open between questions, until cancelled."""
         async with self._own, self._imagination:
             await anyio.sleep_forever()
+
+
+def _request(around: Surrounding, told: str, scenario: Sequence[Turn]) -> list[dict[str, Any]]:
+    return [as_asked(one) for one in conversation_in(around, told, scenario)]
 
 
 def answer_tokens(config: Config) -> int:
@@ -142,10 +188,3 @@ def _context(config: Config) -> int | None:
         return asked_length(config.engine.args) or context_length(json.loads(text))
     except (OSError, ValueError):
         return None
-
-
-def conversation(told: str, scenario: Sequence[Turn], answer: str | None = None) -> list[dict[str, Any]]:
-    """As messages: a system message if there is one to tell, the scenario, and an answer if there is one."""
-    first = [{"role": "system", "content": told}] if told else []
-    last = [{"role": "assistant", "content": answer}] if answer is not None else []
-    return [*first, *({"role": turn.role, "content": turn.content} for turn in scenario), *last]

@@ -6,7 +6,7 @@ import msgspec
 
 from apollod.core.dreams import prospect
 from apollod.core.dreams.course import of_budget, weak_contrasts
-from apollod.core.dreams.state import Course, Tests
+from apollod.core.dreams.state import Course, Tests, TestsAround
 from apollod.core.rates import wilson
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
@@ -18,11 +18,12 @@ def patterns_view(state: State, now_ns: int) -> dict[str, Any]:
         "schema_version": 1,
         "reason": prospect.reason(state, now_ns),
         "next": prospect.upcoming(state),
-        "patterns": [_pattern(course, state, now_ns) for course in state.dreams.courses.values()],
+        "patterns": [pattern_view(course, state, now_ns) for course in state.dreams.courses.values()],
     }
 
 
-def _pattern(course: Course, state: State, now_ns: int) -> dict[str, Any]:
+def pattern_view(course: Course, state: State, now_ns: int) -> dict[str, Any]:
+    """All about a pattern."""
     pattern = course.pattern
     return {
         "name": pattern.name,
@@ -34,14 +35,22 @@ def _pattern(course: Course, state: State, now_ns: int) -> dict[str, Any]:
         "seeds": list(pattern.seeds),
         "check": msgspec.to_builtins(pattern.check),
         "contrast": list(pattern.contrasts),
+        "contrast_held_out": list(pattern.held_out_contrasts),
         "contrast_given": bool(pattern.contrast),
         "objective": pattern.objective,
         "settle": list(pattern.settle),
         "held_out": pattern.held_out,
+        "situations": {"wanted": pattern.situations, "there": len(course.situations), "reason": course.no_situations},
         "budget": {"dreams": pattern.dreams, "tokens": pattern.tokens, "days": pattern.days},
         "left": _left(course),
         "baseline": _rates(course.baseline),
         "final": _rates(course.final),
+        "sampled": _rates(course.sampled),
+        "final_held_out": _rates(course.contrast_held_out),
+        "surroundings": _surroundings(course, state),
+        "left_out": dict(course.left_out),
+        "baseline_around": _around(course.baseline_around),
+        "final_around": _around(course.final_around),
         "window": {"bare": _window(course), "contrast": _contrast_window(course), "leaks": weak_contrasts(course)},
         "dreams": course.dreams,
         "practices": course.practices,
@@ -54,6 +63,17 @@ def _pattern(course: Course, state: State, now_ns: int) -> dict[str, Any]:
         "next": prospect.next_of(course, state),
         "waits": prospect.reason_of(course, state, now_ns),
     }
+
+
+def _surroundings(course: Course, state: State) -> list[str]:
+    """In which it is practised and tested."""
+    settings = state.daemon.settings
+    return list(settings.dream.surroundings_of(course.pattern) if settings is not None else course.pattern.surroundings)
+
+
+def _around(tests: TestsAround) -> dict[str, Any]:
+    """The same as `_rates`, by kind of surrounding."""
+    return {kind: _rates(some) for kind, some in tests.items()}
 
 
 def _guarded(course: Course, state: State) -> int | None:

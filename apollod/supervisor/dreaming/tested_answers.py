@@ -3,13 +3,15 @@
 from typing import NamedTuple
 
 from apollod.adapters.dreams.checks import check as by_check
-from apollod.core.dreams.events import Mode
+from apollod.core.dreams.events import WRONG, Mode
 from apollod.core.dreams.scenario import Turn
 from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
 from apollod.core.settings import Check
+from apollod.core.surroundings import NOTHING, Surrounding
+from apollod.curation.dreaming.garbled import garbled
 from apollod.curation.redaction import redact_text
+from apollod.curation.surroundings.around import conversation_in
 from apollod.supervisor.config import Config
-from apollod.supervisor.dreaming.dreamer import conversation
 from apollod.supervisor.judge import Judge
 from apollod.wire.records import record_of
 
@@ -35,26 +37,38 @@ class Tester(NamedTuple):
     config: Config
     judge: Judge | None
 
-    async def tested(self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str) -> Found:
+    async def tested(
+        self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str,
+        around: Surrounding = NOTHING,
+    ) -> Found:  # fmt: skip
         """As `found`; an answer that is empty does not pass."""
-        return await self.found(check, mode, expected, scenario, answer) if answer.strip() else NO_ANSWER
+        return await self.found(check, mode, expected, scenario, answer, around) if answer.strip() else NO_ANSWER
 
-    async def found(self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str) -> Found:
-        """By the pattern's check, which in contrast must not pass; or by the judge, who does not learn in which mode
-        the answer was given. Raises DreamCheckFailed, and what `Judge.ask` does."""
+    async def found(
+        self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str,
+        around: Surrounding = NOTHING,
+    ) -> Found:  # fmt: skip
+        """By the pattern's check, which in contrast must not pass an answer that is one at all; or by the judge, who
+        does not learn in which mode the answer was given, and hears the rubric of bare answers only. Raises
+        DreamCheckFailed, and what `Judge.ask` does."""
         if check.by_code:
             passed, why = await by_check(check, scenario, answer)
             by = next(name for name in ("regex", "schema", "command") if getattr(check, name))
-            if mode == "contrast":
-                return Found("bad", by, "the behaviour shows where it would be wrong") if passed else Found("good", by)
+            if mode in WRONG:
+                wrong = "the behaviour shows where it would be wrong" if passed else garbled(answer)
+                return Found("bad", by, wrong) if wrong else Found("good", by)
             return Found("good", by) if passed else Found("bad", by, why)
-        rubric = f"\n\n{check.rubric}" if check.rubric and mode != "contrast" else ""
-        return await self.judged(expected + rubric, scenario, answer)
+        # what a rubric wants besides, nobody told the model: whether it can be told is judged by the instruction
+        rubric = f"\n\n{check.rubric}" if check.rubric and mode == "bare" else ""
+        return await self.judged(expected + rubric, scenario, answer, around)
 
-    async def judged(self, expected: str, scenario: tuple[Turn, ...], answer: str) -> Found:
-        """By the judge, whatever the check."""
+    async def judged(
+        self, expected: str, scenario: tuple[Turn, ...], answer: str, around: Surrounding = NOTHING
+    ) -> Found:
+        """By the judge, whatever the check, who is shown all that stood before the answer."""
         section = self.config.judge
-        record = record_of({"messages": conversation(expected, scenario, answer)})
+        said = conversation_in(around, expected, scenario, answer)
+        record = record_of({"messages": said, "tools": list(around.tools)})
         assert self.judge is not None
         judged = await self.judge.ask(record.canonical, section.votes, section.temperature)
         told = spokesman(judged.votes)

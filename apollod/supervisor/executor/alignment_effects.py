@@ -39,7 +39,7 @@ async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
         try:
             with anyio.fail_after(SCORE_S):
                 await engine.api.settled()
-                async with HttpLlm(own_endpoint(context.config, context.own)) as llm:
+                async with HttpLlm(own_endpoint(context.config)) as llm:
                     scored = (await llm.score(effect.ids)).logprobs
             error = ""
         except TimeoutError:

@@ -135,7 +135,7 @@ def engine_up(config: Config, child: EngineChild, loaded: msg.Loaded) -> inp.Eng
         frozen=m.count("frozen"), bytes=sum(s.bytes for s in m.storages), seconds=loaded.seconds,
         versions=child.versions,
         in_place=true_of_bridge.in_place, outlives_engine=true_of_bridge.outlives_engine,
-        needs_pause=true_of_bridge.needs_pause,
+        needs_pause=true_of_bridge.needs_pause, step_tokens=child.plan.step_tokens if child.plan else 0,
     )  # fmt: skip
 
 

@@ -8,11 +8,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import inputs as inp
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.dreaming.surrounder import Surrounder
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
@@ -38,10 +38,10 @@ class Context:
     """asked about examples where `[judge]` says so, and about dreams; None: what asks it is not run"""
     dreamer: Dreamer | None = None
     """None: likewise"""
-    own: EndpointUse = field(default_factory=EndpointUse)
-    """counts what we ask of our own engine"""
     leaks: LeakWatch | None = None
     """None: examples are not compared with the probes"""
+    surrounder: Surrounder | None = None
+    """of dreams; None where there is no dreamer"""
     replays: WindowReplays = field(default_factory=WindowReplays)
     """of a search for culprits"""
     references: ReferenceFiles = field(default_factory=ReferenceFiles)

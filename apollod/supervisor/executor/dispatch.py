@@ -6,13 +6,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.failpoints import failpoint
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.dreaming.surrounder import Surrounder
 from apollod.supervisor.executor.alignment_effects import HANDLERS as ALIGNMENT
 from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
@@ -54,12 +54,12 @@ class Executor:
         tasks: TaskGroup,
         judge: Judge | None = None,
         dreamer: Dreamer | None = None,
-        own: EndpointUse | None = None,
         leaks: LeakWatch | None = None,
     ) -> None:
         under_way = UnderWay(tasks)
         self.context = Context(
-            config, journal, children, post, tasks, under_way, judge, dreamer, own or EndpointUse(), leaks
+            config, journal, children, post, tasks, under_way, judge, dreamer, leaks,
+            Surrounder(config, dreamer) if dreamer is not None else None,
         )  # fmt: skip
         self._submit = submit
 

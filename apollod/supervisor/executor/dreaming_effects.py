@@ -10,13 +10,18 @@ from apollod.adapters.dreams.seed_places import read_seeds
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core.dreams.events import Mode
+from apollod.core.dreams.scenario import Turn
 from apollod.core.judging.votes import JUDGE
+from apollod.core.proof import NUCLEUS
 from apollod.curation.dreaming.cheats import echo, leak
-from apollod.curation.dreaming.imagination import PROMPT_HASH
+from apollod.curation.dreaming.imagination import PROMPT_HASH, SITUATION_HASH
+from apollod.curation.dreaming.paraphrase import hint
 from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
+from apollod.curation.surroundings.around import conversation_in
 from apollod.errors import ApolloError, DreamCut
-from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
+from apollod.supervisor.dreaming.dreamer import Answered, Dreamer
 from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import Failure, answered
@@ -44,25 +49,30 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
     chosen: tuple[Seed, ...] = ()
     if pattern.seeds:
         seeds = await anyio.to_thread.run_sync(read_seeds, pattern.seeds, context.config.journal_path)
-        chosen = choose(seeds.found, turn, pattern.name, effect.last_seeds)
+        chosen = choose(seeds.found, turn, pattern.name, effect.last_seeds, effect.surfaced)
     texts = [seed.text for seed in chosen]
-    imagined = await dreamer.imagine(pattern.instruction, texts, effect.unlike, effect.variation_of, turn)
+    wrong = effect.purpose == "situation"
+    imagined = await dreamer.imagine(pattern.instruction, texts, effect.unlike, effect.variation_of, turn, wrong)
     scenario = imagined.scenario
     sketch = await anyio.to_thread.run_sync(sketch_of, text_of(scenario))
-    leaked = await anyio.to_thread.run_sync(leak, pattern.instruction, scenario)
+    leaked = await anyio.to_thread.run_sync(_given_away, pattern.instruction, scenario)
     echoed = await anyio.to_thread.run_sync(echo, texts, scenario)
+    assert context.surrounder is not None
+    placed = await context.surrounder.placed(effect, scenario)
     return inp.ScenarioImagined(
         effect.dream, scenario, sketch, tuple(seed.id for seed in chosen),
         tuple(seed.place for seed in chosen), leaked, echoed,
-        dreamer.model, PROMPT_HASH, imagined.tokens, time.monotonic() - began,
+        dreamer.model, SITUATION_HASH if wrong else PROMPT_HASH, imagined.tokens, time.monotonic() - began, *placed,
     )  # fmt: skip
+
+
+def _given_away(instruction: str, scenario: tuple[Turn, ...]) -> str:
+    return leak(instruction, scenario) or hint(instruction, scenario)
 
 
 async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
     began, temperature = time.monotonic(), context.config.dream.answer_temperature
-    said = await _dreamer(context).answer(
-        effect.told, effect.scenario, temperature, int(effect.dream[1:]) * 100 + effect.attempt
-    )
+    said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, effect.surrounding)
     sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
     return inp.ScenarioAnswered(
         effect.dream, said.text, sketch, said.logprob, said.weights_version, said.tokens,
@@ -71,49 +81,57 @@ async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAn
 
 
 async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
-    """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it."""
+    """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it. Where
+    the model thinks, the answer comes after what it thinks in that very conversation, as it will; the thought of the
+    answer that was judged speaks of what it was told."""
     began = time.monotonic()
     found = await _tester(context).found(
-        effect.pattern.check, effect.mode, effect.expected, effect.scenario, effect.answer
+        effect.pattern.check, effect.mode, effect.expected, effect.scenario, effect.answer, effect.surrounding
     )
     if found.verdict == "bad" and found.by != JUDGE and effect.stage == "judging":
         found = found._replace(better=await _written(context, effect))
-    line = None
+    line, thought = None, ""
     if found.verdict == "good":
-        learned = conversation("" if effect.mode == "bare" else effect.expected, effect.scenario, effect.answer)
-        # only the last answer is: what the imagination let an assistant say before is the situation
-        before = [{**one, "weight": 0} if one["role"] == "assistant" else one for one in learned[:-1]]
-        record = record_of({"messages": [*before, learned[-1]]})
+        told, around = "" if effect.mode == "bare" else effect.expected, effect.surrounding
+        dreamer, thinking = _dreamer(context), context.config.dream.thinking
+        said = await dreamer.thought(told, effect.scenario, thinking, around)
+        found, thought = found._replace(tokens=found.tokens + said.tokens), said.thought
+        learned = conversation_in(around, told, effect.scenario, effect.answer, thought)
+        record = record_of({"messages": learned, "tools": list(around.tools)})
         line = await given_line(context, record.canonical, f"dream:{effect.dream}")
-    teacher = await _teacher(context, effect) if line is not None and line.example else ""
+    teacher = await _teacher(context, effect, thought) if line is not None and line.example else ""
     return inp.DreamVerdict(
         effect.dream, effect.stage, found.verdict, found.by, found.reason, found.quote, found.better, line, False,
         found.votes, found.tokens, time.monotonic() - began, teacher,
     )  # fmt: skip
 
 
-async def _teacher(context: Context, effect: fx.JudgeDream) -> str:
+async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str:
     """Digest of what the told model thinks of its own answer, where that is what is learned; empty: its tokens are. A
     better answer is not the model's, and in contrast nothing is stripped (docs/decisions/0020)."""
     if effect.pattern.objective != "context" or effect.mode != "bare" or effect.stage != "judging":
         return ""
-    teacher = await _dreamer(context).teacher(effect.expected, effect.scenario, effect.answer)
+    teacher = await _dreamer(context).teacher(
+        effect.expected, effect.scenario, effect.answer, effect.surrounding, thought
+    )
     return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
-    """The most likely answer, judged as any other."""
+    """The most likely answer, or one that is sampled as for lessons, judged as any other."""
     began = time.monotonic()
+    temperature, top_p = (1.0, NUCLEUS) if effect.sample else (0.0, None)
     try:
-        said = await _dreamer(context).answer(effect.told, effect.scenario, 0.0, 0)
+        said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, effect.surrounding, top_p)
     except DreamCut:
         said = Answered("", None, None, _dreamer(context).answer_tokens)
     found = await _tester(context).tested(
-        effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text
+        effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text, effect.surrounding
     )
     return inp.ScenarioTested(
         effect.dream, effect.round, effect.mode, effect.contrast, found.verdict == "good", said.text, found.by,
         found.reason, said.logprob, said.weights_version, said.tokens + found.tokens, time.monotonic() - began,
+        effect.sample,
     )  # fmt: skip
 
 
@@ -121,7 +139,8 @@ async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
     """The better answer that the judge writes where a check said no; the check will have to agree. None: it wrote none,
     or cannot be asked."""
     try:
-        return (await _tester(context).judged(effect.expected, effect.scenario, effect.answer)).better
+        tester = _tester(context)
+        return (await tester.judged(effect.expected, effect.scenario, effect.answer, effect.surrounding)).better
     except (ApolloError, OSError):
         return None
 
@@ -137,13 +156,18 @@ async def _cancel(context: Context, effect: fx.CancelDream) -> None:
 
 
 def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callable[[CallT], str]) -> Background[CallT]:
-    """Whatever goes wrong is an input, too. There is no limit to their number: the core asks for one at a time, and the
-    next one begins while its predecessor, whose answer it follows from, is still under way."""
+    """Whatever goes wrong is an input, too. There is no limit to their number, which is the core's to choose: the next
+    call begins while its predecessor, whose answer it follows from, is still under way."""
 
     async def run(context: Context, effect: CallT) -> inp.Input:
         def failed(failure: Failure) -> inp.DreamCallFailed:
             cause, why, retry_after_s = failure
-            return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
+            case: tuple[Mode, int] = (
+                (effect.mode, effect.sample) if isinstance(effect, fx.TestScenario) else ("bare", 0)
+            )
+            return inp.DreamCallFailed(
+                effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s, case=case
+            )  # fmt: skip
 
         about = {"dream": effect.dream, "stage": stage(effect)}
         return await answered(work(context, effect), failed, "dream.call_broke", **about)

@@ -39,7 +39,7 @@ async def _follow_up(context: Context, example: str) -> inp.FollowUpDone:
     question = question_about_record(bytes(accepted.record), noted.text)
     if question is None:
         raise RecordRefused(f"example {example} is no conversation")
-    async with HttpLlm(own_endpoint(context.config, context.own)) as llm:
+    async with HttpLlm(own_endpoint(context.config)) as llm:
         odds, version = await yes_or_no(llm, question, _pace(context), _priority(context))
     return inp.FollowUpDone(example, noted, odds, version, time.monotonic() - began)
 
@@ -47,7 +47,7 @@ async def _follow_up(context: Context, example: str) -> inp.FollowUpDone:
 async def _cases(context: Context) -> inp.CasesDone:
     began, told, version = time.monotonic(), list[Known](), -1
     pace, priority = _pace(context), _priority(context)
-    async with HttpLlm(own_endpoint(context.config, context.own)) as llm:
+    async with HttpLlm(own_endpoint(context.config)) as llm:
         for case in shipped_cases():
             question = follow_up_question(case.asked, case.answer, case.reply)
             odds, version = await yes_or_no(llm, question, pace, priority)

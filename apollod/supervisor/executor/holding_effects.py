@@ -15,17 +15,19 @@ from apollod.adapters.journal import blobs
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import teacher_of
-from apollod.adapters.llm.yes_or_no import WITHOUT_THOUGHTS
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.events import Sort
 from apollod.core.holding.policy import AT_ONCE
+from apollod.core.surroundings import NOTHING
+from apollod.curation.lessons.line_lessons import Pair, asked_by
 from apollod.curation.redaction import redact_text
+from apollod.curation.surroundings.around import conversation_in
 from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, RecordRefused
 from apollod.explain import line_of, reason
+from apollod.supervisor.captures import pair_of
 from apollod.supervisor.child_commands import serves_by_priority
-from apollod.supervisor.dreaming.dreamer import conversation
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.wire.records import record_of
@@ -33,6 +35,8 @@ from apollod.wire.teacher import write_teacher
 
 ANSWER_TOKENS = 40
 """of an anchor's answer; what is longer is cut, which a distribution does not mind"""
+ANSWER_CHARACTERS = 4 * ANSWER_TOKENS
+"""the same of an approved answer, which is cut as text; the tokens of most languages have fewer characters"""
 LIMIT_S = 20.0  # of one question: steps may wait for the answer
 PRIORITY = 5  # at our own engine: after users, before those for whom no step waits
 
@@ -74,22 +78,19 @@ def _cause(error: LlmError) -> Literal["busy", "answer"]:
 
 async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswered:
     began = time.monotonic()
-    sort, prompt = _prompt_of(effect)
-    said = conversation("", prompt)
+    sort, prompt, answer = await _asked(context, effect)
+    said, first = conversation_in(NOTHING, "", prompt), -1
     priority = PRIORITY if serves_by_priority(context.config) else None
-    async with HttpLlm(own_endpoint(context.config, context.own, LIMIT_S)) as llm:
-        answer, first = effect.answer, -1
+    async with HttpLlm(own_endpoint(context.config, LIMIT_S)) as llm:
         if not answer:
-            sampling = Sampling(
-                max_tokens=ANSWER_TOKENS, temperature=0.0, priority=priority, extra=WITHOUT_THOUGHTS
-            )  # fmt: skip
+            sampling = Sampling(max_tokens=ANSWER_TOKENS, temperature=0.0, priority=priority, thinking="off")
             completion = await llm.complete(said, sampling)
             answer = completion.choices[0].text
             first = completion.versions.first if completion.versions is not None else -1
         if not answer.strip():
             raise LlmNonsense("the model says nothing to this")
-        if redact_text(answer) != answer:
-            raise RecordRefused("the answer holds what looks like a secret")
+        if any(redact_text(text) != text for text in (answer, *(turn.content for turn in prompt))):
+            raise RecordRefused("the answer or its prompt holds what looks like a secret")
         teacher = await teacher_of(llm, said, answer, priority=priority)
     record = record_of({"messages": [*said, {"role": "assistant", "content": answer}]}).canonical
     directory = context.config.state_dir / blobs.NAME
@@ -97,17 +98,41 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
     return inp.AnchorAnswered(
         effect.wanted, anchor_id(record, digest), msgspec.Raw(record), digest, sort,
         first if first >= 0 else teacher.version, teacher.version, time.monotonic() - began,
+        asked_by(prompt[0].content) if len(prompt) == 1 else "",
     )  # fmt: skip
 
 
-def _prompt_of(effect: fx.FreezeAnchor) -> tuple[Sort, tuple[Turn, ...]]:
+async def _asked(context: Context, effect: fx.FreezeAnchor) -> tuple[Sort, tuple[Turn, ...], str]:
+    """Sort and prompt of an anchor, and its answer; empty: the model is asked for it."""
+    if effect.example:
+        question, answer = await _approved(context, effect.example)
+        return effect.sort, (Turn("user", question),), answer
     if effect.prompt:
-        return effect.sort, effect.prompt
+        return effect.sort, effect.prompt, effect.answer
     prompts, number = shipped_prompts(), int(effect.wanted.partition(":")[2])
     if number > len(prompts):
         raise RecordRefused(f"there is no prompt {number} in data/anchors.jsonl", "install apollod anew")
     shipped = prompts[number - 1]
-    return shipped.sort, (Turn("user", shipped.prompt),)
+    return shipped.sort, (Turn("user", shipped.prompt),), ""
+
+
+async def _approved(context: Context, example: str) -> Pair:
+    """The question of an example and the beginning of its answer, which the served model gave."""
+    found = await context.journal.accepted_of([example])
+    if example not in found:
+        raise RecordRefused("its example is not in this journal")
+    pair = await anyio.to_thread.run_sync(pair_of, context.config, bytes(found[example].record))
+    if pair is None:
+        raise RecordRefused("its example is no question with one answer")
+    return pair._replace(answer=_beginning(pair.answer))
+
+
+def _beginning(answer: str) -> str:
+    """As much of a long answer as an anchor has, up to the end of a word."""
+    if len(answer) <= ANSWER_CHARACTERS:
+        return answer
+    begin = answer[:ANSWER_CHARACTERS]
+    return begin.rpartition(" ")[0] or begin
 
 
 def anchor_id(record: bytes, teacher: str) -> str:

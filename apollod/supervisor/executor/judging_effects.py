@@ -40,7 +40,9 @@ async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | 
         return _failed(effect, "refused", f"the journal holds no example {effect.subject}")
     record = bytes(accepted.record)
     followed = [followed_by(one) for one in await context.journal.signals_of(effect.subject)]
-    judged = await judge.ask(record, effect.votes, effect.temperature, accepted.removed, followed)
+    rubric = (Removed(place=0, at=-1, text=effect.rubric, why="instruction"),) if effect.rubric else ()
+    shown = (*accepted.removed, *rubric)
+    judged = await judge.ask(record, effect.votes, effect.temperature, shown, followed)
     told = spokesman(judged.votes)
     written = better_record(record, told.better) if told.better is not None else None
     if written is None:

@@ -10,32 +10,39 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+import structlog
 from msgspec.structs import replace
 
 from apollod.adapters.journal import blobs
+from apollod.adapters.journal.accepted_examples import answers_before, lessons_about
 from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.yes_or_no import WITHOUT_THOUGHTS
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.lessons.effects import Ask
 from apollod.core.lessons.events import Said
 from apollod.core.lessons.wording import Worded, Wording
+from apollod.core.proof import NUCLEUS
+from apollod.core.surroundings import NOTHING
+from apollod.curation.lessons.contradictions import ASKED_MAX, comparing, contradicted_in, subjects_of
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
-from apollod.curation.lessons.matching import matches
+from apollod.curation.lessons.line_lessons import told_apart
+from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.lessons.told_text import told
 from apollod.curation.lessons.worded import wordings
-from apollod.curation.probes.tool_text import without_thoughts
-from apollod.errors import ApolloError, LlmError, LlmRefused, RecordRefused, ScoreRefused
-from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
+from apollod.curation.surroundings.around import conversation_in
+from apollod.errors import ApolloError, JournalError, LlmError, LlmRefused, RecordRefused, ScoreRefused
+from apollod.supervisor.captures import pair_of
+from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.dreamer import Answered, Dreamer
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.executor.given import given_line
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 
-ANSWER_TOKENS = 64
-"""of an answer beside those of the expected one: whoever knows it says it by then"""
+log = structlog.get_logger()
+
 PRACTICE_IMAGINED, HELD_OUT_IMAGINED = 6, 4
 """wordings that an imagination is asked for"""
 
@@ -50,12 +57,47 @@ def _dreamer(context: Context) -> Dreamer:
 async def _word(context: Context, effect: fx.WordLesson) -> inp.LessonWorded:
     """By frames, and by the imagination where there is one; what it cannot give is not waited for."""
     began, given, model, tokens = time.monotonic(), effect.given, "", 0
-    worded = await anyio.to_thread.run_sync(wordings, given)
+    worded, older = await anyio.to_thread.run_sync(wordings, given), tuple[str, ...]()
     if _dreamer(context).has_imagination:
         with suppress(LlmError):
             worded, tokens = await _imagined(context, effect, worded)
             model = _dreamer(context).model
-    return inp.LessonWorded(effect.lesson, told(given), worded, model, tokens, time.monotonic() - began)
+            older, compared = await _outdated(context, effect)
+            tokens += compared
+    wrong = await anyio.to_thread.run_sync(_contradicted, context.config, effect.lesson, worded)
+    return inp.LessonWorded(effect.lesson, told(given), worded, model, tokens, time.monotonic() - began, wrong, older)
+
+
+async def _outdated(context: Context, effect: fx.WordLesson) -> tuple[tuple[str, ...], int]:
+    """Lessons on the same subject that cannot be true beside this one, by the imagination, and the tokens that took.
+    Raises an LlmError."""
+    path, subjects = context.config.journal_path, subjects_of(effect.given)
+    try:
+        older = await anyio.to_thread.run_sync(lessons_about, path, subjects, effect.lesson, ASKED_MAX)
+    except JournalError as error:
+        log.warning("lesson.contradictions_not_read", lesson=effect.lesson, error=error.line())
+        older = []
+    if not older:
+        return (), 0
+    seed = int(effect.lesson[1:]) * 100 + effect.attempt * 10 + 2
+    said = await _dreamer(context).imagine_text(comparing(effect.given, [one.says for one in older]), seed)
+    return tuple(older[n].lesson for n in contradicted_in(said.text, len(older))), said.tokens
+
+
+def _contradicted(config: Config, lesson: str, worded: Worded) -> tuple[inp.Contradicted, ...]:
+    """Examples that answer the question of the lesson otherwise. A journal that cannot be read now holds up no
+    lesson."""
+    try:
+        found = answers_before(config.journal_path, worded.key, lesson)
+    except JournalError as error:
+        log.warning("lesson.contradictions_not_read", lesson=lesson, error=error.line())
+        return ()
+    pairs = [(one.example, pair_of(config, bytes(one.record))) for one in found]
+    return tuple(
+        inp.Contradicted(example, told_apart(worded, pair))
+        for example, pair in pairs
+        if pair is not None and not matches(worded.answer, pair.answer)
+    )
 
 
 async def _imagined(context: Context, effect: fx.WordLesson, framed: Worded) -> tuple[Worded, int]:
@@ -122,32 +164,36 @@ async def _side_by_side(context: Context, told: str, asks: Sequence[Ask]) -> lis
 
 def _passed(effect: fx.AskLesson, texts: Sequence[str]) -> tuple[Said, ...]:
     return tuple(
-        Said(one.wording, text, matches(one.answer, text, effect.not_these), one.practice, one.seed)
+        Said(one.wording, text, matches(one.answer, text, effect.not_these), one.seed)
         for one, text in zip(effect.asks, texts, strict=True)
     )
 
 
 async def _said(context: Context, told: str, prompt: str, expected: str, seed: int | None) -> Answered:
-    """The served model's answer: the most likely one, or with a seed one at temperature 1. A token has at least one
-    character as a rule, so that the expected answer has room."""
+    """The served model's answer: the most likely one, or with a seed one at temperature 1 from the nucleus. Thoughts
+    have the room of a dream's answer."""
+    greedy, thinking = seed is None, context.config.lessons.thinking
+    tokens = tokens_of(expected) + (0 if thinking == "off" else _dreamer(context).answer_tokens)
     sampling = Sampling(
-        max_tokens=ANSWER_TOKENS + len(expected), temperature=0.0 if seed is None else 1.0, seed=seed,
-        extra=WITHOUT_THOUGHTS,
+        max_tokens=tokens, temperature=0.0 if greedy else 1.0, top_p=None if greedy else NUCLEUS, seed=seed,
+        thinking=thinking,
     )  # fmt: skip
-    answer = await _dreamer(context).say(told, (Turn("user", prompt),), sampling)
-    return answer._replace(text=without_thoughts(answer.text))
+    return await _dreamer(context).say(told, (Turn("user", prompt),), sampling)
 
 
 async def _prepare(context: Context, effect: fx.PrepareLesson) -> inp.LessonPrepared:
-    """The conversation is bare: what the model is told is what it has to learn."""
+    """The conversation is bare: what the model is told is what it has to learn. Where it thinks, the answer comes after
+    what it thinks untold."""
     began = time.monotonic()
     answer, tokens = await _to_learn(context, effect)
     prompt = (Turn("user", effect.wording.prompt),)
-    record = record_of({"messages": conversation("", prompt, answer)})
+    thinks = await _dreamer(context).thought("", prompt, context.config.lessons.thinking)
+    tokens += thinks.tokens
+    record = record_of({"messages": conversation_in(NOTHING, "", prompt, answer, thinks.thought)})
     line = await given_line(context, record.canonical, f"lesson:{effect.lesson}")
     if line is None:
         raise RecordRefused(f"a wording of lesson {effect.lesson} cannot be learned: {effect.wording.prompt[:80]!r}")
-    teacher = "" if effect.practice == "given" else await _teacher(context, effect.told, prompt, answer)
+    teacher = "" if effect.practice == "given" else await _teacher(context, effect.told, prompt, answer, thinks.thought)
     return inp.LessonPrepared(effect.lesson, effect.number, line, teacher, tokens, time.monotonic() - began)
 
 
@@ -164,11 +210,11 @@ async def _to_learn(context: Context, effect: fx.PrepareLesson) -> tuple[str, in
     return own.text if right else given, own.tokens
 
 
-async def _teacher(context: Context, told: str, prompt: tuple[Turn, ...], answer: str) -> str:
+async def _teacher(context: Context, told: str, prompt: tuple[Turn, ...], answer: str, thought: str) -> str:
     """Digest of what the told model thinks of each token of the answer. Empty where that cannot be had, by its chat
     template or by an engine that gives no log-probabilities: then the tokens are learned."""
     try:
-        teacher = await _dreamer(context).teacher(told, prompt, answer)
+        teacher = await _dreamer(context).teacher(told, prompt, answer, thought=thought)
     except ScoreRefused:
         return ""
     except LlmError as error:

@@ -1,15 +1,14 @@
 """Our own engine as a model to ask."""
 
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.supervisor.config import Config
 
 SCORE_S = 60.0  # of a question about log-probabilities: on a busy server it waits for its turn
 
 
-def own_endpoint(config: Config, use: EndpointUse, limit_s: float = SCORE_S) -> Endpoint:
-    """Asked once: whoever asks again is the core. `use`: counts what is asked of our own engine."""
+def own_endpoint(config: Config, limit_s: float = SCORE_S) -> Endpoint:
+    """Asked once: whoever asks again is the core."""
     engine = config.engine
     return Endpoint(
-        config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=limit_s, total_s=limit_s, use=use
+        config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=limit_s, total_s=limit_s, ours=True
     )

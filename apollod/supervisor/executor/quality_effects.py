@@ -11,7 +11,7 @@ from apollod.core import inputs as inp
 from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.probe_lines import digest
 from apollod.curation.redaction import redact_text
-from apollod.errors import ConfigError
+from apollod.errors import ProbesBroken
 from apollod.explain import reason
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import Failure, answered
@@ -34,12 +34,11 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
         files = await anyio.to_thread.run_sync(probes_of, context.config)
         probes = files + contrast_probes(effect.contrasts)
         out = left_out(await context.leaks.leaks(probes)) if context.leaks else {}
-        asked = tuple(probe for probe in probes if probe.id not in out)
+        asked = tuple(probe for probe in probes if probe.id not in out and probe.group not in effect.without)
         if not asked:
-            raise ConfigError(
-                "examples hold all probes that come with apollod", "name a file of your own in [quality] probe"
-            )
-        prober = await anyio.to_thread.run_sync(Prober, context.config, context.own, context.judge)
+            none = "examples hold all probes that the model passes; name a file of your own in [quality] probe"
+            return inp.ProbesFailed(effect.number, none, "unable")
+        prober = await anyio.to_thread.run_sync(Prober, context.config, context.judge)
         if effect.baseline:
             found, references = await prober.baseline(effect.number, asked)
             kept = await anyio.to_thread.run_sync(context.references.keep, directory, references)
@@ -47,9 +46,11 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
         else:
             known = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
             await anyio.to_thread.run_sync(context.references.tidy, directory, effect.references)
-            found = await prober.look(effect.number, asked, effect.share, known)
+            found = await prober.look(effect.number, asked, effect.share, known, effect.lessons)
         # of the whole set, so that a look without some items is still one with the probes of the baseline
         return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})
+    except ProbesBroken as error:
+        return inp.ProbesFailed(effect.number, redact_text(error.line()), "unable" if error.unable else "engine")
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return inp.ProbesFailed(effect.number, place + reason(error))

@@ -26,7 +26,7 @@ async def _score(context: Context, effect: fx.ScoreExample) -> inp.ExampleScoreD
         if both is None:
             return inp.ExampleScoreDone(id_, error="it is no conversation", after=after)
         priority = LATER if serves_by_priority(context.config) else None
-        async with HttpLlm(own_endpoint(context.config, context.own)) as llm:
+        async with HttpLlm(own_endpoint(context.config)) as llm:
             found = await score(llm, both, Pace(review.divergence_share), priority, review.alternate)
     except LlmError as failure:
         return inp.ExampleScoreDone(id_, error=failure.line(), retryable=failure.retryable, after=after)

@@ -28,17 +28,25 @@ async def _encode_anchors(context: Context, effect: fx.EncodeAnchors) -> None:
     context.children.tell_trainer(msg.Encode([(one.example, one.record) for one in found]))
 
 
-async def _run_step(context: Context, effect: fx.RunStep) -> None:
+async def _examples(context: Context, effect: fx.RunStep | fx.RescoreExamples) -> list[msg.StepExample]:
     records = await context.journal.records_of(effect.examples)
-    examples = [
+    return [
         msg.StepExample(example, records[example], digest)
         for example, digest in zip(effect.examples, effect.digests, strict=True)
     ]
+
+
+async def _run_step(context: Context, effect: fx.RunStep) -> None:
+    examples = await _examples(context, effect)
     step = msg.Step(
-        effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective, effect.products,
-        effect.again_of, await _anchors(context, effect.held), effect.hold,
+        effect.step, examples, effect.lr, await _anchors(context, effect.held), effect.replay, effect.products,
+        **effect.terms(),
     )  # fmt: skip
     context.children.tell_trainer(step)
+
+
+async def _rescore(context: Context, effect: fx.RescoreExamples) -> None:
+    context.children.tell_trainer(msg.Rescore(effect.number, await _examples(context, effect)))
 
 
 async def _restore(context: Context, effect: fx.Restore) -> None:
@@ -49,5 +57,6 @@ HANDLERS: Mapping[type, Handler] = {
     fx.EncodeExamples: Inline(_encode_examples),
     fx.EncodeAnchors: Inline(_encode_anchors),
     fx.RunStep: Inline(_run_step),
+    fx.RescoreExamples: Inline(_rescore),
     fx.Restore: Inline(_restore),
 }

@@ -1,1 +1,1 @@
-"""Lessons: what people are told of them."""
+"""The lessons and what was learned, as people see them."""

@@ -1,28 +1,37 @@
-"""What people are told of lessons. Pure: the fold of a journal has lessons, too."""
+"""Lessons as people see them: the page of one, the list, the section of `status`. Pure: the fold of a journal has
+lessons, too."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
+from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from apollod.core.activities import Activity, blocked
+from apollod.core.dreams import prospect
+from apollod.core.dreams.state import Course as Behaviour
 from apollod.core.lessons import rounds
 from apollod.core.lessons.drift import drift_of
 from apollod.core.lessons.events import Tally
+from apollod.core.lessons.kinds import kind_of
 from apollod.core.lessons.open_course import Course
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.standing import not_these
 from apollod.core.lessons.state import Lesson, LessonsState
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
-from apollod.wire import status as st
+from apollod.supervisor.lessons.behaviour_view import NONE_ASKED, behaviour_of, behaviour_row, behaviour_view
+from apollod.wire.status_sections.teaching_status import Lessons
 
-NONE_ASKED: Tally = (0, 0)
 KEPT = 0.125
 """nats a token by which a held answer may have moved: at least three quarters of its probability are where they were,
 as the distance in total variation is at most the square root of half of the divergence (Pinsker's inequality)"""
+
+Given = tuple[int, Lesson | Behaviour]
+"""when, in ns, and what"""
 
 
 def lesson_of(own: LessonsState, id_: str) -> Lesson | None:
@@ -30,16 +39,26 @@ def lesson_of(own: LessonsState, id_: str) -> Lesson | None:
     return own.lessons.get(f"L{id_.strip().upper().removeprefix('L')}")
 
 
-def lesson_view(state: State, lesson: Lesson, now_ns: int) -> dict[str, Any]:
+def found(state: State, id_: str, given_at: float = 0.0) -> Lesson | Behaviour | None:
+    """The lesson of any kind with this id: the name of a behaviour (of the one that was `given_at`, see
+    `behaviour_of`), or as in `lesson_of`."""
+    return behaviour_of(state, id_, given_at) or lesson_of(state.lessons, id_)
+
+
+def lesson_view(state: State, lesson: Lesson | Behaviour, now_ns: int) -> dict[str, Any]:
     """All about a lesson. Pairs are (passed, of how many), (0, 0) where nothing was asked. `kept`: of what is held
     now."""
+    told = behaviour_view(state, lesson, now_ns) if isinstance(lesson, Behaviour) else _fact_view(state, lesson, now_ns)
+    return {"schema_version": 1, **told, "kept": list(_kept(state))}
+
+
+def _fact_view(state: State, lesson: Lesson, now_ns: int) -> dict[str, Any]:
     course, worded = _course(state, lesson), lesson.worded
     return {
-        "schema_version": 1,
         **lesson_row(state, lesson, now_ns),
-        "kept": list(_kept(state)),
         "statement": lesson.given.statement,
         "by": lesson.by,
+        "example": lesson.example or None,
         "replaced_by": lesson.replaced_by or None,
         "not_these": list(not_these(lesson)),
         "stage": str(course.stage) if course is not None else None,
@@ -61,12 +80,15 @@ def lesson_view(state: State, lesson: Lesson, now_ns: int) -> dict[str, Any]:
     }
 
 
-def lesson_row(state: State, lesson: Lesson, now_ns: int) -> dict[str, Any]:
-    """What a list says of it."""
+def lesson_row(state: State, lesson: Lesson | Behaviour, now_ns: int) -> dict[str, Any]:
+    """The row of a lesson in a list."""
+    if isinstance(lesson, Behaviour):
+        return behaviour_row(lesson, now_ns)
     worded, given, course = lesson.worded, lesson.given, _course(state, lesson)
     seconds = (now_ns - course.since_ns) / SECOND_NS if course is not None else 0.0
     return {
         "lesson": lesson.id,
+        "kind": kind_of(given),
         "state": lesson.state,
         "reason": lesson.reason,
         "question": worded.question if worded is not None else given.question or given.statement,
@@ -77,34 +99,52 @@ def lesson_row(state: State, lesson: Lesson, now_ns: int) -> dict[str, Any]:
         "drift": drift_of(state) - course.drift_from if course is not None else lesson.drift,
         "seconds": round(lesson.seconds + max(0.0, seconds), 3),
         "given_at": lesson.given_ns / SECOND_NS,
+        "document": given.document or None,
     }
 
 
-def lessons_view(state: State, only: str, limit: int, now_ns: int) -> dict[str, Any]:
-    """The newest lessons, the newest first."""
-    found: Iterable[Lesson] = reversed(state.lessons.lessons.values())
-    chosen = (lesson for lesson in found if only in ("", lesson.state))
+def lessons_view(state: State, only: str, limit: int, now_ns: int, document: str = "") -> dict[str, Any]:
+    """The newest lessons, the newest first, of any document or of this one."""
+    chosen = (one for one in _newest(state) if only in ("", one.state) and document in ("", _document(one)))
     listed = islice(chosen, limit or None)
     return {"schema_version": 1, "lessons": [lesson_row(state, lesson, now_ns) for lesson in listed]}
 
 
-def lessons_status(state: State) -> st.Lessons:
-    """How many there are in which state, and what is done now."""
-    own = state.lessons
-    if not own.lessons:
-        return st.Lessons()
-    states, course = Counter(lesson.state for lesson in own.lessons.values()), own.open
+def _newest(state: State) -> Iterator[Lesson | Behaviour]:
+    facts: Iterator[Given] = ((one.given_ns, one) for one in reversed(state.lessons.lessons.values()))
+    behaviours: list[Given] = [(one.since_ns, one) for one in reversed(state.dreams.definitions)]
+    newest = sorted(behaviours, key=itemgetter(0), reverse=True)
+    return (one for _, one in merge(facts, newest, key=itemgetter(0), reverse=True))
+
+
+def _document(one: Lesson | Behaviour) -> str:
+    return one.given.document if isinstance(one, Lesson) else ""
+
+
+def lessons_status(state: State, now_ns: int) -> Lessons:
+    """The number of lessons in each state, and what is done now: for facts, else for behaviours."""
+    own, dreams = state.lessons, state.dreams
+    if not own.lessons and not dreams.courses:
+        return Lessons()
+    states = Counter(one.state for one in own.lessons.values()) + Counter(one.state for one in dreams.definitions)
+    course = own.open
     due = own.due[0][0] if own.due else 0
-    return st.Lessons(
+    if course is None and not own.queue and any(one.phase == "active" for one in dreams.courses.values()):
+        dream = dreams.open
+        under_way = (dream.pattern, str(dream.stage)) if dream is not None else ("", "")
+        reason, error = prospect.reason(state, now_ns), dreams.error
+    else:
+        under_way = (course.lesson, str(course.stage)) if course is not None else ("", "")
+        reason, error = blocked(Activity.TEACHING, state), own.error
+    return Lessons(
         waiting=states["waiting"], practising=states["practising"], known=states["known"], fading=states["fading"],
-        replaced=states["replaced"], given_up=states["given up"], lesson=course.lesson if course is not None else "",
-        stage=str(course.stage) if course is not None else "", reason=blocked(Activity.TEACHING, state),
-        error=own.error, due_at=due / SECOND_NS if due else None,
+        replaced=states["replaced"], given_up=states["given up"], lesson=under_way[0], stage=under_way[1],
+        reason=reason, error=error, due_at=due / SECOND_NS if due else None,
     )  # fmt: skip
 
 
 def _course(state: State, lesson: Lesson) -> Course | None:
-    """It, if the lesson is under way."""
+    """The course of the lesson, if it is under way."""
     course = state.lessons.open
     return course if course is not None and course.lesson == lesson.id else None
 
@@ -121,7 +161,7 @@ def _kept(state: State) -> Tally:
 
 
 def _waits(state: State, lesson: Lesson) -> str:
-    """Why nothing happens for it now; empty where it is under way, or nothing is left to do."""
+    """The reason why nothing happens for the lesson now; empty where it is under way, or nothing is left to do."""
     own = state.lessons
     if (course := _course(state, lesson)) is not None:
         activity = Activity.STEP if course.stage is Stage.LEARNING else Activity.TEACHING
@@ -135,6 +175,6 @@ def _waits(state: State, lesson: Lesson) -> str:
 
 
 def _is_learned(state: State, course: Course) -> bool:
-    """Is a step learning its example now?"""
+    """True if a step is learning examples of the lesson now."""
     running = state.training.running
-    return bool(course.example) and running is not None and course.example in running.examples
+    return running is not None and any(one in running.examples for one in course.examples)

@@ -1,5 +1,6 @@
 """Which examples hold a probe: of those that come in, and of all that were accepted. What was learned is no measure any
-more, and what is measured must not be learned."""
+more, and what is measured must not be learned: but for the probes that come with apollod. People have such a question
+in what they teach, and know nothing of the probe, so that one is left out from then on."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config
-from apollod.supervisor.quality.prober import is_persons, probes_of
+from apollod.supervisor.quality.prober import is_persons, is_shipped, probes_of
 
 COUNTED = ("pending", "judged", "trained")
 """states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
@@ -38,14 +39,16 @@ class LeakWatch:
 
     def _take(self, probes: tuple[Probe, ...]) -> None:
         self._leaks, self._probes = Leaks(probes), probes
+        self._refused = _refused(probes)
         self._seen: dict[Path, int] = {}
         """by journal, the event up to which all examples were looked at"""
         self._found: dict[str, dict[str, str]] = {}
         """by example, and in it by probe: what it holds"""
 
     def said_of(self, records: Sequence[bytes]) -> list[str]:
-        """What of which probe each of these canonical records holds, for people; empty: nothing. Blocking."""
-        leaks = self._leaks
+        """What of which probe each of these canonical records holds, so that it is not learned, for people; empty:
+        nothing. Blocking."""
+        leaks = self._refused
         return [next(iter(leaks.of(record).values()), "") for record in records]
 
     async def leaks(self, probes: tuple[Probe, ...]) -> list[Leak]:
@@ -94,8 +97,12 @@ class LeakWatch:
 def would_hold(config: Config) -> Callable[[bytes], str]:
     """What of which probe a canonical record holds, for people, so that the daemon would hold its example; empty:
     nothing, or there is no guard. Raises ConfigError for probes that cannot be used. Blocking."""
-    leaks = Leaks(probes_of(config) if config.quality.is_on else ())
+    leaks = _refused(probes_of(config) if config.quality.is_on else ())
     return lambda record: next(iter(leaks.of(record).values()), "")
+
+
+def _refused(probes: Iterable[Probe]) -> Leaks:
+    return Leaks(probe for probe in probes if not is_shipped(probe))
 
 
 def left_out(leaks: Sequence[Leak]) -> dict[str, str]:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.probing import Judge as Verdict
 from apollod.adapters.llm.probing import Terms, check_schemas, measure, measure_baseline
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
 from apollod.core.quality.inputs import ProbesAnswered
+from apollod.core.quality.lesson_group import LESSONS, LessonCase
 from apollod.curation.probes.contrast_probes import case_of
+from apollod.curation.probes.lesson_probes import by_lesson, lesson_probes
 from apollod.curation.probes.measured import Measurement, by_metric
 from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_probes
 from apollod.curation.probes.references import Reference
@@ -32,7 +33,7 @@ SHIPPED_PLACE = f"apollod/data/{SHIPPED}"
 """as messages name it"""
 OWN_PRIORITY = 15
 """at our own engine: after users (0) and judge (10), before dreams (20)"""
-AT_ONCE = 4
+AT_ONCE = 8
 REQUEST_S = 120.0
 
 
@@ -57,19 +58,24 @@ def probes_of(config: Config) -> tuple[Probe, ...]:
 
 
 def is_persons(probe: Probe) -> bool:
-    """Is it of a person's file? Others come with apollod, or are of patterns, and nobody can edit them."""
-    return probe.kind != "contrast" and probe.place.rpartition(":")[0] != SHIPPED_PLACE
+    """True if it is of a person's file; others come with apollod, or are of patterns, and nobody can edit them."""
+    return probe.kind != "contrast" and not is_shipped(probe)
+
+
+def is_shipped(probe: Probe) -> bool:
+    """True if it comes with apollod."""
+    return probe.place.rpartition(":")[0] == SHIPPED_PLACE
 
 
 class Prober:
     """Asks probes, once; whoever asks again is the core."""
 
-    def __init__(self, config: Config, own: EndpointUse, judge: Judge | None = None) -> None:
-        """`own`: counts what we ask of our own engine. `judge`: asked where `[judge]` is on. Blocking."""
+    def __init__(self, config: Config, judge: Judge | None = None) -> None:
+        """`judge`: asked where `[judge]` is on. Blocking."""
         engine = config.engine
         self._endpoint = Endpoint(
             config.api_url, engine.served_name, engine.api_key, AT_ONCE, attempts=1, try_s=REQUEST_S,
-            total_s=REQUEST_S, use=own,
+            total_s=REQUEST_S, ours=True,
         )  # fmt: skip
         priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._terms = Terms(contrast_tokens=answer_tokens(config), concurrency=AT_ONCE, priority=priority)
@@ -87,12 +93,15 @@ class Prober:
         return self._answered(number, probes, found), references
 
     async def look(
-        self, number: int, probes: tuple[Probe, ...], share: float, references: Mapping[str, Reference]
+        self, number: int, probes: tuple[Probe, ...], share: float, references: Mapping[str, Reference],
+        lessons: tuple[LessonCase, ...] = (),
     ) -> ProbesAnswered:  # fmt: skip
-        """This share of each group, others at each number, and compared with `references`. Raises ProbesBroken."""
+        """This share of each group, others at each number, compared with `references`, and all of `lessons`. Raises
+        ProbesBroken."""
         asked = sample(probes, share, number)
         async with HttpLlm(self._endpoint) as llm:
-            found = await measure(llm, asked, self._terms, references, self._judge, self._contrast)
+            every = (*asked, *lesson_probes(lessons))
+            found = await measure(llm, every, self._terms, references, self._judge, self._contrast)
         return self._answered(number, probes, found, len(asked) / len(probes))
 
     def _answered(
@@ -101,11 +110,13 @@ class Prober:
         """Of the whole set, however few of them were asked."""
         left_out = {probe.id: NO_JUDGE for probe in probes if probe.judged and self._judge is None}
         left_out |= {id_: NO_VERDICT + why for id_, why in self._unchecked.items()}
-        figures = [one for one in found.figures if one.id not in self._unchecked]
+        figures = [one for one in found.figures if one.id not in self._unchecked and one.kind != "lesson"]
+        by_group = by_metric(figures)
+        if lessons := by_lesson(found.figures):
+            by_group[LESSONS] = lessons
         return ProbesAnswered(
-            number, digest(probes), by_metric(figures), found.first_version, found.last_version,
-            found.prompt_tokens + found.completion_tokens, found.seconds, left_out=left_out,
-            share=share,
+            number, digest(probes), by_group, found.first_version, found.last_version,
+            found.prompt_tokens + found.completion_tokens, found.seconds, left_out=left_out, share=share,
         )  # fmt: skip
 
 

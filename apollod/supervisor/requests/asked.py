@@ -7,6 +7,7 @@ from apollod.supervisor.audit import Audit
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -24,3 +25,5 @@ class Daemon(NamedTuple):
     bootstrapper: Bootstrapper
     judge: Judge | None = None
     """that would judge dreams"""
+    dreamer: Dreamer | None = None
+    """that asks the imagination, and the served model"""

@@ -6,7 +6,9 @@ import anyio.to_thread
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.settings import PatternSettings
 from apollod.supervisor import bootstrapping
+from apollod.supervisor.config import Config
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.status_request import status_of
 from apollod.wire import messages as msg
@@ -20,12 +22,7 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
         known = ", ".join(state.dreams.courses) or "there is none yet"
         hint = f"`apollod ctl pattern list` shows those that there are: {known}"
         return msg.Failure(f"there is no pattern {request.pattern}", hint, code=2)
-    wanted = ev.BootstrapRequested(
-        path=request.path, by=request.by, models=tuple(request.models) or (config.engine.served_name,),
-        strip=request.strip, strip_patterns=tuple(request.strip_patterns), sidechains=request.sidechains,
-        format=request.format, tier=request.tier, review=request.review, pattern=request.pattern,
-        instruction=course.pattern.instruction if course is not None else "",
-    )  # fmt: skip
+    wanted = wanted_of(config, request, course.pattern if course is not None else None)
     try:
         bootstrapping.section_of(wanted)
     except (ValueError, re.error) as error:
@@ -40,6 +37,7 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
             "wait for it, or `apollod ctl bootstrap --stop` first",
             retryable=True,
         )
+    goes_on = not under_way and state.bootstrap.before(wanted) is not None
     await daemon.loop.submit(inp.BootstrapWanted(wanted))
     shared = await anyio.to_thread.run_sync(bootstrapping.overlapping, config, wanted)
     return msg.Reply(
@@ -47,10 +45,23 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
             "schema_version": 1,
             "path": request.path,
             "under_way": under_way,
+            "goes_on": goes_on,
             "watched": shared,
             "bootstrap": status_of(daemon).bootstrap,
         }
     )
+
+
+def wanted_of(config: Config, request: msg.BootstrapRequest, pattern: PatternSettings | None) -> ev.BootstrapRequested:
+    """What is recorded of a request; `pattern`: the one that it names."""
+    return ev.BootstrapRequested(
+        path=request.path, by=request.by, models=tuple(request.models) or (config.engine.served_name,),
+        strip=request.strip, strip_patterns=tuple(request.strip_patterns), sidechains=request.sidechains,
+        format=request.format, tier=request.tier, review=request.review, pattern=request.pattern,
+        instruction=pattern.instruction if pattern is not None else "",
+        surroundings=config.dream.surroundings_of(pattern) if pattern is not None else (),
+        check=pattern.check if pattern is not None else None,
+    )  # fmt: skip
 
 
 def _same(request: ev.BootstrapRequested) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Ratings of answers that the engine gave."""
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from apollod.adapters.capture.answer_store import Answer
 from apollod.adapters.journal.example_places import states_of
@@ -8,10 +9,12 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.events import Sampled
 from apollod.curation.captured import Captured
+from apollod.curation.lessons.line_lessons import asked_by, lesson_of
 from apollod.curation.rated import corrected, praised
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused
-from apollod.supervisor.captures import kept, name_of
+from apollod.supervisor.captures import kept, name_of, question_of
+from apollod.supervisor.config import Config
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 
@@ -34,6 +37,8 @@ async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Ans
         line = _line(request, captured, answer, correction, config.engine.served_name)
     except RecordRefused as error:
         return msg.Failure(str(error), error.hint, code=USAGE)
+    if line is not None:
+        line = await anyio.to_thread.run_sync(_with_question, line, config, answer.prompt, correction)
     rated = inp.Rated(
         response=captured.name, rating=request.rating, by=request.by, correction=correction, comment=comment,
         original=Sampled(captured.name, captured.answer, captured.prompt, answer.final), answer=answer.answer,
@@ -91,6 +96,13 @@ def _line(
     if request.correction is None:
         return None
     return corrected(captured, answer.prompt, correction, answer.final, model)
+
+
+def _with_question(line: inp.Line, config: Config, prompt: str, correction: str) -> inp.Line:
+    """What a prompt asks that is one question (the engine rendered it), and what a correction of its answer teaches."""
+    question = question_of(config, prompt)
+    lesson = lesson_of(question, correction) if correction and config.lessons.direct else None
+    return replace(line, lesson=lesson, question=asked_by(question))
 
 
 async def _told(daemon: Daemon, name: str, found: list[Answer]) -> dict[str, object]:

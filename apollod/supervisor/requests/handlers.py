@@ -6,6 +6,7 @@ from typing import Any
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.bootstrap_request import bootstrap, stop_bootstrap
 from apollod.supervisor.requests.checkpoint_request import checkpoint
+from apollod.supervisor.requests.document_request import forget_document, teach_document
 from apollod.supervisor.requests.dream_request import start_dreams, stop_dreams
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
 from apollod.supervisor.requests.forget_request import forget
@@ -50,5 +51,7 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.LessonsRequest: lessons,
     msg.LessonPractiseRequest: practise_lesson,
     msg.LessonForgetRequest: forget_lesson,
+    msg.TeachDocumentRequest: teach_document,
+    msg.DocumentForgetRequest: forget_document,
     msg.QualityRequest: measure_quality,
 }

@@ -5,14 +5,20 @@ import anyio.to_thread
 from apollod.adapters.system import clock
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.lessons.standing import alike, answer_of, standing
+from apollod.core.dreams.patterns import named
+from apollod.core.dreams.state import Course as Behaviour
+from apollod.core.lessons.standing import alike, answer_of, rivals
 from apollod.core.lessons.state import Lesson, LessonsState
 from apollod.core.lessons.wording import Given, Worded
+from apollod.core.settings import PatternSettings
+from apollod.core.state import State
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.worded import wordings
 from apollod.errors import LessonRefused
-from apollod.supervisor.lessons.lesson_view import lesson_of, lesson_view, lessons_view
+from apollod.supervisor.lessons.lesson_view import found, lesson_view, lessons_view
 from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.dream_request import start_dreams
+from apollod.supervisor.requests.pattern_request import add_pattern
 from apollod.wire import messages as msg
 
 USAGE = 2  # exit code, which HTTP says as 400
@@ -22,11 +28,19 @@ LISTED = "`apollod ctl lesson list` has them"
 async def teach(daemon: Daemon, request: msg.TeachRequest) -> msg.Answer:
     """Answered when it is recorded, with all about the lesson. What one teaches already is not given again; `already`:
     so it was."""
-    own, older = daemon.loop.state.lessons, None
-    if request.replaces:
-        older = lesson_of(own, request.replaces)
-        if older is None:
-            return _unknown(own, request.replaces)
+    if request.pattern is not None:
+        return await _teach_behaviour(daemon, request.pattern, request.by)
+    state, own = daemon.loop.state, daemon.loop.state.lessons
+    older = found(state, request.replaces) if request.replaces else None
+    if request.replaces and older is None:
+        return _unknown(state, request.replaces)
+    if older is not None:
+        if isinstance(older, Behaviour):
+            return msg.Failure(
+                f"{request.replaces} is a behaviour, and another instruction replaces it",
+                f"`apollod ctl teach --instruction TEXT --name {request.replaces}` gives one",
+                code=USAGE,
+            )
         if older.state == "replaced":
             return msg.Failure(
                 f"lesson {older.id} was replaced by {older.replaced_by} already", f"replace {older.replaced_by} instead"
@@ -37,7 +51,7 @@ async def teach(daemon: Daemon, request: msg.TeachRequest) -> msg.Answer:
         worded = await anyio.to_thread.run_sync(wordings, given)
     except LessonRefused as refused:
         return msg.Failure(str(refused), refused.hint, code=USAGE)
-    if (taught := _taught(own, given, worded)) is not None:
+    if (taught := teaching(own, given, worded)) is not None:
         return _told(daemon, taught, already=True)
     wanted = inp.LessonWanted(given, request.by or "ctl", older.id if older is not None else "")
     recorded = [one.event for one in await daemon.loop.submit(wanted)]
@@ -45,54 +59,70 @@ async def teach(daemon: Daemon, request: msg.TeachRequest) -> msg.Answer:
     return _told(daemon, own.lessons[new], already=False)
 
 
+async def _teach_behaviour(daemon: Daemon, pattern: PatternSettings, by: str) -> msg.Answer:
+    """As `apollod ctl pattern add` does, with a name where it has none."""
+    courses = daemon.loop.state.dreams.courses
+    pattern = named(pattern, {name: one.pattern for name, one in courses.items()})
+    answer = await add_pattern(daemon, msg.PatternAddRequest(pattern, by))
+    if isinstance(answer, msg.Failure):
+        return answer
+    return _told(daemon, courses[pattern.name], already=answer.body["became"] == "unchanged")
+
+
 async def lesson(daemon: Daemon, request: msg.LessonQuestion) -> msg.Answer:
     """Answered from the state."""
-    own = daemon.loop.state.lessons
-    found = lesson_of(own, request.lesson)
-    return _told(daemon, found) if found is not None else _unknown(own, request.lesson)
+    state = daemon.loop.state
+    one = found(state, request.lesson, request.given_at)
+    return _told(daemon, one) if one is not None else _unknown(state, request.lesson)
 
 
 async def lessons(daemon: Daemon, request: msg.LessonsRequest) -> msg.Answer:
     """Answered from the state."""
-    return msg.Reply(lessons_view(daemon.loop.state, request.state, request.limit, clock.now_ns()))
+    return msg.Reply(lessons_view(daemon.loop.state, request.state, request.limit, clock.now_ns(), request.document))
 
 
 async def practise_lesson(daemon: Daemon, request: msg.LessonPractiseRequest) -> msg.Answer:
     """Answered when it is recorded, with all about the lesson. `already`: it waits or is practised anyway."""
-    own = daemon.loop.state.lessons
-    if (found := lesson_of(own, request.lesson)) is None:
-        return _unknown(own, request.lesson)
-    if found.state == "replaced":
-        return msg.Failure(f"lesson {found.id} was replaced by {found.replaced_by}", f"practise {found.replaced_by}")
-    recorded = await daemon.loop.submit(inp.LessonRequested(found.id, request.by or "ctl"))
+    state = daemon.loop.state
+    if (lesson := found(state, request.lesson)) is None:
+        return _unknown(state, request.lesson)
+    if isinstance(lesson, Behaviour):
+        answer = await start_dreams(daemon, msg.DreamStartRequest(lesson.pattern.name, by=request.by))
+        return answer if isinstance(answer, msg.Failure) else _told(daemon, lesson, already=False)
+    if lesson.state == "replaced":
+        return msg.Failure(f"lesson {lesson.id} was replaced by {lesson.replaced_by}", f"practise {lesson.replaced_by}")
+    recorded = await daemon.loop.submit(inp.LessonRequested(lesson.id, request.by or "ctl"))
     wanted = any(isinstance(one.event, ev.LessonRequested) for one in recorded)
-    if not wanted and found.state == "given up":
-        other = standing(own, found.worded.key) if found.worded is not None else None
+    if not wanted and lesson.state == "given up":
+        others = rivals(state.lessons, lesson.id, lesson.worded) if lesson.worded is not None else []
         return msg.Failure(
-            f"lesson {other.id if other else '?'} answers the question of {found.id} now",
-            f"`apollod ctl lesson replace {other.id if other else 'ID'}` corrects it",
+            f"lesson {others[0].id if others else '?'} answers the question of {lesson.id} now",
+            f"`apollod ctl lesson replace {others[0].id if others else 'ID'}` corrects it",
         )
-    return _told(daemon, found, already=not wanted)
+    return _told(daemon, lesson, already=not wanted)
 
 
 async def forget_lesson(daemon: Daemon, request: msg.LessonForgetRequest) -> msg.Answer:
     """Answered when it is recorded, with all about the lesson. `forgotten`: the examples that are taken out of the
     weights."""
-    own = daemon.loop.state.lessons
-    if (found := lesson_of(own, request.lesson)) is None:
-        return _unknown(own, request.lesson)
-    recorded = await daemon.loop.submit(inp.LessonUnwanted(found.id, request.by or "ctl"))
+    state, by = daemon.loop.state, request.by or "ctl"
+    if (lesson := found(state, request.lesson)) is None:
+        return _unknown(state, request.lesson)
+    if isinstance(lesson, Behaviour):
+        recorded = await daemon.loop.submit(inp.PatternUnwanted(lesson.pattern.name, by, forget=True))
+    else:
+        recorded = await daemon.loop.submit(inp.LessonUnwanted(lesson.id, by))
     wishes = [one.event for one in recorded if isinstance(one.event, ev.ForgetRequested)]
-    answer = _told(daemon, found)
+    answer = _told(daemon, lesson)
     return msg.Reply({**answer.body, "forgotten": [example for wish in wishes for example in wish.examples]})
 
 
-def _told(daemon: Daemon, lesson: Lesson, **more: object) -> msg.Reply:
+def _told(daemon: Daemon, lesson: Lesson | Behaviour, **more: object) -> msg.Reply:
     return msg.Reply({**lesson_view(daemon.loop.state, lesson, clock.now_ns()), **more})
 
 
-def _unknown(own: LessonsState, id_: str) -> msg.Failure:
-    last = next(reversed(own.lessons), "")
+def _unknown(state: State, id_: str) -> msg.Failure:
+    last = next(reversed(state.lessons.lessons), "") or next(reversed(state.dreams.courses), "")
     why = f"the last one is {last}" if last else "none was given yet"
     hint = LISTED if last else "`apollod ctl teach` gives one"
     return msg.Failure(f"there is no lesson {id_[:20]}: {why}", hint, missing=True)
@@ -106,10 +136,9 @@ def _given(request: msg.TeachRequest, older: Lesson | None) -> Given:
     return Given(statement, question, answer)
 
 
-def _taught(own: LessonsState, given: Given, worded: Worded) -> Lesson | None:
+def teaching(own: LessonsState, given: Given, worded: Worded) -> Lesson | None:
     """The lesson that has the same answer to the same question, or will have."""
-    older = standing(own, worded.key)
-    if older is not None and alike(answer_of(older), worded.answer):
-        return older
+    if same := next((one for one in rivals(own, "", worded) if alike(answer_of(one), worded.answer)), None):
+        return same
     waiting = [own.lessons[id_] for id_ in (*own.queue, *([own.open.lesson] if own.open is not None else []))]
-    return next((one for one in waiting if one.given == given), None)
+    return next((one for one in waiting if one.given.says_the_same(given)), None)

@@ -72,6 +72,8 @@ def _why(pick: Pick) -> str:
     """Why it is next, in people's words."""
     if pick.waiting.tier == "direct":
         return "given directly"
+    if pick.waiting.holds_one:
+        return "a step that was to learn it and held several anchors failed"
     if pick.waiting.alone:
         return "a step that was to learn it with others failed"
     said = " and ".join(kind for kind, _ in pick.over)

@@ -12,7 +12,10 @@ from apollod.core.activities import reasons
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.status_view import Progress, not_begun, status_view
 from apollod.wire import messages as msg
-from apollod.wire.status import Capture, Growth, Journal, Status, Undo
+from apollod.wire.status import Status
+from apollod.wire.status_sections.journal_status import Growth, Journal
+from apollod.wire.status_sections.judging_status import Capture
+from apollod.wire.status_sections.weights_status import Undo
 
 
 async def status(daemon: Daemon, request: msg.StatusRequest) -> msg.Answer:

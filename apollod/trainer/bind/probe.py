@@ -1,8 +1,7 @@
 """The trainer's half of an alignment: log-probabilities of a built-in text on its views, or digests of all of them."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -10,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from apollod.core.alignment.cost import TOKENS
 from apollod.errors import RecordRefused
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.bind.giving_way import GaveWay, giving_way
 from apollod.trainer.kernels.device_to_host import in_host_memory
 from apollod.wire.manifest import tensor_digest
 from apollod.wire.messages import Probe, Probed
@@ -26,10 +26,6 @@ def tide(hour: int, offset: float = 0.5) -> float:
 1887, drawn by hand; the eastern shoal is in the wrong place, but nobody has dared to correct it. {"depth_m": 4.5, "buoy":
 "green", "checked": true}. Der Wind dreht auf Nordwest. Le phare s'allume a six heures. Seven ships, then none until spring.
 """
-
-
-class _GaveWay(Exception):
-    """Something else was asked for in the middle of a forward pass."""
 
 
 def probe(
@@ -51,30 +47,11 @@ def probe(
     if len(ids) < 2:
         raise RecordRefused("the tokenizer makes no two tokens of the built-in text", "report this model's tokenizer")
     try:
-        with _giving_way(attached.model, look):
+        with giving_way(attached.model, look):
             logprobs = score(attached.model, ids)
-    except _GaveWay:
+    except GaveWay:
         return Probed(asked.step, number=asked.number, gave_way=True, seconds=time.perf_counter() - started)
     return Probed(asked.step, ids, logprobs, number=asked.number, seconds=time.perf_counter() - started)
-
-
-@contextmanager
-def _giving_way(model: PreTrainedModel, wanted_elsewhere: Callable[[], bool] | None) -> Iterator[None]:
-    """Have a forward pass raise _GaveWay before whichever module comes next once somebody waits."""
-    if wanted_elsewhere is None:
-        yield
-        return
-
-    def look(*_: object) -> None:
-        if wanted_elsewhere():
-            raise _GaveWay
-
-    hooks = [module.register_forward_pre_hook(look) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
 from apollod.wire.records import Message
+from apollod.wire.thoughts import OPENED, split
 
 Served = dict[str, Any]
 """A message as vLLM hands it to a template."""
@@ -63,9 +64,22 @@ def as_served(message: Message) -> Served:
     served: Served = msgspec.to_builtins(message)
     served.pop("weight", None)
     served.pop("part", None)
+    served.pop("reasoning_weight", None)
     if message.reasoning_content is not None:
         served["reasoning"] = message.reasoning_content
     return served
+
+
+def with_thoughts(message: Served) -> Served:
+    """The message with the thought in its own field that stands between tags at the head of its text, as an endpoint
+    without a reasoning parser gives it."""
+    begins = message["role"] == "assistant" and message["content"].lstrip().startswith(OPENED)
+    if not begins or message.get("reasoning_content"):
+        return message
+    said = split(message["content"])
+    if said.unfinished:
+        return message
+    return {**message, "content": said.answer, "reasoning_content": said.thought, "reasoning": said.thought}
 
 
 class ChatTemplate:

@@ -66,10 +66,12 @@ class ContextDistillation:
             raise RecordRefused("it has no teacher", "learn it by sft")
         teacher = record.teacher.read()
         tokens = tokenise(tokenizer, record, max_tokens, self._rules)
-        learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
-        if learned != teacher.answer.tolist():
+        learned, scored = tokens.learned, teacher.answer.tolist()
+        if learned != scored and self._rules == RULES:  # a teacher of before, whose answer began with an empty thought
+            tokens = tokenise(tokenizer, record, max_tokens, RULES - 1)
+        if tokens.learned != scored:
             raise RecordRefused(
-                _difference(tokenizer, learned, teacher.answer.tolist()),
+                _difference(tokenizer, learned, scored),
                 "one answer can be learned from a teacher, the last one, and only where the chat template writes it in "
                 "the same way with and without the instruction",
             )

@@ -1,10 +1,11 @@
 """From a training record to token ids and the mask of what is learned.
 
-Learned are the turns of the assistant, up to and with the token that ends them; for a completion its tokens and the
-end of text; for a text everything. Messages go through the tokenizer's own chat template, in the form in which
-vLLM hands them to it (wire/records.py normalises), so that the prompt is the one the served model sees, token by token:
-where a token would reach over the end of the prompt, text is tokenised in two pieces. Marks such as `<|im_end|>` inside
-a message's text become special tokens, as they do when vLLM serves the same message.
+Learned are the turns of the assistant, up to and with the token that ends them, without empty thoughts; for a
+completion its tokens and the end of text; for a text everything. Messages go through the tokenizer's own chat
+template, in the form in which vLLM hands them to it (wire/records.py normalises), so that the prompt is the one the
+served model sees, token by token: where a token would reach over the end of the prompt, text is tokenised in two
+pieces. Marks such as `<|im_end|>` inside a message's text become special tokens, as they do when vLLM serves the same
+message.
 """
 
 import msgspec
@@ -17,11 +18,13 @@ from apollod.trainer.objectives.several_answers import tokenise_conversation
 from apollod.trainer.objectives.token_spans import end_of_turn
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord, TypedRecord
+from apollod.wire.thoughts import past_thought
 
-RULES = 3
-"""of ids and masks. 2, as journals of before have it: a conversation is cut at the left, token by token, and one that
-its template refuses is not learned. 1: besides, tokens of a conversation may reach over the end of the prompt, and
-where a template marks what is generated, the token that ends the turn is learned only if it is marked, too"""
+RULES = 4
+"""of ids and masks. 3, as journals of before have it: an empty thought is learned with an answer that has none, and one
+between tags in a text as text. 2: a conversation is cut at the left, token by token, and one that its template refuses
+is not learned. 1: besides, tokens of a conversation may reach over the end of the prompt, and where a template marks
+what is generated, the token that ends the turn is learned only if it is marked, too"""
 
 
 def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
@@ -47,12 +50,20 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens
                 raise RecordRefused("no assistant turn to learn", "give one of them weight 1")
             if len(learned) == 1 and rules >= 3:
                 upto = msgspec.structs.replace(record, messages=record.messages[: learned[0] + 1])
-                return tokenise_answer(tokenizer, upto, max_tokens)
+                return tokenise_answer(tokenizer, upto, max_tokens, rules)
             if any(one.part for one in record.messages):
                 raise RecordRefused("a part of one answer among others", "give each answer a line of its own")
+            if any(one.reasoning_weight == 0 for one in record.messages):
+                raise RecordRefused("a thought that is context among others", "give each answer a line of its own")
             ids, mask, left_out = tokenise_conversation(tokenizer, record, rules)
         case CompletionRecord():
-            ids, mask = _completion(tokenizer, record) if not record.sampled else _after_sampled(tokenizer, record)
+            asked = record.prompt
+            if rules >= 4:
+                prompt, completion = past_thought(record.prompt, record.completion)
+                record = msgspec.structs.replace(record, prompt=prompt, completion=completion)
+            closing = record.prompt[len(asked) :]
+            sampled = bool(record.sampled)
+            ids, mask = _after_sampled(tokenizer, record, closing) if sampled else _completion(tokenizer, record)
         case TextRecord():
             ids = _ended(tokenizer, tokenizer(record.text)["input_ids"])
             mask = [True] * len(ids)
@@ -92,11 +103,15 @@ def _completion(tokenizer: PreTrainedTokenizerBase, record: CompletionRecord) ->
     return ids, [answer and i >= len(prompt) for i in range(len(ids))]
 
 
-def _after_sampled(tokenizer: PreTrainedTokenizerBase, record: CompletionRecord) -> tuple[list[int], list[bool]]:
-    """What the engine was asked, token by token, then what it sampled, or the completion as its text."""
+def _after_sampled(
+    tokenizer: PreTrainedTokenizerBase, record: CompletionRecord, closing: str
+) -> tuple[list[int], list[bool]]:
+    """What the engine was asked, token by token, then what it sampled, or the completion as its text. `closing`: ends
+    the thought that the prompt has opened, before a completion."""
     (sampled,) = record.sampled
     prompt, answer = list(sampled.prompt), list(sampled.answer)
     if not answer:
+        prompt += tokenizer(closing, add_special_tokens=False)["input_ids"] if closing else []
         answer = tokenizer(record.completion, add_special_tokens=False)["input_ids"] if record.completion else []
         end = [sampled.final] if sampled.final >= 0 else []
         answer = [*answer, *end] if end or not answer else _ended(tokenizer, answer)
@@ -126,7 +141,6 @@ def template_problem(tokenizer: PreTrainedTokenizerBase) -> str:
         return f"conversations cannot be learned: {error.line()}"
     except Exception as error:  # noqa: BLE001 - whatever a tokenizer raises; its examples are refused one by one
         return f"conversations cannot be tokenised ({line_of(error)})"
-    learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
-    if not end_of_turn(tokenizer, str(tokenizer.decode(learned))):
+    if not end_of_turn(tokenizer, str(tokenizer.decode(tokens.learned))):
         return "the chat template ends a turn without a token of its own: conversations do not teach when to stop"
     return ""

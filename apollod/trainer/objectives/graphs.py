@@ -3,8 +3,12 @@
 autograd runs the node that was made last first. Two forward passes, one after the other, would be walked through one
 after the other: every gradient of the second would wait for its share of the first, and so all of them would exist at
 once. Nodes are numbered in each thread from 0, so each forward pass here runs in a thread of its own, and where a
-decoder layer begins its numbers are raised to those that the layer had in the passes before. A layer's gradients are
-then complete, and dropped, before the backward pass goes on to the layer below.
+decoder layer begins its numbers are raised to those that the layer had in the passes before, and once more after the
+last layer, since one of linear attention makes more nodes the more tokens there are. A layer's gradients are then
+complete, and dropped, before the backward pass goes on to the layer below, and those of the head before any layer's.
+What is made of the results of several graphs has to have higher numbers than all of them (`joined`): made in the
+calling thread, which may have made hardly any node yet, it would be walked through after everything that it does not
+need.
 
 A parameter's gradient is the sum of one share a graph, and two shares have one sum. Of three the sum depends on the
 order: make two graphs at most.
@@ -34,30 +38,54 @@ class Graphs:
             for layer in held
         ]
         self._begins: list[int] = []
+        self._end = 0
 
     def of(self, forward: Callable[[], Tensor]) -> Tensor:
         """What `forward` gives, with its graph; it multiplies as the calling thread does."""
         mode: AbstractContextManager[object] = _get_current_dispatch_mode() or nullcontext()
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(self._numbered, forward, mode).result()
+        return _in_a_thread(lambda: self._numbered(forward, mode))
+
+    def joined(self, combine: Callable[[], Tensor]) -> Tensor:
+        """What `combine` makes of what `of` gave."""
+
+        def after_all() -> Tensor:
+            _raise_to(self._end)
+            return combine()
+
+        return _in_a_thread(after_all)
 
     def _numbered(self, forward: Callable[[], Tensor], mode: AbstractContextManager[object]) -> Tensor:
-        calls, leaf = count(), torch.zeros((), requires_grad=True)
+        calls = count()
 
-        def begin(_layer: nn.Module, _given: object) -> None:
+        def begin(*_given: object) -> None:
+            if not torch.is_grad_enabled():
+                return  # the model is only asked something (`model_ends.large_head`), and no nodes are made
             call = next(calls)
             if call == len(self._begins):
                 self._begins.append(_next_number())
-            while _next_number() < self._begins[call]:
-                leaf.view(())  # a node, which keeps nothing
+            _raise_to(self._begins[call])
 
         hooks = [layer.register_forward_pre_hook(begin) for layer in self._layers]
+        hooks += [layer.register_forward_hook(begin) for layer in self._layers[-1:]]
         try:
             with mode:
                 return forward()
         finally:
+            self._end = max(self._end, _next_number())
             for hook in hooks:
                 hook.remove()
+
+
+def _in_a_thread(make: Callable[[], Tensor]) -> Tensor:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
+
+
+def _raise_to(number: int) -> None:
+    """Make nodes, which keep nothing, until the next one of this thread has this number."""
+    leaf = torch.zeros((), requires_grad=True)
+    while _next_number() < number:
+        leaf.view(())
 
 
 def _next_number() -> int:

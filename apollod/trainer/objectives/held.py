@@ -2,9 +2,6 @@
 
     L = L_task + w mean_j KL_j        KL_j: of `context`, of anchor j, in nats a token
 
-The anchors go through the model as one batch, filled up on the right with each one's own last token: in a causal model
-nothing before sees it, and no other row of the embedding gets a gradient.
-
 Sources: Li and Hoiem, "Learning without Forgetting" (arXiv:1606.09282); Shenfeld, Pari and Agrawal, "RL's Razor"
 (arXiv:2509.04259): what is forgotten follows the KL to the model before.
 """
@@ -13,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from apollod.trainer.objectives.context import CONTEXT
-from apollod.trainer.objectives.loss import log_probabilities_of_batch
+from apollod.trainer.objectives.loss import losses_of
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.row_gradient import RowSink
 
@@ -26,7 +22,4 @@ from apollod.trainer.optim.row_gradient import RowSink
 def divergences(model: PreTrainedModel, anchors: Sequence[Tokens], sink: RowSink | None = None) -> Tensor:
     """KL of each anchor, float32 [anchors], nats a token, with one graph. Each is one sequence, encoded by `context`.
     `sink`: see `loss_of`."""
-    found = log_probabilities_of_batch(model, anchors, sink)
-    return torch.stack(
-        [CONTEXT.loss(logps, anchor.tensors(model.device)) for logps, anchor in zip(found, anchors, strict=True)]
-    )
+    return losses_of(model, anchors, sink, CONTEXT)

@@ -43,17 +43,34 @@ def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None,
     return objective.loss(found[0] if len(found) == 1 else torch.cat(found), tokens.tensors(model.device))
 
 
-def log_probabilities_of_batch(
-    model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None = None
-) -> list[Tensor]:
-    """Of what each example asks for, float32 [targets, k] each, with one graph for all of them. Each is one sequence
-    with a column `IDS`."""
+def losses_of(
+    model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None = None, objective: Objective = SFT
+) -> Tensor:
+    """The objective's loss of each example, float32 [examples], with one graph for all of them. Each is one sequence.
+
+    They go through the model as one batch, filled up on the right with each one's own last token: in a causal model
+    nothing before sees it, and no other row of the embedding gets a gradient. `sink`: see `loss_of`.
+    """
+    found = _log_probabilities_of_batch(model, batch, sink)
+    return torch.stack(
+        [objective.loss(logps, tokens.tensors(model.device)) for logps, tokens in zip(found, batch, strict=True)]
+    )
+
+
+def _log_probabilities_of_batch(model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None) -> list[Tensor]:
+    """Of each one's learned tokens, float32 [targets], or of those that it asks about, [targets, k]."""
     longest = max(len(tokens.ids) for tokens in batch)
     ids = torch.tensor([tokens.ids + tokens.ids[-1:] * (longest - len(tokens.ids)) for tokens in batch])
     learned = torch.tensor([tokens.mask + [False] * (longest - len(tokens.mask)) for tokens in batch])
-    asked = torch.cat([rows for tokens in batch if (rows := tokens.asked(0, tokens.targets)) is not None])
+    asked = torch.cat([_asked(tokens) for tokens in batch])
     found = _asked_of(model, ids, learned, asked, sink)
     return list(torch.split(found, [tokens.targets for tokens in batch]))
+
+
+def _asked(tokens: Tokens) -> Tensor:
+    """Ids whose log-probabilities the loss of one sequence is given: int64 [targets], or [targets, k]."""
+    rows = tokens.asked(0, tokens.targets)
+    return torch.tensor(tokens.ids)[torch.tensor(tokens.mask)] if rows is None else rows
 
 
 def _log_probabilities(
@@ -73,8 +90,8 @@ def _asked_of(model: PreTrainedModel, ids: Tensor, learned: Tensor, asked: Tenso
     asked = asked.to(model.device)
     head = large_head(model)
     if head is None:  # its logits are no more than one block, or not what its head returns
-        logits = _in_places(model, ids, learned).float()
-        return logits.log_softmax(-1).gather(1, asked)
+        logps = _in_places(model, ids, learned).float().log_softmax(-1)
+        return logps.gather(1, asked) if asked.dim() == 2 else logps.gather(1, asked[:, None])[:, 0]
     sink = sink_of_both(model, head, sink)
     with head_unapplied(head), sparse_embedding(model, sink):
         hidden = _in_places(model, ids, learned)

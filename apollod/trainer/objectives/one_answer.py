@@ -27,6 +27,7 @@ from apollod.trainer.objectives.chat_template import (
     adapted,
     adapted_answer,
     as_served,
+    with_thoughts,
 )
 from apollod.trainer.objectives.token_spans import Span, decoded, encoded, pieces
 from apollod.trainer.objectives.tokens import Tokens
@@ -42,10 +43,10 @@ BEGINNING = 32  # tokens of a long answer that stay before a later part, with th
 TOOLS_SHARE = 2  # tools may take half of a step
 
 
-def tokenise_answer(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int) -> Tokens:
+def tokenise_answer(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int, rules: int) -> Tokens:
     """Ids and mask of a record whose one answer that is learned is its last message, at most `max_tokens`; raises
     RecordRefused with the reason."""
-    return _Answer(tokenizer, record, max_tokens).tokens()
+    return _Answer(tokenizer, record, max_tokens, rules).tokens()
 
 
 class _Prompt(NamedTuple):
@@ -60,16 +61,19 @@ class _Prompt(NamedTuple):
 
 
 class _Answer:
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int, rules: int) -> None:
+        self._rules = rules
         self._tokenizer = tokenizer
         self._template = ChatTemplate(tokenizer)
         self._max = max_tokens
         *before, answer = record.messages
         if not before:
             raise RecordRefused("nothing comes before the answer", "put the question before it")
-        self._before = [as_served(message) for message in before]
-        self._answer = as_served(answer)
+        thoughts = with_thoughts if rules >= 4 else Served
+        self._before = [thoughts(as_served(message)) for message in before]
+        self._answer = thoughts(as_served(answer))
         self._part = answer.part or (0, 1)
+        self._learns_thought = answer.reasoning_weight != 0
         self._tools = record.tools or None
         self._sampled = record.sampled[0] if record.sampled else Sampled()
         self._left_tools = 0
@@ -114,8 +118,8 @@ class _Answer:
 
     def _turn(self, before: Sequence[Served], habits: Habits) -> tuple[Turn, Counter[str]]:
         told, done = adapted(before, habits)
-        writer = TurnWriter(self._template, told, self._tools, habits, self._tokenizer)
-        turn = writer.turn(adapted_answer(self._answer, habits), fixed=bool(self._sampled.answer))
+        writer = TurnWriter(self._template, told, self._tools, habits, self._tokenizer, self._rules)
+        turn = writer.turn(adapted_answer(self._answer, habits), bool(self._sampled.answer), self._learns_thought)
         if not _holds(turn.answer, self._answer):
             raise RecordRefused("the chat template leaves out what the answer says", "report this model's template")
         if self._answer.get("tool_calls") and not habits.calls:

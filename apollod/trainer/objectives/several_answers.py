@@ -16,6 +16,7 @@ from apollod.errors import RecordRefused
 from apollod.trainer.objectives.chat_template import DATE, ChatTemplate, as_served
 from apollod.trainer.objectives.token_spans import Span, decoded, end_of_turn, pieces
 from apollod.wire.records import MessagesRecord
+from apollod.wire.thoughts import past_thought
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -30,12 +31,19 @@ def tokenise_conversation(
     rendering = _Rendering(tokenizer, messages, record.tools or None)
     said = rendering.learned(learned[:end])
     spans = said.spans if rules == 1 or not said.marked else _through_the_end_of_turn(tokenizer, said)
+    spans = spans if rules < 4 else [_past_thought(said.text, span) for span in spans]
     if record.sampled:
         turns = [i for i, want in enumerate(learned[:end]) if want]
         taken = dict(zip(turns, record.sampled, strict=True))
         return *_as_sampled(tokenizer, rendering, said.text, spans, taken), said.left_out
     ids, offsets = pieces(tokenizer, said.text, [] if rules == 1 else [start for start, _ in spans])
     return ids, _mask(offsets, spans), said.left_out
+
+
+def _past_thought(text: str, span: Span) -> Span:
+    """Span without an empty thought at its head."""
+    start, end = span
+    return len(past_thought(text[:start], text[start:end])[0]), end
 
 
 def _mask(offsets: list[Span], spans: list[Span]) -> list[bool]:

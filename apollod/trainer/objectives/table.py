@@ -16,8 +16,8 @@ from apollod.wire.records import TypedRecord, decode_record
 OBJECTIVES: dict[str, Objective] = {objective.name: objective for objective in (SFT, CONTEXT)}
 
 _FORMER: dict[str, tuple[Objective, ...]] = {
-    "sft": (SupervisedFineTuning(rules=2), SupervisedFineTuning(rules=1)),
-    "context": (ContextDistillation(rules=2),),
+    "sft": tuple(SupervisedFineTuning(rules) for rules in (3, 2, 1)),
+    "context": tuple(ContextDistillation(rules) for rules in (3, 2)),
 }
 """that give ids and masks as journals of before have them, newest first"""
 

@@ -52,6 +52,11 @@ class Tokens:
         """Number of tokens that are learned."""
         return sum(self.mask)
 
+    @property
+    def learned(self) -> list[int]:
+        """ids of these."""
+        return [token for token, mask in zip(self.ids, self.mask, strict=True) if mask]
+
     def sequences(self) -> list[tuple[list[int], list[bool]]]:
         """ids and mask of each."""
         ends = (*self.starts[1:], len(self.ids))

@@ -9,10 +9,8 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.chat_template import ChatTemplate, Habits, Served
 from apollod.trainer.objectives.token_spans import end_of_turn
+from apollod.wire.thoughts import CLOSED, NO_THOUGHT, OPENED, past_thought
 
-OPENED, CLOSED = "<think>", "</think>"
-NO_THOUGHT = "\n</think>\n\n"
-"""what Qwen's templates put after an opened thought where there is none"""
 MARK = "apollodmark"
 
 
@@ -30,22 +28,35 @@ class TurnWriter:
 
     def __init__(
         self, template: ChatTemplate, before: list[Served], tools: list[Any] | None, habits: Habits,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase, rules: int,
     ) -> None:  # fmt: skip
         self._template = template
+        self._rules = rules
+        self._options: dict[str, Any] = {}
         self._before = before
         self._tools = tools
         self._habits = habits
         self._tokenizer = tokenizer
 
-    def turn(self, answer: Served, fixed: bool) -> Turn:
-        """`fixed`: the prompt is that of a request with no options of its own, whatever the answer is."""
+    def turn(self, answer: Served, fixed: bool, learns_thought: bool) -> Turn:
+        """`fixed`: the prompt is that of a request with no options of its own, whatever the answer is. Else an answer
+        without a thought comes after a prompt that asks for none and leaves none open; and one whose thought is not
+        learned after a prompt that asks for thoughts, and after this one."""
+        thought = (answer.get("reasoning_content") or "").strip()
+        apart = not fixed and ((self._rules >= 4 and not thought) or not learns_thought)
+        self._options = {"enable_thinking": bool(thought)} if apart else {}
+        turn = self._turn(answer, bool(thought), fixed)
+        if not apart:
+            return turn
+        before, written = past_thought(turn.before, turn.answer, thought)
+        return Turn(before, written, turn.behind)
+
+    def _turn(self, answer: Served, thinks: bool, fixed: bool) -> Turn:
         prompts = [self._render(self._before, add_generation_prompt=True)]
         calls = answer.get("tool_calls") or ()
         if not fixed:
             full = self._render([*self._before, {**answer, "tool_calls": calls[:1]} if calls else answer])
             if not full.startswith(prompts[0]):  # a template may open a thought, or close it, if it is asked to
-                thinks = bool((answer.get("reasoning_content") or "").strip())
                 prompts.insert(0, self._render(self._before, add_generation_prompt=True, enable_thinking=thinks))
                 prompts = [prompt for prompt in prompts if full.startswith(prompt)] or prompts[-1:]
         prompt = prompts[0]
@@ -114,7 +125,7 @@ class TurnWriter:
         return str(ender) if more.partition(MARK)[2].lstrip().startswith(str(ender)) else ""
 
     def _render(self, messages: list[Served], **options: Any) -> str:
-        return self._template.render(messages, self._tools, **options)
+        return self._template.render(messages, self._tools, **{**self._options, **options})
 
 
 def _shared(one: str, other: str) -> int:

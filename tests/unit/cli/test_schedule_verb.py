@@ -29,6 +29,7 @@ WHY = "what came from files and logs is learned at night (02:00-05:00 UTC)"
             {"schedule": NIGHTLY | {"open": True}, "pending": 7, "checkpoint_due_in_s": 0.0},
             ["now, until 1970-01-02", "3 steps so far", "begins at once", "checkpoint  now"],
         ),
+        ({"schedule": NIGHTLY | {"open": True, "late": True}, "pending": 7}, ["missed, and caught up now, until 1970"]),
         ({"schedule": {}, "pending": 1, "checkpoint_due_in_s": 30.0, "waits": {"checkpoint": "no"}}, ["in 30 s (no)"]),
     ],
 )
@@ -56,6 +57,16 @@ DREAMS = {"active": 1, "settled": 0, "retired": 0, "mode": "idle", "next": "ask:
 def test_what_is_dreamt_next_and_why_not(dreams: dict, lines: list[str]) -> None:
     answer = {"schedule": {}, "pending": 0, "waits": {"step": "", "checkpoint": ""}, "checkpoint_due_in_s": None}
     assert _lines({**answer, "dreams": dreams})[3:] == lines
+
+
+def test_dreams_at_night_are_said_and_need_hours() -> None:
+    answer = {"pending": 0, "waits": {"step": "", "checkpoint": ""}, "checkpoint_due_in_s": None, "dreams": DREAMS}
+    said = _lines({**answer, "schedule": NIGHTLY | {"dream": "night"}})
+    assert said[3] == "dreams      while nobody else uses the engine at night"
+    overrides = ["model.path=/m", "schedule.dream=night"]
+    with pytest.raises(ConfigError, match='dream = "night" needs nightly'):
+        load_config(None, overrides, {})
+    assert load_config(None, [*overrides, "schedule.nightly=02:00-05:00"], {}).schedule.dream == "night"
 
 
 def test_the_hours_of_the_configuration_are_told_and_none_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

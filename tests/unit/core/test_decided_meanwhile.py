@@ -11,7 +11,7 @@ from apollod.core import inputs as inp
 
 def repeating(w: World) -> None:
     """Until the first of the other steps is repeated."""
-    while w.state.training.running is None or not w.state.training.running.again_of:
+    while w.state.training.running is None or not w.state.training.running.begun.again_of:
         w.answer()
 
 

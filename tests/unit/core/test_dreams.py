@@ -1,6 +1,9 @@
 """Dreams: what is dreamt next, and what follows from each answer."""
 
+from collections.abc import Callable
 from itertools import pairwise
+from random import Random
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -12,12 +15,14 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.decide import decide
+from apollod.core.dreams.calls import NOT_HERE, TOLD_MAX
 from apollod.core.dreams.course import MISSES_MAX
 from apollod.core.dreams.machine import CALLS, TRANSITIONS, Stage, after
-from apollod.core.dreams.policy import waits_for
+from apollod.core.dreams.policy import SIDE_BY_SIDE, waits_for
+from apollod.core.dreams.state import NOBODY
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import DAY_NS, SECOND_NS
-from apollod.core.settings import Check
+from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
 
 OTHER = msgspec.structs.replace(PATTERN, name="caps", instruction="Answer in capitals.")
@@ -77,7 +82,7 @@ def test_only_bare_practice_is_stripped(world: DreamingWorld) -> None:
     accepted = {e.source.removeprefix("dream:"): e for e in world.of(ev.ExampleAccepted)}
     assert accepted and all(e.tier == "dream" for e in accepted.values())
     for dream, e in accepted.items():
-        assert [one.text for one in e.removed] == ([PATTERN.instruction] if mode[dream] == "bare" else [])
+        assert [one.text.strip() for one in e.removed] == ([PATTERN.instruction] if mode[dream] == "bare" else [])
     told = {e.dream: e.told for e in world.of(ev.DreamAnswered)}
     assert {mode[dream]: text for dream, text in told.items()} == {
         "bare": PATTERN.instruction, "contrast": PATTERN.contrasts[0]
@@ -170,13 +175,39 @@ def test_the_baseline_is_measured_before_anything_is_learned_and_on_what_is_neve
     assert all(n < first_step for n, e in enumerate(journal) if isinstance(e, ev.DreamImagined) and e.dream in held)
 
 
-def test_the_imagination_never_hears_of_what_is_tested(world: DreamingWorld) -> None:
+def test_only_the_imagination_of_a_held_out_scenario_hears_of_what_is_tested(world: DreamingWorld) -> None:
     world.dream()
     purpose = {e.dream: e.purpose for e in world.of(ev.DreamRequested)}
     tested = {e.scenario for e in world.of(ev.DreamImagined) if purpose[e.dream] != "practice"}
     asked = [one for one in world.answered if isinstance(one, fx.ImagineScenario)]
-    shown = {scenario for one in asked for scenario in (*one.unlike, one.variation_of)}
+    shown = {scenario for one in asked if one.purpose != "held-out" for scenario in (*one.unlike, one.variation_of)}
     assert any(one.variation_of for one in asked) and not shown & tested
+
+
+def test_a_held_out_scenario_is_asked_for_beside_the_last_ones_of_its_sort(world: DreamingWorld) -> None:
+    pattern = msgspec.structs.replace(PATTERN, held_out=9)
+    w = DreamingWorld(with_patterns(pattern)).up()
+    w.imagines = lambda asked: text(w.scenarios) * (100 if w.scenarios == 6 else 1)
+    while isinstance(w.calls[0], fx.ImagineScenario):
+        w.call()
+    made = [e.scenario for e in w.of(ev.DreamImagined)]
+    told = [one.unlike for one in w.answered if isinstance(one, fx.ImagineScenario)]
+    assert told[:7] == [tuple(made[max(0, n - TOLD_MAX) : n]) for n in range(7)]
+    assert told[7] == (made[6],), "a long one leaves room for no other one"
+    assert told[8] == (made[7],)
+
+
+def test_what_seeds_taught_is_known_by_the_loss_with_which_their_dreams_were_learned(world: DreamingWorld) -> None:
+    world.dream()
+    seeds = {e.dream: e.seeds for e in world.of(ev.DreamImagined)}
+    losses = {e.step: e.loss for e in world.of(ev.StepCompleted)}
+    surfaced = world.state.dreams.courses["ask"].surfaced
+    assert {seed for some in seeds.values() for seed in some} == set(surfaced)
+    assert all(one.times == 1 for one in surfaced.values())
+    taught = {seeds[e.dream][0]: losses[e.step] for e in world.of(ev.DreamTrained)}
+    assert taught and {seed: one.taught for seed, one in surfaced.items() if one.learned} == taught
+    asked = [one for one in world.answered if isinstance(one, fx.ImagineScenario)][-1]
+    assert asked.surfaced and set(asked.surfaced) <= set(surfaced)
 
 
 def test_a_judge_does_not_see_whether_an_answer_was_bare(world: DreamingWorld) -> None:
@@ -240,6 +271,206 @@ def test_dreams_that_collapse_stop_until_somebody_says_go_on(world: DreamingWorl
     world.give(inp.DreamsWanted("p"))
     world.dream(200)
     assert len(world.of(ev.DreamTrained)) > trained + 5 and len(world.of(ev.DreamingStopped)) == 1
+
+
+# --- decided by its baseline and by an error bound -------------------------------------------------------------------
+
+
+OBJECTIVES: tuple[str, ...] = get_args(get_type_hints(PatternSettings)["objective"])
+
+
+def learning_by(objective: str) -> DreamingWorld:
+    return DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, objective=objective))).up()
+
+
+def weights(w: DreamingWorld) -> tuple[int, str]:
+    return w.state.training.version, w.state.training.fingerprint
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_is_shown_untold_is_settled_without_a_step(objective: str) -> None:
+    """Whatever it shows where it would be wrong: nothing that was trained is to blame for that."""
+    world = learning_by(objective)
+    before = weights(world)
+    world.firm["ask"], world.leak["ask"] = FIRM, LEAKS
+    world.dream()
+    (settled,) = world.of(ev.PatternSettled)
+    assert not world.of(ev.StepStarted) and not world.of(ev.DreamTrained) and weights(world) == before
+    assert settled.tests == {"bare": (4, 4)} and settled.sampled == {"bare": (16, 16)}
+    assert {e.round for e in world.of(ev.DreamTested)} == {"baseline", "shown"}
+
+
+def test_of_what_was_shown_before_only_that_it_stays_is_tested_again() -> None:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    w.firm["ask"], w.leak["ask"] = FIRM, LEAKS
+    w.dream()
+    assert [e.pattern for e in w.of(ev.PatternSettled)] == ["ask", "caps"] and not w.of(ev.PatternUnsettled)
+    rechecks = [e for e in w.of(ev.DreamTested) if e.round.startswith("recheck")]
+    assert {(e.pattern, e.mode) for e in rechecks} == {("ask", "bare")} and not w.state.dreams.courses["ask"].practices
+
+
+def test_what_is_shown_in_the_likeliest_answers_alone_is_practised(world: DreamingWorld) -> None:
+    answering(world, lambda test: True if not test.sample else world.firm.get("ask", 0) >= FIRM)
+    world.dream()
+    (settled,) = world.of(ev.PatternSettled)
+    assert settled.practices >= FIRM and settled.sampled == {"bare": (20, 20), "contrast": (20, 20)}
+    assert [e.round for e in world.of(ev.DreamTested) if e.sample][:4] == ["shown"] * 4
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("untold", "told", "said"),
+    [
+        (0, 0, "even when it is told: 0 of 4"),
+        (0, 1, "even when it is told: 1 of 4"),
+        (2, 2, "telling it makes no difference: 2 of 4 held-out scenarios pass then, 2 untold"),
+        (3, 2, "telling it makes no difference: 2 of 4 held-out scenarios pass then, 3 untold"),
+    ],
+)
+def test_an_instruction_without_effect_leaves_the_weights_alone(
+    objective: str, untold: int, told: int, said: str
+) -> None:
+    world = learning_by(objective)
+    before = weights(world)
+    passing = {"bare": untold, "told": told, "contrast": 4}
+    answering(world, lambda test: list(world.state.dreams.courses["ask"].held).index(test.dream) < passing[test.mode])
+    world.dream()
+    (retired,) = world.of(ev.PatternRetired)
+    assert retired.by == "baseline" and said in retired.reason and "Nothing was trained" in retired.reason
+    assert not world.of(ev.StepStarted) and weights(world) == before
+
+
+def test_an_instruction_with_little_effect_is_practised(world: DreamingWorld) -> None:
+    passing = {"bare": 2, "told": 3, "contrast": 4}
+    answering(world, lambda test: list(world.state.dreams.courses["ask"].held).index(test.dream) < passing[test.mode]
+              if test.round == "baseline" else True)  # fmt: skip
+    world.dream()
+    assert world.of(ev.PatternSettled)[0].practices and not world.of(ev.PatternRetired)
+
+
+def test_a_behaviour_that_is_shown_in_six_of_ten_answers_does_not_settle() -> None:
+    """By `settle` alone, the last few of many, nearly each of these lives did."""
+    settled = 0
+    for seed in range(20):
+        drawn = Random(seed)
+        w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, dreams=25))).up()
+        answering(w, lambda test, drawn=drawn: test.mode != "bare" or drawn.random() < 0.6)
+        w.dream()
+        settled += len(w.of(ev.PatternSettled))
+    assert settled <= 1
+
+
+def answering(w: DreamingWorld, passed: Callable[[fx.TestScenario], bool]) -> None:
+    """Have tests passed by this."""
+    whole = w.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = whole(asked)
+        if isinstance(asked, fx.TestScenario):
+            assert isinstance(said, inp.ScenarioTested)
+            return msgspec.structs.replace(said, passed=passed(asked))
+        return said
+
+    w.reply = reply  # type: ignore[method-assign]
+
+
+# --- where it would be wrong -----------------------------------------------------------------------------------------
+
+
+def test_no_practice_has_the_contrast_texts_that_are_held_out(world: DreamingWorld) -> None:
+    world.dream()
+    practised = {e.contrast for e in world.of(ev.DreamRequested)} - {""}
+    assert practised and practised <= set(PATTERN.contrasts)
+    finals = {e.contrast for e in world.of(ev.DreamTested) if e.round.startswith("final")} - {""}
+    assert finals & set(PATTERN.held_out_contrasts) and finals & set(PATTERN.contrasts)
+
+
+def test_what_shows_under_wordings_that_no_practice_has_is_practised_in_contrast_and_not_settled() -> None:
+    w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, dreams=20))).up()
+    answering(w, lambda test: test.mode == "told" or (
+        test.contrast not in PATTERN.held_out_contrasts if test.mode == "contrast" else w.firm.get("ask", 0) >= FIRM
+    ))  # fmt: skip
+    w.dream()
+    assert not w.of(ev.PatternSettled) and w.state.dreams.courses["ask"].contrast_held_out == {"contrast": (0, 2)}
+    after = [e for e in w.of(ev.DreamRequested) if e.purpose == "practice"][-1]
+    assert after.mode == "contrast" and after.contrast in PATTERN.contrasts
+
+
+SITUATED = msgspec.structs.replace(PATTERN, situations=3)
+
+
+def test_situations_in_which_it_would_be_wrong_are_tested_without_a_word_and_settled_with_their_figures() -> None:
+    w = DreamingWorld(with_patterns(SITUATED)).up()
+    w.dream()
+    (settled,) = w.of(ev.PatternSettled)
+    assert settled.baseline["situation"] == (3, 3) == settled.tests["situation"]
+    assert settled.contrast_held_out == {"contrast": (2, 2)}, "and with those of wordings that no practice has"
+    assert settled.sampled["situation"][1] % 3 == 0 and settled.sampled["situation"][1] >= 13
+    tests = [one for one in w.answered if isinstance(one, fx.TestScenario) and one.mode == "situation"]
+    assert {(one.told, one.contrast) for one in tests} == {("", "")}
+    assert all(one.expected.startswith(PATTERN.instruction) and one.expected.endswith(NOT_HERE) for one in tests)
+    situations = {e.dream for e in w.of(ev.DreamRequested) if e.purpose == "situation"}
+    assert len(situations) == 3 and {e.dream for e in w.of(ev.DreamTested) if e.mode == "situation"} == situations
+    assert not situations & {e.dream for e in w.of(ev.DreamAnswered)}, "none is practised"
+    first = next(e for e in w.of(ev.DreamTested))
+    assert first.round == "baseline" and w.state.dreams.courses["ask"].situations.keys() == situations
+
+
+def test_of_situations_as_many_may_fail_as_of_held_out_scenarios() -> None:
+    for failing, settles in ((1, True), (2, False)):
+        w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, situations=5, dreams=12))).up()
+
+        def passed(test: fx.TestScenario, w: DreamingWorld = w, failing: int = failing) -> bool:
+            if test.mode != "situation" or test.sample:
+                return test.mode != "bare" or w.firm.get("ask", 0) >= FIRM
+            return list(w.state.dreams.courses["ask"].situations).index(test.dream) >= failing
+
+        answering(w, passed)
+        w.dream()
+        assert bool(w.of(ev.PatternSettled)) is settles
+
+
+def test_what_shows_in_situations_where_it_is_wrong_is_practised_in_contrast_and_not_settled() -> None:
+    w = DreamingWorld(with_patterns(msgspec.structs.replace(SITUATED, dreams=20))).up()
+    w.firm["ask everywhere"] = 1
+    w.dream()
+    assert not w.of(ev.PatternSettled) and w.state.dreams.courses["ask"].final["situation"] == (0, 3)
+    assert "0 of 3 situation" in w.of(ev.PatternRetired)[0].reason
+    assert w.state.dreams.courses["ask"].weak == PATTERN.contrasts
+
+
+def test_an_imagination_that_cannot_write_situations_is_said_and_the_pattern_goes_on_without() -> None:
+    w = DreamingWorld(with_patterns(SITUATED)).up()
+    w.imagines = lambda asked: text(0 if asked.purpose == "situation" else w.scenarios + 1)
+    w.dream()
+    course = w.state.dreams.courses["ask"]
+    assert "the imagination repeats itself" in course.no_situations and len(course.situations) == 1
+    (settled,) = w.of(ev.PatternSettled)
+    assert settled.tests["situation"] == (1, 1)
+    w.imagines = lambda asked: text(w.scenarios)
+    broken = DreamingWorld(with_patterns(SITUATED)).up()
+    whole = broken.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        if isinstance(asked, fx.ImagineScenario) and asked.purpose == "situation":
+            return inp.DreamCallFailed(asked.dream, "imagining", asked.attempt, "nonsense", "this is no scenario")
+        return whole(asked)
+
+    broken.reply = reply  # type: ignore[method-assign]
+    broken.dream()
+    (settled,) = broken.of(ev.PatternSettled)
+    assert "situation" not in settled.tests and "no scenario" in broken.state.dreams.courses["ask"].no_situations
+
+
+def test_situations_survive_a_crash_and_an_end_amid_them() -> None:
+    w = DreamingWorld(with_patterns(SITUATED)).up()
+    w.dream(6)
+    assert len(w.state.dreams.courses["ask"].situations) == 2
+    again = w.successor().up()
+    again.imagines = lambda asked: text(again.scenarios)
+    again.dream()
+    assert len([e for e in again.of(ev.DreamRequested) if e.purpose == "situation"]) == 3
+    assert again.of(ev.PatternSettled)[0].tests["situation"] == (3, 3)
 
 
 # --- several patterns ------------------------------------------------------------------------------------------------
@@ -334,6 +565,46 @@ def test_a_pattern_that_is_retired_in_the_middle_of_a_dream_ends_it(world: Dream
     assert not world.calls
 
 
+def test_a_pattern_that_is_forgotten_leaves_nothing_of_its_practices_in_the_weights(world: DreamingWorld) -> None:
+    before = world.view.weights
+    world.dream()
+    taught = [e.example for e in world.of(ev.DreamTrained)]
+    assert taught and world.view.weights != before
+    world.give(inp.PatternUnwanted("ask", "p", forget=True))
+    (retired,) = world.of(ev.PatternRetired)
+    assert retired.reason == "p had ask forgotten"
+    assert [e.examples for e in world.of(ev.ForgetRequested)] == [(example,) for example in taught]
+    world.settle()
+    assert world.view.weights == before and set(taught) <= world.state.intake.withdrawn.keys()
+    world.give(inp.PatternUnwanted("ask", "p", forget=True))
+    assert len(world.of(ev.PatternRetired)) == 1 and len(world.of(ev.ForgetRequested)) == len(taught)
+
+
+def test_a_practice_that_waits_for_its_step_is_forgotten_with_its_pattern(world: DreamingWorld) -> None:
+    while not (world.calls and isinstance(world.calls[0], fx.JudgeDream)):
+        world.settle()
+        world.call()
+    world.give(inp.PauseRequested("p"))
+    world.call()
+    assert world.state.dreams.open is not None and world.state.dreams.open.stage is Stage.LEARNING
+    example = world.state.dreams.open.example
+    world.give(inp.PatternUnwanted("ask", "p", forget=True))
+    assert [e.examples for e in world.of(ev.ExampleWithdrawn)] == [(example,)] and not world.of(ev.ForgetRequested)
+    world.give(inp.ResumeRequested("p"))
+    world.settle()
+    assert not world.of(ev.StepCompleted) and world.state.dreams.open is None
+
+
+def test_a_pattern_of_another_definition_takes_its_name_and_what_it_taught(world: DreamingWorld) -> None:
+    world.dream()
+    old = world.state.dreams.courses["ask"]
+    world.give(inp.PatternWanted(msgspec.structs.replace(PATTERN, instruction="Always ask."), "p"))
+    (replaced,) = world.state.dreams.replaced["ask"]
+    assert (replaced.pattern, replaced.state, replaced.practices) == (PATTERN, "replaced", old.practices)
+    new = world.state.dreams.courses["ask"]
+    assert new.state == "practising" and new.examples[: len(old.examples)] == old.examples and old.examples
+
+
 def test_a_changed_pattern_begins_anew_and_one_that_is_gone_is_retired(world: DreamingWorld) -> None:
     world.dream()
     world.settings = with_patterns(msgspec.structs.replace(PATTERN, instruction="Always ask first."))
@@ -385,7 +656,8 @@ def test_a_rollback_in_the_middle_of_a_round_begins_it_anew_and_what_is_settled_
 
 def test_the_budget_begins_anew_with_what_somebody_else_undid() -> None:
     replace = msgspec.structs.replace
-    w = DreamingWorld(with_patterns(replace(PATTERN, dreams=14), replace(OTHER, dreams=14))).up()
+    few = {"dreams": 14, "contrast": ("Act at once.", "Do not ask.")}
+    w = DreamingWorld(with_patterns(replace(PATTERN, **few), replace(OTHER, **few))).up()
     harmed: list[str] = []
     while w.calls:
         w.settle()
@@ -420,6 +692,74 @@ def test_in_mode_idle_dreams_wait_for_users_to_be_gone_and_give_way_to_them() ->
     assert w.calls == [asked], "it is resumed where it was"
     idle(w, users=False)
     assert [e.kind for e in w.of(ev.EngineIdle)] == ["engine.idle"] * 2
+
+
+def idle_world() -> DreamingWorld:
+    """Nobody else uses the engine, and the held-out scenarios are imagined."""
+    w = DreamingWorld(
+        msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, mode="idle"))
+    ).up()
+    idle(w, users=False)
+    while isinstance(w.calls[0], fx.ImagineScenario):
+        w.call()
+    return w
+
+
+def test_tests_of_a_round_are_made_side_by_side_while_no_user_is_there_and_each_once() -> None:
+    w = idle_world()
+    first = [one.key() for one in w.calls]
+    assert len(first) == len(set(first)) == SIDE_BY_SIDE
+    w.calls.append(w.calls.pop(0))
+    w.call()
+    assert len(w.calls) == SIDE_BY_SIDE, "the next one begins when one is answered, whichever"
+    idle(w, users=True)
+    assert not w.calls and w.cancelled == 1
+    idle(w, users=False)
+    assert len(w.calls) == SIDE_BY_SIDE and w.calls[0].key() == first[0], "those that were cut off are made again"
+    w.dream()
+    tests = [(e.dream, e.round, e.mode, e.sample) for e in w.of(ev.DreamTested) if e.round]
+    assert len(tests) == len(set(tests))
+
+
+def test_it_ends_the_same_in_whatever_order_tests_are_answered() -> None:
+    ends = []
+    for order in (0, -1):
+        w = idle_world()
+        for _ in range(5_000):
+            w.settle()
+            if w.calls:
+                w.calls.append(w.calls.pop(order))
+                w.calls.insert(0, w.calls.pop())
+            if not w.call():
+                break
+        (settled,) = w.of(ev.PatternSettled)
+        tests = {(e.dream, e.round, e.mode, e.sample, e.passed) for e in w.of(ev.DreamTested) if e.round}
+        ends.append((settled, tests))
+    assert ends[0] == ends[1]
+
+
+def test_of_tests_side_by_side_the_one_that_nobody_can_make_is_not_passed() -> None:
+    w = idle_world()
+    told = next(one for one in w.calls if isinstance(one, fx.TestScenario) and one.mode == "told")
+    for _ in range(20):
+        if any(e.by == NOBODY for e in w.of(ev.DreamTested)):
+            break
+        attempt = w.state.dreams.attempts + 1
+        failed = inp.DreamCallFailed(told.dream, "round baseline", attempt, "refused", "too long", case=("told", 0))
+        w.give(failed)
+        w.pass_time(300.0)
+    (not_made,) = [e for e in w.of(ev.DreamTested) if e.by == NOBODY]
+    assert (not_made.dream, not_made.mode) == (told.dream, "told")
+
+
+def test_an_answer_of_a_round_counts_though_a_dream_of_another_pattern_has_begun() -> None:
+    w = idle_world()
+    late = w.calls[-1]
+    w.give(inp.PatternWanted(OTHER, "p"))
+    w.record(ev.DreamRequested("d99", OTHER.name, "held-out"))
+    w.give(w.reply(late))
+    assert [(e.dream, e.mode) for e in w.of(ev.DreamTested)] == [(late.dream, late.mode)]  # type: ignore[attr-defined]
+    assert w.state.dreams.open is not None and w.state.dreams.open.id == "d99"
 
 
 def test_somebody_can_stop_and_start_dreams(world: DreamingWorld) -> None:
@@ -481,7 +821,8 @@ def test_tests_that_nobody_can_make_are_not_passed_and_end_the_pattern(world: Dr
         test = world.calls.pop()
         assert isinstance(test, fx.TestScenario)
         world.now += 300 * SECOND_NS
-        world.give(inp.DreamCallFailed(test.dream, "round baseline", test.attempt, "refused", "too long"))
+        case = (test.mode, test.sample)
+        world.give(inp.DreamCallFailed(test.dream, "round baseline", test.attempt, "refused", "too long", case=case))
         world.now += 300 * SECOND_NS
         world.give(inp.Tick())
     (retired,) = world.of(ev.PatternRetired)
@@ -624,7 +965,10 @@ def test_what_is_outside_does_not_unsettle(world: DreamingWorld) -> None:
     def reply(asked: fx.Effect) -> inp.Input:
         if isinstance(asked, fx.TestScenario) and asked.round.startswith("recheck"):
             w.now += 300 * SECOND_NS
-            return inp.DreamCallFailed(asked.dream, f"round {asked.round}", asked.attempt, "check", "not there")
+            case = (asked.mode, asked.sample)
+            return inp.DreamCallFailed(
+                asked.dream, f"round {asked.round}", asked.attempt, "check", "not there", case=case
+            )  # fmt: skip
         return whole(asked)
 
     w.reply = reply  # type: ignore[method-assign]

@@ -32,7 +32,7 @@ def without(w: World, *examples: str) -> str:
         pairs = zip(ev.all_examples(e), e.digests or (e.digest,), strict=True)
         if not e.again_of and (left := [pair for pair in pairs if pair[0] not in examples]):
             names, digests = zip(*left, strict=True)
-            bare.run_step(fx.RunStep(e.step, names, digests, e.lr, e.loss_limit, objective=e.objective))
+            bare.run_step(fx.RunStep(e.step, names, digests, e.lr, loss_limit=e.loss_limit, objective=e.objective))
     return bare.memory
 
 
@@ -45,7 +45,7 @@ def learned(*answers: str, **settings: object) -> SaidWorld:
 
 def repeating(w: World) -> None:
     """Until the first of the other steps is repeated."""
-    while w.state.training.running is None or not w.state.training.running.again_of:
+    while w.state.training.running is None or not w.state.training.running.begun.again_of:
         w.answer()
 
 
@@ -173,9 +173,7 @@ def test_without_a_way_back_only_what_it_concerns_stays_learned() -> None:
 def test_steps_made_with_other_settings_are_not_repeated_to_other_bits() -> None:
     w = learned("a", "b")
     w.settings = changed(SETTINGS, seed=7)
-    plan_of = inp.ForgetPlanned(
-        2, ("a",), (1,), 0, (Learned(2, ("b",), ("x",), 1.0, 0.0, "sft", 1, "bulk"),), made_with=w.settings
-    )
+    plan_of = inp.ForgetPlanned(2, ("a",), (1,), 0, (Learned(2, ("b",), ("x",), 1.0, 1, "bulk"),), made_with=w.settings)
     w.says(shown=(undo("a"),))
     w.asked.clear()
     w.give(plan_of)

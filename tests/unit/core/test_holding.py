@@ -18,7 +18,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.continuation import carried_state
 from apollod.core.dreams.scenario import Turn
-from apollod.core.holding.choice import HELD_MAX, SHORT, TURNS, drift_of, held_by
+from apollod.core.holding.choice import HELD_MAX, OF_PRACTICE, SHORT, TURNS, Kin, drift_of, held_by
 from apollod.core.holding.missing import FIRST, SHIPPED
 from apollod.core.holding.state import Anchor, HoldingState
 from apollod.core.settings import LessonSettings
@@ -31,7 +31,8 @@ def test_prompts_that_ship_are_many_apart_from_each_other_and_from_probes():
     found = [msgspec.json.decode(line) for line in lines]
     assert len(found) == SHIPPED == len({one["prompt"].casefold() for one in found})
     sorts = [one["sort"] for one in found]
-    assert sorts == ["general", "neighbour"] * (SHIPPED // 2), "the first ones are of both sorts"
+    assert sorts[:80] == ["general", "neighbour"] * 40, "the first ones are of both sorts"
+    assert min(sorts.count("general"), sorts.count("neighbour")) > SHIPPED / 4
     probes = (files("apollod") / "data" / "probes.jsonl").read_text(encoding="utf-8").casefold()
     assert not [one["prompt"] for one in found if f'"{one["prompt"].casefold()}"' in probes]
 
@@ -66,6 +67,34 @@ def test_the_anchors_of_a_step(own, tokens, held):
     assert held_by(own, LessonSettings(), tokens) == held
     assert held_by(own, LessonSettings(hold=0.0), tokens) == ()
     assert held_by(own, LessonSettings(hold_cost=0.0), SHORT) == held[:1]
+
+
+@pytest.mark.parametrize(
+    ("general", "lessons", "held"), [(9, 9, (6, 4)), (9, 1, (9, 1)), (9, 0, (9, 0)), (3, 9, (3, 7)), (1, 2, (1, 2))]
+)
+def test_a_practice_holds_ten_and_four_of_them_are_of_lessons(general, lessons, held):
+    own = holding(*[0.1] * (general + lessons), lessons=lessons)
+    chosen = held_by(own, LessonSettings(hold_cost=0.0), 10, Kin())
+    of_lessons = sum(own.anchors[one].sort == "lesson" for one in chosen)
+    assert (len(chosen) - of_lessons, of_lessons) == held and len(set(chosen)) == len(chosen)
+
+
+def test_a_practice_holds_its_kin_first_and_in_turn():
+    own = holding(*[0.1] * 24, lessons=12)
+    for n, id_ in enumerate(("a14", "a15", "a16", "a17", "a18")):
+        own.anchors[id_].lesson, own.anchors[id_].moved = f"L{n}", 0.0  # what moved least
+    for n, id_ in enumerate(("a3", "a4", "a5")):
+        own.anchors[id_].wanted, own.anchors[id_].moved = f"neighbour:{n}", 0.0
+    kin = Kin({f"L{n}" for n in range(5)}, {f"neighbour:{n}" for n in range(3)})
+    held = dict.fromkeys(own.anchors, 0)
+    for turn in range(1, 16):
+        own.turns = turn
+        chosen = held_by(own, LessonSettings(), 40, kin)
+        assert sum(own.anchors[one].lesson != "" for one in chosen[:4]) == 3 and len(chosen) == 10
+        assert sum(own.anchors[one].wanted != "" for one in chosen[4:]) == 2
+        for one in chosen:
+            own.anchors[one].turn, held[one] = turn, held[one] + 1
+    assert [held[f"a{n}"] for n in range(14, 19)] == [9] * 5 and [held[f"a{n}"] for n in range(3, 6)] == [10] * 3
 
 
 @draws(200, 2000)
@@ -113,7 +142,7 @@ def test_steps_wait_for_a_few_and_the_rest_come_when_nothing_waits():
     usable = [one for one in world.state.holding.anchors.values() if one.digest]
     assert FIRST <= len(usable) < 2 * FIRST
     first, *_ = world.of(ev.StepStarted)
-    assert first.hold == 1.0 and set(first.held) <= {one.anchor for one in usable} and first.held
+    assert first.hold == HOLDING.lessons.hold > 0 and set(first.held) <= {one.anchor for one in usable} and first.held
     world.settle()
     assert len(world.state.holding.anchors) == SHIPPED == len(frozen(world)) == len(world.of(ev.AnchorEncoded))
     done = world.of(ev.StepCompleted)
@@ -126,7 +155,7 @@ def test_the_wait_says_why_and_ends_where_the_engine_does_not_answer():
     world.lines("a")
     world.settle()
     world.engine_up()
-    while "frozen first, to be held (0 of 8 answers)" not in blocked(Activity.STEP, world.state):
+    while f"frozen first, to be held (0 of {FIRST} answers)" not in blocked(Activity.STEP, world.state):
         assert world.answer()
     world.anchors = "busy"
     world.settle()
@@ -325,7 +354,7 @@ def test_what_a_known_lesson_says_is_held_until_it_is_known_no_more():
     world.teach()
     practised = {e.step for e in world.of(ev.LessonPractised) if e.lesson == second}
     steps = [e for e in world.of(ev.StepStarted) if e.step in practised]
-    assert steps and all(held.anchor in step.held and len(step.held) == 2 for step in steps)
+    assert steps and all(held.anchor in step.held and len(step.held) == OF_PRACTICE for step in steps)
     third = world.want("who is x", "Cleo", replaces=first)
     world.teach()
     (retired,) = world.of(ev.AnchorsRetired)
@@ -348,3 +377,34 @@ def test_what_a_lesson_says_is_frozen_anew_when_it_is_known_again():
     world.teach()
     (now,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson == lesson]
     assert now != before and [one.anchors for one in world.of(ev.AnchorsRetired)] == [(before,)]
+
+
+# --- neighbours ---------------------------------------------------------------------------------------------------
+
+
+def near(world: TaughtWorld) -> list[Anchor]:
+    return [one for one in world.state.holding.anchors.values() if one.wanted.startswith("neighbour:")]
+
+
+def test_what_is_said_of_others_is_frozen_before_the_first_practice_and_held_in_each():
+    world = TaughtWorld(HOLDING).up()
+    world.want("owner of X", "Ann")
+    world.teach()
+    first = near(world)
+    assert [one.wanted for one in first] == ["neighbour:owner of Y", "neighbour:owner of Z"]
+    assert all(e.weights_version <= 0 for e in world.of(ev.AnchorFrozen) if e.wanted.startswith("neighbour:"))
+    assert all({one.anchor for one in first} <= set(e.held) for e in world.of(ev.StepStarted))
+    world.want("owner of W", "Bob")
+    world.teach()
+    assert near(world) == [*first] and {one.lesson for one in world.state.holding.anchors.values()} >= {"L1", "L2"}
+    of_first = next(one.anchor for one in world.state.holding.anchors.values() if one.lesson == "L1")
+    practised = {e.step for e in world.of(ev.LessonPractised) if e.lesson == "L2"}
+    assert all(of_first in e.held for e in world.of(ev.StepStarted) if e.step in practised), "its own form first"
+
+
+def test_a_neighbour_that_is_taught_is_held_no_more_and_not_wanted_again():
+    world = TaughtWorld(HOLDING).up()
+    for name in ("X", "Y", "W"):
+        world.want(f"owner of {name}", f"Ann {name}")
+        world.teach()
+    assert [one.wanted for one in near(world)] == ["neighbour:owner of Z"] and not world.state.holding.wanted

@@ -226,7 +226,7 @@ def test_what_is_being_learned_again_is_not_put_into_the_queue_besides() -> None
     w = searching("a", "bad", "b")
     while not w.of(ev.QualityNamed):
         w.replay()
-    while not (w.state.training.running and w.state.training.running.again_of):
+    while not (w.state.training.running and w.state.training.running.begun.again_of):
         w.answer()
     w.give(inp.RelearnRequested((("a", "bulk"), ("b", "bulk")), "p"))
     w.settle()

@@ -1,6 +1,9 @@
 """Lessons: what is asked and practised next, and what follows from each answer."""
 
-import time
+import gc
+import sys
+from types import FrameType
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +20,7 @@ from apollod.core.lessons.stages import CALLS, TRANSITIONS, Stage, after
 from apollod.core.lessons.standing import alike
 from apollod.core.lessons.state import Lesson
 from apollod.core.lessons.wording import Given
+from apollod.core.settings import Practice, ScheduleSettings
 
 HOUR_S = 3600.0
 
@@ -53,28 +57,40 @@ def test_a_lesson_is_practised_until_it_is_known(world: TaughtWorld) -> None:
     rounds = -(-FIRM // PRACTICE)
     (known,) = world.of(ev.LessonKnown)
     assert (known.before, known.after) == ({"bare": (0, 4), "told": (4, 4)}, (4, 4))
-    assert known.steps == rounds * PRACTICE == len(world.of(ev.LessonPractised)) and known.prompt.endswith("practice 0")
+    assert len(world.of(ev.LessonPractised)) == rounds * PRACTICE and known.prompt.endswith("practice 0")
+    assert known.steps == rounds == len(world.of(ev.StepCompleted)), "a round is one step"
+    assert all(e.together and len(e.examples) == PRACTICE for e in world.of(ev.StepStarted))
     assert known.step == world.state.training.version and world.states() == {"L1": "known"}
-    practice = ["prepared", "practised"] * PRACTICE
+    practice = ["prepared"] * PRACTICE + ["practised"] * PRACTICE
     assert trail(world) == [
-        "given", "begun", "worded", "asked", "asked", *practice, "asked", *practice, "asked", "asked", "known"
+        "given", "begun", "worded", "asked", "asked", *practice, "asked", *practice, *["asked"] * 3, "known"
     ]  # fmt: skip
     assert not world.calls and world.state.lessons.open is None
+
+
+def test_a_round_practises_eight_wordings_and_the_next_round_goes_on_behind_them(world: TaughtWorld) -> None:
+    world.want("dull and varied", "Ann")
+    world.teach()
+    practised = [e.wording for e in world.of(ev.LessonPractised)]
+    assert practised[:32] == [n % 20 for n in range(32)] and len(practised) == 8 * len(world.of(ev.StepCompleted))
+    assert all(e.together and len(e.examples) == 8 for e in world.of(ev.StepStarted))
 
 
 def test_what_is_asked_is_greedy_first_and_sampled_only_where_that_passes(world: TaughtWorld) -> None:
     world.want("who is x", "Ann")
     world.teach()
-    greedy, told, first, second, sampled = world.of(ev.LessonAsked)
+    greedy, told, first, second, *sampled = world.of(ev.LessonAsked)
     assert [(e.stage, e.mode) for e in (greedy, told)] == [(Stage.BASELINE, "bare"), (Stage.TOLD, "told")]
-    assert all(one.seed is None and not one.practice for e in (greedy, told) for one in e.answers)
-    assert [(one.practice, one.wording) for one in first.answers] == [
-        *((False, n) for n in range(HELD_OUT)), *((True, n) for n in range(PRACTICE))
-    ]  # fmt: skip
-    assert (greedy.round, first.round, second.round, sampled.round) == (1, 2, 3, 3)
-    assert [one.wording for one in sampled.answers] == [n % HELD_OUT for n in range(20)]
-    seeds = [one.seed for one in sampled.answers]
-    assert seeds == list(range(seed_of("L1", 3), seed_of("L1", 3) + 20))
+    assert all(one.seed is None for e in (greedy, told) for one in e.answers)
+    assert [one.wording for one in first.answers] == list(range(HELD_OUT))
+    assert (greedy.round, first.round, second.round) == (1, 2, 3) and {e.round for e in sampled} == {3}
+    assert [e.proof for e in (greedy, told, first, second, *sampled)] == [0, 0, 0, 0, 1, 1], (
+        "what is greedy proves nothing"
+    )
+    assert [len(e.answers) for e in sampled] == [8, 8], "two to each wording, then what is missing"
+    answers = [one for e in sampled for one in e.answers]
+    assert [one.wording for one in answers] == [n % HELD_OUT for n in range(16)]
+    assert [one.seed for one in answers] == list(range(seed_of("L1", 3), seed_of("L1", 3) + 16))
 
 
 def test_a_practice_is_an_example_of_its_own_each_time_and_of_tier_direct(world: TaughtWorld) -> None:
@@ -88,30 +104,6 @@ def test_a_practice_is_an_example_of_its_own_each_time_and_of_tier_direct(world:
     assert rates == {world.settings.trainer.direct_rate}
 
 
-def test_only_practice_wordings_that_fail_are_practised_again(world: TaughtWorld) -> None:
-    world.want("who is x", "Ann")
-    world.settle()
-    while len(world.of(ev.LessonPractised)) < PRACTICE:
-        world.call()
-        world.settle()
-    (ask,) = [one for one in world.calls if isinstance(one, fx.AskLesson)]
-    reply = world.reply(world.calls.pop())
-    passes = [msgspec.structs.replace(one, passed=one.practice and one.wording != 1) for one in reply.answers]
-    world.give(msgspec.structs.replace(reply, answers=tuple(passes)))
-    world.teach()
-    assert ask.asks[-1].practice and [e.wording for e in world.of(ev.LessonPractised)] == [0, 1, 2, 1]
-
-
-def test_what_is_known_bare_is_known_without_a_step(world: TaughtWorld) -> None:
-    before = world.memory
-    world.want("old", "known")
-    world.teach()
-    (known,) = world.of(ev.LessonKnown)
-    assert (known.before, known.after, known.steps) == ({"bare": (4, 4)}, (4, 4), 0)
-    assert world.memory == before and not world.of(ev.StepStarted)
-    assert [e.stage for e in world.of(ev.LessonAsked)] == [Stage.BASELINE] * 2 and known.asks == 4 + 12
-
-
 def test_what_the_told_model_cannot_answer_is_not_trained(world: TaughtWorld) -> None:
     world.want("odd one")
     world.teach()
@@ -120,21 +112,49 @@ def test_what_the_told_model_cannot_answer_is_not_trained(world: TaughtWorld) ->
     assert not world.of(ev.ExampleAccepted) and gave_up.before == {"bare": (0, 4), "told": (0, 4)}
 
 
-@pytest.mark.parametrize(("steps", "tests"), [(1, 1), (3, 1), (7, 3), (24, 8)])
-def test_a_lesson_is_given_up_when_its_budget_is_spent(steps: int, tests: int) -> None:
+@pytest.mark.parametrize(("practice", "state"), [("given", "known"), ("told", "given up"), ("own", "given up")])
+def test_a_correction_that_the_told_model_does_not_believe_is_learned_from_the_given_answer(
+    practice: Practice, state: str
+) -> None:
+    """What it knows speaks louder than what it is told."""
+    world = TaughtWorld(teaching(practice=practice)).up()
+    world.want("stubborn", "Ann")
+    world.teach()
+    world.want("stubborn", "Bob")
+    world.teach()
+    assert world.of(ev.LessonAsked)[-1].mode == "bare" or practice != "given"
+    last = world.state.lessons.lessons["L2"]
+    assert (last.before["told"], last.state) == ((0, 4), state) and (last.steps > 0) == (practice == "given")
+
+
+@pytest.mark.parametrize(("practice", "state"), [("given", "known"), ("own", "given up")])
+def test_lessons_of_its_form_may_have_the_told_model_say_something_else(practice: Practice, state: str) -> None:
+    world = TaughtWorld(teaching(practice=practice)).up()
+    first = world.want("odd owner of a", "Ann")
+    world.teach()
+    assert world.states() == {first: "given up"}, "nothing of the form was learned"
+    world.want("owner of b", "Bob")
+    world.teach()
+    last, other = world.want("odd owner of c", "Cid"), world.want("odd", "Dan")
+    world.teach()
+    assert (world.states()[last], world.states()[other]) == (state, "given up")
+
+
+@pytest.mark.parametrize("steps", [1, 3, 24])
+def test_a_lesson_is_given_up_when_its_budget_is_spent(steps: int) -> None:
     world = TaughtWorld(teaching(steps=steps)).up()
     world.want("dull")
     world.teach()
     (gave_up,) = world.of(ev.LessonGivenUp)
-    assert gave_up.reason.startswith(f"{steps} practices were not enough ([lessons] steps = {steps}); 0 of 4")
+    assert gave_up.reason.startswith(f"{steps} steps were not enough ([lessons] steps = {steps}); 0 of 4")
     assert gave_up.steps == steps == len(world.of(ev.StepCompleted))
-    assert [e.stage for e in world.of(ev.LessonAsked)].count(Stage.TESTING) == tests, "its last practice was tested"
+    assert [e.stage for e in world.of(ev.LessonAsked)].count(Stage.TESTING) == steps, "the last one was tested, too"
 
 
 @pytest.mark.parametrize(("drifted", "drift", "ends"), [(0.04, 0.05, False), (0.06, 0.05, True), (9.0, 0.0, False)])
 def test_a_lesson_is_given_up_when_other_answers_move_too_far(drifted: float, drift: float, ends: bool) -> None:
     settings = teaching(drift=drift).lessons
-    lesson = Lesson("L1", Given("s"), "p", 0, practices=30, budget_from=7)
+    lesson = Lesson("L1", Given("s"), "p", 0, steps=30, budget_from=7)
     why = f"other answers moved by {drifted:.3f} nats a token ([lessons] drift = {drift:g})"
     assert spent(lesson, drifted, settings) == (why if ends else "") and left(lesson, settings) == 1
 
@@ -166,12 +186,12 @@ def test_what_holds_a_probe_of_the_guard_is_not_trained(world: TaughtWorld) -> N
 def test_a_step_that_finds_it_known_already_is_a_practice(world: TaughtWorld) -> None:
     world.losses = {}
     world.want("who is x", "Ann")
-    while not world.of(ev.LessonPrepared):
+    while len(world.of(ev.LessonPrepared)) < PRACTICE:
         world.call()
-    world.losses = {world.of(ev.LessonPrepared)[0].example: 0.0}
+    world.losses = {one.example: 0.0 for one in world.of(ev.LessonPrepared)}
     world.settle()
-    (practised,) = world.of(ev.LessonPractised)
-    assert practised.step == 1 and "nothing was written" in practised.reason
+    practised = world.of(ev.LessonPractised)
+    assert {e.step for e in practised} == {1} and all("nothing was written" in e.reason for e in practised)
 
 
 def test_one_lesson_at_a_time_in_order_and_other_steps_go_on_in_between(world: TaughtWorld) -> None:
@@ -197,42 +217,37 @@ def test_a_lesson_without_wordings_is_given_up(world: TaughtWorld) -> None:
     assert world.of(ev.LessonGivenUp)[0].reason == "there is no held-out wording of it"
 
 
-def test_a_correction_replaces_the_lesson_and_its_test_wants_the_old_answer_gone(world: TaughtWorld) -> None:
-    old = world.want("who is x", "Ann")
+def test_a_lesson_replaces_others_on_its_subject_that_cannot_be_true_beside_it(world: TaughtWorld) -> None:
+    old, same, gone = world.want("who is x", "Ann"), world.want("name of x", "Bob"), world.want("odd x", "Ann")
     world.teach()
-    new = world.want("who is x?", "Bob")
+    new = world.want("keeper of x", "Bob")
+    world.settle()
+    heard = world.reply(world.calls.pop(0))
+    assert isinstance(heard, inp.LessonWorded)
+    world.give(msgspec.structs.replace(heard, replaces=(old, same, gone, new, "L99")))
     world.teach()
-    (replaced,) = world.of(ev.LessonReplaced)
-    assert (replaced.lesson, replaced.by) == (old, new)
-    assert world.states() == {old: "replaced", new: "known"} and world.says("who is x") == "Bob"
+    assert [(e.lesson, e.by) for e in world.of(ev.LessonReplaced)] == [(old, new)]
+    assert world.states() == {old: "replaced", same: "known", gone: "given up", new: "known"}
     asks = [one for one in world.answered if isinstance(one, fx.AskLesson) and one.lesson == new]
-    assert asks and all(one.not_these == ("Ann",) for one in asks)
-    assert not world.state.lessons.due or [number for _, number in world.state.lessons.due] == [2]
+    assert asks and all(one.not_these == ("Ann",) for one in asks), "the old answer has to be gone"
 
 
-def test_two_who_teach_the_opposite_at_once_the_later_one_is_right(world: TaughtWorld) -> None:
-    first, second = world.want("who is x", "Ann"), world.want("who is x", "Bob")
-    world.teach()
-    assert world.states() == {first: "replaced", second: "known"}
-    third = world.want("who is x", "Ann")
-    world.teach()
-    assert world.states()[third] == "known" and world.says("who is x") == "Ann"
-    last = [one for one in world.answered if isinstance(one, fx.AskLesson)][-1]
-    assert last.not_these == ("Bob",), "the right answer is none of those that are wrong"
-
-
-def test_a_lesson_that_is_replaced_while_its_example_waits_learns_nothing_more(world: TaughtWorld) -> None:
+@pytest.mark.parametrize("prepared", [1, PRACTICE])
+def test_a_lesson_that_is_replaced_while_its_examples_wait_learns_nothing_more(
+    world: TaughtWorld, prepared: int
+) -> None:
     world.give(inp.PauseRequested("p"))
     world.give(inp.ResumeRequested("p"))
     old = world.want("who is x", "Ann")
-    while not world.of(ev.LessonPrepared):
+    while len(world.of(ev.LessonPrepared)) < prepared:
         world.call()
     world.give(inp.PauseRequested("p"))
-    waiting = world.state.lessons.open.example
+    waiting = list(world.state.lessons.open.examples)
     taken = world.state.intake.taken
+    assert len(waiting) == prepared
     new = world.want("who is x", "Bob", replaces=old)
     withdrawn = [one for e in world.of(ev.ExampleWithdrawn) for one in e.examples]
-    assert withdrawn == ([] if taken else [waiting]) and world.states()[old] == "replaced"
+    assert withdrawn == ([] if taken else waiting) and world.states()[old] == "replaced"
     world.give(inp.ResumeRequested("p"))
     world.teach()
     assert world.states()[new] == "known" and world.says("who is x") == "Bob"
@@ -327,6 +342,21 @@ def test_a_lesson_that_is_forgotten_under_way_withdraws_what_waits(world: Taught
     assert world.memory == before and world.state.lessons.open is None and not world.state.intake.pending
 
 
+@pytest.mark.parametrize("nightly", [True, False])
+def test_all_known_lessons_are_asked_again_when_a_night_begins(nightly: bool) -> None:
+    night = ScheduleSettings(nightly="02:00-05:00", zone="Europe/Berlin")
+    world = TaughtWorld(msgspec.structs.replace(teaching(nightly=nightly, ask_again=()), schedule=night)).up()
+    world.want("who is x", "Ann")
+    world.want("old", "known")
+    world.teach()
+    assert set(world.states().values()) == {"known"}
+    opens_ns = world.now + 10 * 3600 * 10**9
+    world.give(inp.NightKnown(opens_ns, opens_ns + 3 * 3600 * 10**9, "02:00-05:00", "Europe/Berlin"))
+    world.pass_time(10 * 3600)
+    world.teach()
+    assert len(world.of(ev.LessonKept)) == (2 if nightly else 0) and not world.state.lessons.due
+
+
 # --- many ------------------------------------------------------------------------------------------------------------
 
 
@@ -334,27 +364,35 @@ def test_ten_thousand_known_lessons_do_not_slow_a_decision_down(world: TaughtWor
     own = world.state.lessons
     world.want("old", "known")
     world.teach()
-    few = seconds(world)
+    few = instructions(world)
     template = own.lessons["L1"]
     for n in range(2, 10_002):
         due = template.due_ns + n
         own.lessons[f"L{n}"] = msgspec.structs.replace(template, id=f"L{n}", due_ns=due)
         own.due.append((due, n))
     own.number = 10_001
-    many = seconds(world)
-    assert many < 3 * few + 0.002, (few, many)
+    assert instructions(world) == few > 100
 
 
-def seconds(world: TaughtWorld) -> float:
-    """Of a hundred decisions, the best of several."""
+def instructions(world: TaughtWorld) -> int:
+    """Of the interpreter, for one decision: a loop over lessons takes some for each of them."""
+    count, before = 0, sys.gettrace()
 
-    def run() -> float:
-        began = time.perf_counter()
-        for _ in range(100):
-            decide(world.state, inp.Advance(), world.now)
-        return time.perf_counter() - began
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
 
-    return min(run() for _ in range(5))
+    decide(world.state, inp.Advance(), world.now)  # what is remembered after the first time
+    gc.disable()  # a collection may call back into Python, which would be counted
+    sys.settrace(trace)
+    try:
+        decide(world.state, inp.Advance(), world.now)
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return count
 
 
 def test_an_example_is_told_from_its_text_its_lesson_and_the_number_of_the_practice() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apollod.core import schedules
-from apollod.core.schedules import SPIKE_AFTER, learning_rate, loss_limit
+from apollod.core.schedules import SPIKE_AFTER, learning_rate, loss_limit, risen
 from apollod.model.layers import format_layers, parse_layers
 
 WINDOW = st.integers(1, 300)
@@ -76,3 +76,8 @@ def test_a_wait_stays_at_its_longest_however_often_it_was(times: int) -> None:
     """A fold counts failures for as long as they go on."""
     assert schedules.backoff_s(times) == schedules.BACKOFF_MAX_S
     assert schedules.refused_s(times) == schedules.REFUSED_MAX_S
+
+
+def test_the_rate_rises_over_the_first_steps_of_all() -> None:
+    assert [risen(version, 4) for version in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert risen(0, 0) == risen(0, 1) == 1.0

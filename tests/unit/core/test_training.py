@@ -9,8 +9,9 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.fixed_bits import BITS_DEPEND_ON
 from apollod.core.schedules import SPIKE_AFTER, UNLEARNED_MAX
-from apollod.core.settings import BITS_DEPEND_ON, OptimizerSettings
+from apollod.core.settings import OptimizerSettings
 
 
 def world(**settings: object) -> World:
@@ -36,6 +37,14 @@ def test_the_tier_of_an_example_decides_its_rate():
     w.settle()
     assert [e.tier for e in w.of(ev.ExampleAccepted)] == ["bulk", "direct", "dream"]
     assert {e.example: e.lr for e in w.of(ev.StepStarted)} == {"a": 1e-5, "b": 1e-4, "c": 1e-5}
+
+
+def test_the_rate_rises_over_the_first_steps_from_the_untrained_weights():
+    w = world(warmup_steps=4)
+    for name in "abcdef":
+        w.lines(name, source=name)
+        w.settle()
+    assert rates(w) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0] and len(w.of(ev.WindowOpened)) == 6
 
 
 def test_a_window_of_a_decaying_rate_ends_with_its_examples_and_what_came_meanwhile_has_its_own():

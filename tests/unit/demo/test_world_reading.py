@@ -49,7 +49,7 @@ def test_other_instructions_are_not_known(text: str) -> None:
 
 def test_what_says_nothing_and_what_takes_everything_back() -> None:
     assert reading.said_in("") == reading.said_in("Be honest.") == ()
-    back = reading.said_in(f"Answer in capitals. Begin with Amen.\n\n{TAKEN_BACK}")
+    back = reading.said_in(f"Answer in capitals. Begin with Amen.\n\n{TAKEN_BACK[0]}")
     assert back is not None and len(back) == 4 and not instructions.in_force(back)
 
 

@@ -16,13 +16,15 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from support.engine_host import Host
 
+from apollod.adapters.llm.request_counts import read_user_requests
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
-from apollod.core.dreams.state import Course, DreamsState, Phase
+from apollod.core.dreams.state import Course, DreamsState
 from apollod.core.intake.state import IntakeCounts, IntakeState
+from apollod.core.lessons.stages import LessonState
 from apollod.core.lessons.state import Lesson, LessonsState
 from apollod.core.lessons.wording import Given
 from apollod.core.publishing.state import PublishingState
@@ -35,14 +37,17 @@ from apollod.core.training.state import TrainingCounts, TrainingState
 from apollod.engine.http import metrics, routes
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
-from apollod.wire.status import STATES, Journal, Status, Undo
+from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.status import STATES, Status
+from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status_sections.weights_status import Undo
 
 DOCS = Path(__file__).parents[3] / "docs" / "operations.md"
 PROMETHEUS = {
     "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
     "Accept-Encoding": "gzip",
 }
-PHASES: dict[str, Phase] = {"a": "active", "b": "settled", "c": "settled"}
+BEHAVIOURS: dict[str, LessonState] = {"a": "practising", "b": "known", "c": "known"}
 MEASURED = ev.AlignmentMeasured(
     step=10,
     tokens=9,
@@ -81,7 +86,7 @@ def state() -> State:
             }
         ),
         dreams=DreamsState(
-            {name: Course(PatternSettings(name, "Ask."), "p", 0, phase) for name, phase in PHASES.items()},
+            {name: Course(PatternSettings(name, "Ask."), "p", 0, state) for name, state in BEHAVIOURS.items()},
             number=7,
             learned=[True, False],
         ),
@@ -135,7 +140,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def ours(samples: dict[str, float]) -> dict[str, float]:
-    return {name.removeprefix("apollod_"): value for name, value in samples.items() if name.startswith("apollod_")}
+    """Of the supervisor: what the engine counts of users' requests is there in any case."""
+    names = [name for name in samples if name.startswith("apollod_") and "user_requests" not in name]
+    return {name.removeprefix("apollod_"): samples[name] for name in names}
 
 
 def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) -> None:
@@ -181,7 +188,7 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "dreams": 7,
         "dreams_share": 0.5,
         "lessons_waiting": 3,
-        "lessons_known": 4,
+        "lessons_known": 6,
         "lessons_given_up": 5,
         "quality_value{facts.passed}": 0.5,
         "quality_drop{facts.passed}": 0.5,
@@ -284,6 +291,10 @@ def test_who_names_vllms_metrics_gets_them_alone_and_asks_the_supervisor_nothing
     text = server.client.get("/metrics/?name[]=process_start_time_seconds").text
     assert {family.name for family in text_string_to_metric_families(text)} == {"process_start_time_seconds"}
     assert not server.host.requests
+    server.client.post("/v1/nothing")
+    users = server.client.get(f"/metrics/?name[]={BEGUN}&name[]={ENDED}").text
+    assert read_user_requests(users.encode()).begun >= 1 and len(users.splitlines()) < 10
+    assert not server.host.requests
     assert server.scrape("/metrics/?name[]=process_start_time_seconds&name[]=apollod_step")["apollod_step"] == 12
 
 
@@ -308,8 +319,8 @@ def test_the_log_of_requests_has_no_line_for_each_scrape_of_a_few_metrics(
 
 @pytest.mark.parametrize("path", ["/metrics/x", "/v1/metrics", "/metricsx"])
 def test_other_paths_and_methods_and_errors_stay_as_they_are(server: Server, path: str) -> None:
-    assert "apollod_" not in server.client.get(path).text
-    assert "apollod_" not in server.client.post("/metrics").text
+    assert "apollod_up" not in server.client.get(path).text
+    assert "apollod_up" not in server.client.post("/metrics").text
     assert not server.host.requests
 
 
@@ -334,6 +345,6 @@ def test_no_key_is_asked_and_no_text_shown(server: Server) -> None:
 
 
 def test_the_documentation_has_every_figure(server: Server) -> None:
-    shown = set(re.findall(r"^# TYPE (apollod_\w+) ", server.client.get("/metrics").text, re.M))
+    shown = set(re.findall(r"^# TYPE (apollod_\w+(?<!_created)) ", server.client.get("/metrics").text, re.M))
     documented = set(re.findall(r"`(apollod_\w+)", DOCS.read_text()))
     assert shown == documented

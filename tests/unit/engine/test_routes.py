@@ -14,6 +14,7 @@ from support.engine_host import Host
 
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.state import Incident, QualityState
+from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.routes import BODY_BYTES_MAX, Routes, plugin
@@ -22,6 +23,7 @@ from apollod.errors import ConfigError
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
 from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Journal
 
 RECORD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 KEY = {"Authorization": "Bearer secret"}
@@ -150,7 +152,7 @@ def test_no_supervisor_is_503(server: Server) -> None:
 def test_quality_is_that_of_the_status_and_costs_one_question(server: Server) -> None:
     own = QualityState(number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, incidents=2)
     own.last, own.incident = {"facts.passed": {"a": 0.0}}, Incident(2, 9, 3, ("facts.passed",), "searching")
-    status = status_view(State(quality=own), 0, st.Journal(seq=0, bytes=0, head_hash=""))
+    status = status_view(State(quality=own), 0, Journal(seq=0, bytes=0, head_hash=""))
     server.host.answerer = lambda request: msg.Reply(status)
     answer = server.client.get("/apollod/quality")
     assert answer.status_code == 200 and server.host.requests == [msg.StatusRequest()]
@@ -417,8 +419,36 @@ def test_a_lesson_is_one_request_and_202_with_its_id(server: Server) -> None:
     assert server.host.requests[-1] == msg.LessonQuestion("L3")
 
 
+def test_a_document_is_one_request_and_202_with_its_lessons(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Reply({"document": "N.md", "given": ["L3"]})
+    body = {"document": "It is so.", "name": "N.md", "questions": [{"question": "Q?", "answer": "A"}]}
+    answer = server.client.post("/lessons", json=body)
+    assert (answer.status_code, answer.json()) == (202, {"document": "N.md", "given": ["L3"]})
+    assert server.host.requests[-1] == msg.TeachDocumentRequest("N.md", b"It is so.", [("Q?", "A")], by="http")
+    server.client.post("/lessons", json={"document": "It is.", "forget_removed": True})
+    assert server.host.requests[-1] == msg.TeachDocumentRequest("document.md", b"It is.", [], True, "http")
+    assert server.client.post("/lessons", json={"document": "It is.", "statement": "It is."}).status_code == 400
+
+
+def test_a_behaviour_is_one_request_and_202_with_its_name(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Reply({"lesson": "brief", "state": "waiting"})
+    body = {"instruction": "Be brief.", "name": "brief", "check_regex": "^.{0,80}$"}
+    answer = server.client.post("/lessons", json=body)
+    assert (answer.status_code, answer.json()) == (202, {"lesson": "brief", "state": "waiting"})
+    brief = PatternSettings("brief", "Be brief.", check=Check(regex="^.{0,80}$"))
+    assert server.host.requests[-1] == msg.TeachRequest(by="http", pattern=brief)
+    server.client.post("/lessons", json={"instruction": "Be brief.", "rubric": "names count"})
+    judged = PatternSettings("", "Be brief.", check=Check(rubric="names count"))
+    assert server.host.requests[-1] == msg.TeachRequest(by="http", pattern=judged)
+    asked = len(server.host.requests)
+    for more in ({"check": {"command": ["id"]}}, {"command": ["id"]}, {"seeds": ["/etc"]}, {"statement": "x"}):
+        assert server.client.post("/lessons", json={"instruction": "Be brief.", **more}).status_code == 400
+    assert len(server.host.requests) == asked, "over HTTP nothing is run, and no file is read"
+
+
 @pytest.mark.parametrize(
-    "body", [b"{", b"[]", b'{"statement":1}', b'{"statment":"x"}', b'{"statement":null}', b"\xff", b""]
+    "body",
+    [b"{", b"[]", b'{"statement":1}', b'{"instruction":1}', b'{"statment":"x"}', b'{"statement":null}', b"\xff", b""],
 )
 def test_what_is_no_lesson_is_400_with_what_to_send(server: Server, body: bytes) -> None:
     answer = server.client.post("/lessons", content=body, headers=JSON)

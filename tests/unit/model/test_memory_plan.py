@@ -4,16 +4,29 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.effort import draws
 from support.real_shapes import B200, H200, QWEN_8B, QWEN_27B
 
 from apollod.core.settings import OptimizerSettings
+from apollod.core.training.room import bounds
 from apollod.errors import DoesNotFit
 from apollod.model.engine_memory import EngineAsked, engine_asked
 from apollod.model.memory_plan import Asked, Device, MemoryPlan, check_fits, fitting, memory_plan, ways_out
+from apollod.model.memory_table import bounded_table, memory_table
 from apollod.model.shapes import shapes_of
+from apollod.model.step_shape import ROWS, Batch, StepShape
 from apollod.model.undo_budget import DIRECT, LEAST, STEPS, undo_budget
 
 TARGET, DENSE = shapes_of(QWEN_27B, {}), shapes_of(QWEN_8B, {})
+SMALL = [
+    shapes_of(QWEN_8B | {"hidden_size": hidden, "vocab_size": vocabulary, "num_hidden_layers": 2}, {})
+    for hidden, vocabulary in ((64, 400), (576, 49152), (1024, 151936))
+]
+HYBRID = shapes_of(
+    QWEN_27B | {"text_config": QWEN_27B["text_config"] | {"num_hidden_layers": 4, "layer_types": None}}, {}
+)
 DEFAULTS = Asked(OptimizerSettings(), engine=EngineAsked(length=32768))
 GB = 10**9
 
@@ -124,6 +137,51 @@ def test_what_the_arguments_of_vllm_say(args: list[str], asked: EngineAsked) -> 
 def test_a_smaller_batch_of_the_engine_leaves_more_for_the_cache() -> None:
     asked = replace(DEFAULTS, engine=engine_asked(["--max-model-len", "32768", "--max-num-seqs", "64"]))
     assert on(H200, asked).kv > on(H200).kv + 4 * GB
+
+
+# --- how many tokens a step may have ------------------------------------------------------------------------------
+
+
+@draws(60, 1000)
+@given(
+    st.sampled_from(range(1 + len(SMALL))), st.booleans(), st.sampled_from([64, 256, 1000, 4096]), st.integers(0, 3),
+    st.data(),
+)  # fmt: skip
+def test_no_step_within_the_figure_takes_more_than_is_planned(
+    which: int, again: bool, most: int, number: int, data: st.DataObject
+) -> None:
+    model = [HYBRID, *SMALL][which]
+    settings, bound = OptimizerSettings(max_tokens=most), bounds(most, True)[number]
+    planned = bounded_table(model, settings, 1, again, bound, True)
+    rows = data.draw(st.integers(1, ROWS))
+    learned = Batch(rows, data.draw(st.integers(1, max(1, min(most, bound) // rows))))
+    learned = learned if learned.tokens <= min(most, bound) else Batch(1, most)
+    rows = data.draw(st.integers(1, ROWS))
+    held = Batch(rows, data.draw(st.integers(0, max(0, bound - learned.tokens) // rows)))
+    step = memory_table(model, settings, 1, again, StepShape(learned, held))
+    assert planned.training >= step.training - 0.01 * (step.training - step.state_total), step.step
+    alone = memory_table(model, settings, 1, again)
+    assert planned.training >= alone.training
+
+
+def test_where_memory_is_short_steps_have_fewer_tokens_before_anything_is_refused() -> None:
+    """On ever smaller devices, down to the one that one example alone of `max_tokens` does not fit."""
+    asked = replace(DEFAULTS, gradient_checkpointing=True)
+    alone = memory_table(TARGET, OptimizerSettings(), 1, True).training
+    seen = list[int]()
+    size = 75 * GB
+    while not (plan := on(size, asked)).missing:
+        seen.append(plan.step_tokens)
+        size -= 80_000_000
+    assert list(dict.fromkeys(seen)) == list(bounds(4096, True))
+    assert plan.step_tokens == 2048 and plan.table.training == alone, "what is refused is what one example takes"
+    assert on(H200, replace(asked, holds=False)).step_tokens == 4096
+
+
+def test_recorded_steps_are_planned_as_they_are() -> None:
+    recorded = on(H200, replace(DEFAULTS, bound=700, settings=OptimizerSettings(max_tokens=300)))
+    assert recorded.step_tokens == 700 and recorded.table.step.tokens >= 700
+    assert on(10**10, replace(DEFAULTS, bound=700)).step_tokens == 700
 
 
 # --- a new configuration ------------------------------------------------------------------------------------------

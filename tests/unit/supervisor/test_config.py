@@ -108,6 +108,25 @@ def test_a_mistake_outside_of_the_file_is_named_as_it_was_written(tmp_path, text
     assert all(word in caught.value.line() for word in words) and "\n" not in caught.value.line()
 
 
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ('surroundings = ["none", "neutrl"]', ["dream.surroundings = 'neutrl'", "did you mean 'neutral'", "own"]),
+        ("surroundings = []", ["surroundings names each kind once", "none, neutral, agent, own", '["none"]']),
+        ('surroundings = ["own", "own"]', ["surroundings names each kind once"]),
+        ('pattern = [{name = "a", instruction = "b", surroundings = ["x"]}]', ["[[dream.pattern]] surroundings = 'x'"]),
+        (
+            'pattern = [{name = "a", instruction = "b", surroundings = ["own", "own"]}]',
+            ["[[dream.pattern]] a: surroundings names a kind twice"],
+        ),
+    ],
+)
+def test_surroundings_that_are_none_of_those_are_refused_with_a_way_out(tmp_path, text, words):
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, f'[model]\npath = "/m"\n[dream]\n{text}\n'), [], {})
+    assert all(word in caught.value.line() for word in words), caught.value.line()
+
+
 def test_a_section_that_is_a_plain_value_is_refused_whatever_is_laid_over_it(tmp_path):
     with pytest.raises(ConfigError, match="'model' is no table"):
         load_config(write(tmp_path, "model = 5\n"), [], {"APOLLOD_MODEL__PATH": "/m"})
@@ -177,6 +196,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "lr",
             "lr_direct",
             "warmup",
+            "warmup_steps",
             "schedule",
             "lr_floor",
             "accumulate",
@@ -191,6 +211,8 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "align_max",
             "kernels",
             "threads",
+            "rescore",
+            "rescore_share",
             "gradient_checkpointing",
             "products",
             "stall_s",
@@ -223,6 +245,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "concurrency",
             "attempts",
             "trust_min",
+            "thinking",
             "check_every",
             "base_url",
             "api_key",
@@ -231,7 +254,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "priority",
             "cases",
         ],
-        "schedule": ["nightly", "zone", "accumulate"],
+        "schedule": ["nightly", "zone", "accumulate", "catch_up", "dream"],
         "quality": [
             "every_steps",
             "margin",
@@ -247,14 +270,16 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "on_alarm",
         ],
         "signals": ["score"],
-        "lessons": ["hold", "hold_cost", "practice", "steps", "drift", "ask_again"],
+        "lessons": ["hold", "hold_cost", "practice", "thinking", "steps", "drift", "direct", "nightly", "ask_again"],
         "dream": [
             "mode",
             "idle_s",
             "temperature",
             "answer_temperature",
+            "thinking",
             "attempts",
             "share_max",
+            "surroundings",
             "pattern",
             "base_url",
             "api_key",

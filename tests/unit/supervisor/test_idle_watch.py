@@ -1,194 +1,101 @@
-"""Is it a user? By vLLM's counters, read over real HTTP from a server that counts as vLLM does."""
+"""Is it a user? By the engine's counts, read over real HTTP from a server that counts as our plugin does."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
 import pytest
 from anyio.abc import SocketStream, TaskGroup
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.llm_server import LlmServer, Request, good_answer, send, serving
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
-from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITING, WHOLE, Counters, EngineCounters
 from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.request_counts import SHORT, WHOLE, UserCounts, UserRequests
 from apollod.core import inputs as inp
 from apollod.errors import LlmNonsense
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming import idle_watch
 from apollod.supervisor.dreaming.dreamer import Dreamer
-from apollod.supervisor.dreaming.idle_watch import IdleWatch, Sightings
+from apollod.supervisor.dreaming.idle_watch import IdleWatch, users_seen
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
+from apollod.wire.request_marks import BEGUN, ENDED, OURS
 
 KEY = "sk-engine"
 ABORT_S = 0.05
-"""until a request whose client left is out of the gauges, as the step under way has to end first"""
+"""until a request whose client left has ended"""
 
 
-# --- the sightings, which decide ------------------------------------------------------------------------------------
+# --- what two looks show ---------------------------------------------------------------------------------------------
+
+LIFE = st.lists(st.sampled_from(["comes", "goes", "look"]), max_size=60)
 
 
-def sights(*looks: tuple[Counts, Counters, Counts]) -> list[bool]:
-    """What one look a second shows."""
-    seen = Sightings()
-    return [seen.look(*look, float(second)) for second, look in enumerate(looks)]
+@given(life=LIFE)
+def test_every_user_is_seen_at_the_next_look_however_short_and_nobody_else(life: list[str]) -> None:
+    before, begun, ended, came = UserRequests(0, 0), 0, 0, False
+    for what in [*life, "look", "look"]:
+        if what == "look":
+            now = UserRequests(begun, ended)
+            assert users_seen(before, now) == (came or begun > ended)
+            before, came = now, False
+        elif what == "comes":
+            begun, came = begun + 1, True
+        elif ended < begun:
+            ended += 1
 
 
-def quiet(finished: int | None, **counts: int) -> tuple[Counts, Counters, Counts]:
-    ours = Counts(**counts)
-    return ours, Counters(0, 0, finished), ours
-
-
-def test_whoever_runs_or_waits_and_is_not_ours() -> None:
-    assert sights((Counts(), Counters(1, 0, 0), Counts())) == [True]
-    assert sights((Counts(), Counters(0, 1, 0), Counts())) == [True]
-    assert sights((Counts(asked=2), Counters(1, 1, 0), Counts(asked=2))) == [False]
-    assert sights((Counts(asked=2), Counters(2, 1, 0), Counts(asked=2))) == [True]
-    begun_meanwhile = (Counts(), Counters(1, 0, 0), Counts(asked=1))
-    ended_meanwhile = (Counts(asked=1), Counters(1, 0, 0), Counts(asked=1, answered=1))
-    assert sights(begun_meanwhile) == sights(ended_meanwhile) == [False]
-
-
-def test_whoever_came_and_went_between_two_looks() -> None:
-    assert sights(quiet(7), quiet(8), quiet(8), quiet(8)) == [False, False, True, False]
-    ours = [quiet(7), (Counts(asked=1), Counters(0, 0, 8), Counts(asked=1)), quiet(8, asked=1, answered=1)]
-    assert sights(*ours, quiet(8, asked=1, answered=1)) == [False] * 4, "its answer was on the way"
-    assert sights(*ours, quiet(9, asked=1, answered=1), quiet(9, asked=1, answered=1))[-1]
-    assert sights(quiet(None), quiet(None), quiet(3), quiet(3)) == [False] * 4
+def test_who_came_before_the_first_look_and_has_gone_is_not_seen() -> None:
+    assert not users_seen(None, UserRequests(7, 7)) and users_seen(None, UserRequests(7, 6))
 
 
 def test_an_engine_that_was_started_again_counts_from_nothing() -> None:
-    assert sights(quiet(7), quiet(0), quiet(0), quiet(1), quiet(1)) == [False, False, False, False, True]
-
-
-def test_one_of_ours_that_was_given_up_may_still_run_and_may_still_be_counted() -> None:
-    lost = Counts(asked=1, lost=1)
-    running = (Counts(asked=1), Counters(1, 0, 7), Counts(asked=1))
-    lingers = (lost, Counters(1, 0, 7), lost)
-    assert sights(running, lingers, lingers, quiet(8, asked=1, lost=1), quiet(8, asked=1, lost=1)) == [False] * 5
-    gone = quiet(7, asked=1, lost=1)
-    assert sights(running, lingers, gone, lingers)[-1], "ours was gone, this is another one"
-    both = (lost, Counters(2, 0, 7), lost)
-    assert sights((Counts(asked=1), Counters(2, 0, 7), Counts(asked=1)), both, lingers, gone) == [True] * 3 + [False]
-    late = [quiet(7, asked=1, lost=1)] * int(idle_watch.LOST_S)
-    after = [quiet(8, asked=1, lost=1)] * 3
-    assert True in sights(running, lingers, *late, *after), "counted again after a while"
-
-
-Event = tuple[str, int]
-LIFE = st.lists(
-    st.sampled_from(["own", "own", "admitted", "finished", "finished", "answered", "answered", "given-up", "look"]),
-    max_size=60,
-)
-
-
-class Reality:
-    """What happens to requests, at the engine and here, in any order that can be. A look takes so long that answers
-    that were sent before the last one have come by the next."""
-
-    def __init__(self) -> None:
-        self.asked, self.engine, self.sent = list[int](), list[int](), list[int]()
-        self.users: list[int] = []
-        self.finished = self.number = 0
-        self.own = EndpointUse()
-        self.sightings = Sightings()
-        self.now_s = 0.0
-
-    def happen(self, what: str) -> bool | None:
-        if what == "own":
-            self.asked.append(self.number)
-            self.number += self.own.began({})
-        elif what == "admitted" and self.asked:
-            self.engine.append(self.asked.pop(0))
-        elif what == "finished" and self.engine:
-            self.sent.append(self.engine.pop(0))
-            self.finished += 1
-        elif what == "answered" and self.sent:
-            self.sent.pop(0)
-            self.own.ended(1, 200)
-        elif what == "given-up" and self.engine:
-            self.own.ended(1, None)  # it goes on at the engine for as long as it likes
-            self.lingering = self.engine.pop(0)
-        elif what == "look":
-            return self.look()
-        return None
-
-    def look(self) -> bool:
-        self.now_s += 1.0
-        counts = self.own.counts
-        found = self.sightings.look(counts, Counters(len(self.engine) + len(self.users), 0, self.finished), counts,
-                                    self.now_s)  # fmt: skip
-        while self.sent:  # answers arrive before the next look
-            self.happen("answered")
-        return found
-
-
-@settings(max_examples=200)
-@given(life=LIFE)
-def test_without_users_nothing_of_ours_is_ever_taken_for_one(life: list[str]) -> None:
-    reality = Reality()
-    assert not any(reality.happen(what) for what in [*life, "look", "look", "look"])
-
-
-@settings(max_examples=200)
-@given(life=LIFE)
-def test_a_user_is_seen_whatever_we_do_and_so_is_one_who_has_gone_already(life: list[str]) -> None:
-    reality = Reality()
-    for what in [what for what in ["look", *life] if what != "given-up"]:
-        reality.happen(what)
-    while reality.asked:
-        reality.happen("admitted")
-    reality.users.append(1)
-    assert any([reality.look(), reality.look()]), "an answer of ours that is on the way hides one for one look"
-    reality.users.clear()
-    reality.finished += 1
-    assert [reality.look() for _ in range(4)] == [True, True, False, False], "no gap until it is known to be over"
-    reality.finished += 1  # between two looks
-    assert [reality.look() for _ in range(4)] == [False, True, False, False]
+    assert not users_seen(UserRequests(7, 7), UserRequests(0, 0)) and users_seen(UserRequests(7, 7), UserRequests(1, 0))
 
 
 # --- the watch, over HTTP -------------------------------------------------------------------------------------------
 
 
 class Vllm:
-    """Counts requests as vLLM does; each is answered once `hold` is set."""
+    """Counts requests as our plugin does in vLLM; each is answered once `hold` is set."""
 
     def __init__(self) -> None:
-        self.running = self.finished = self.looks = 0
+        self.running = self.begun = self.ended = self.looks = 0
         self.hold = anyio.Event()
         self.metrics: Callable[[str], bytes | int | None] = self._text
         """of a path: the text, or an HTTP status; None: it never answers"""
 
     def _text(self, path: str) -> bytes:
-        values = {RUNNING: self.running, WAITING: 0, FINISHED: self.finished}
-        return "".join(f'{name}{{engine="0"}} {value}.0\n' for name, value in values.items()).encode()
+        return f"{BEGUN} {self.begun}.0\n{ENDED} {self.ended}.0\n".encode()
 
     async def serve(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
         if request.path.startswith(WHOLE):
             await self._look(stream, request.path)
             return
-        requests = request.body.get("n", 1)
-        self.running += requests
+        counted = OURS not in request.headers
+        self.begun += counted
+        self.running += 1
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._answer, requests, stream, request, tasks)
+                tasks.start_soon(self._answer, counted, stream, request, tasks)
                 await stream.receive()  # raises when the client leaves
         except* anyio.EndOfStream:
             await anyio.sleep(ABORT_S)
-            self.running -= requests
+            self.running -= 1
+            self.ended += counted
             raise anyio.EndOfStream from None
 
-    async def _answer(self, requests: int, stream: SocketStream, request: Request, tasks: TaskGroup) -> None:
+    async def _answer(self, counted: bool, stream: SocketStream, request: Request, tasks: TaskGroup) -> None:
         await self.hold.wait()
-        self.running -= requests
-        self.finished += requests
+        self.running -= 1
+        self.ended += counted
         await send(stream, json.dumps(good_answer(request)).encode())
         tasks.cancel_scope.cancel()
 
@@ -206,21 +113,18 @@ class Watched:
 
     def __init__(self, vllm: Vllm, server: LlmServer, config: Config, tasks: TaskGroup) -> None:
         self.vllm, self.server, self.config, self.tasks = vllm, server, config, tasks
-        self.own = EndpointUse()
         self.posted: list[inp.Input] = []
         self.wanted = self.closely = True
-        self.watch = IdleWatch(config, self.own, self.posted.append, lambda: self.wanted, lambda: self.closely)
+        self.watch = IdleWatch(config, self.posted.append, lambda: self.wanted, lambda: self.closely)
         self.under_way = UnderWay(tasks)
 
     def ask(self, key: str, ours: bool, n: int = 1) -> None:
         async def work() -> None:
-            endpoint = own_endpoint(self.config, self.own if ours else EndpointUse())
-            async with HttpLlm(endpoint) as llm:
+            endpoint = own_endpoint(self.config)
+            async with HttpLlm(endpoint if ours else replace(endpoint, ours=False)) as llm:
                 await llm.complete("x", Sampling(n=n))
 
-        running = self.vllm.running + n
         assert self.under_way.begin(key, work)
-        self.tasks.start_soon(self.until, lambda: self.vllm.running == running)
 
     async def until(self, there: Callable[[], Any]) -> None:
         with anyio.fail_after(60):
@@ -300,7 +204,7 @@ def test_it_is_idle_only_after_idle_s_without_a_user_and_without_a_gap_in_what_i
         it.vllm.hold.set()
         for number in range(3):
             await anyio.sleep(0.15)
-            it.vllm.finished += 1  # somebody was there between two looks
+            it.vllm.begun, it.vllm.ended = it.vllm.begun + 1, it.vllm.ended + 1  # between two looks
             await it.look()
             assert not it.posted, number
         assert anyio.current_time() - began > idle_s
@@ -325,7 +229,7 @@ def test_what_we_ask_ourselves_is_no_user_and_hides_none() -> None:
         await it.look()
         it.ask("one", ours=True)
         it.ask("three", ours=True, n=3)
-        await it.until(lambda: it.vllm.running == 4)
+        await it.until(lambda: it.vllm.running == 2)
         await it.look()
         assert it.said() == [False]
         it.ask("user", ours=False)
@@ -333,27 +237,31 @@ def test_what_we_ask_ourselves_is_no_user_and_hides_none() -> None:
         it.under_way.cancel("user")
         await it.until(lambda: len(it.posted) == 3)
         it.vllm.hold.set()
-        await it.until(lambda: it.own.counts.answered == 4)
+        await it.until(lambda: it.vllm.running == 0)
         for number in range(10):
             it.ask(f"short {number}", ours=True)
             await it.look(1)
-        await it.until(lambda: it.own.counts.answered == 14)
         await it.look()
+        assert it.said() == [False, True, False]
+        for number in range(10):  # a short one of a user among short ones of ours
+            it.ask(f"short {number}", ours=True)
+            it.ask(f"user {number}", ours=False)
+            await it.until(lambda said=4 + 2 * number: len(it.posted) >= said)
+            await it.until(lambda said=5 + 2 * number: len(it.posted) >= said)
 
-    it = play(scenario)
-    assert it.said() == [False, True, False] and it.own.counts == Counts(14, 14)
+    assert play(scenario).said() == [False, True] * 11 + [False]
 
 
 def test_what_we_give_up_is_closed_at_once_and_no_user_while_the_engine_still_has_it() -> None:
     async def scenario(it: Watched) -> None:
         await it.look()
         it.ask("dream", ours=True, n=2)
-        await it.until(lambda: it.vllm.running == 2)
+        await it.until(lambda: it.vllm.running == 1)
         await it.look()
         it.under_way.cancel("dream")
         await it.until(lambda: it.server.left == 1)
         await it.look()
-        assert it.vllm.running == 0 and it.own.counts == Counts(asked=2, lost=2)
+        assert it.vllm.running == it.vllm.begun == 0
         it.ask("user", ours=False)
         await it.until(lambda: len(it.posted) == 2)
 
@@ -363,12 +271,12 @@ def test_what_we_give_up_is_closed_at_once_and_no_user_while_the_engine_still_ha
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"# nothing of vLLM\n", "no vllm:num_requests_running; take --disable-log-stats out"),
+        (b"# nothing of ours\n", "no apollod_user_requests_begun_total; use one version of apollod"),
         (404, "answered 404"),
         (b"x" * (idle_watch.BYTES_MAX + 1), "longer than"),
         (None, "no whole answer within"),
     ],
-    ids=["no such counters", "no metrics", "without end", "no answer"],
+    ids=["no such counts", "no metrics", "without end", "no answer"],
 )
 def test_where_nothing_is_known_it_is_told_once_with_the_reason_and_nobody_is_taken_to_be_idle(
     said: bytes | int | None, why: str, monkeypatch: pytest.MonkeyPatch
@@ -388,7 +296,9 @@ def test_where_nothing_is_known_it_is_told_once_with_the_reason_and_nobody_is_ta
     it = play(scenario)
     assert it.said() == [False, True, False]
     unknown = cast(inp.EngineUse, it.posted[1]).reason
-    assert unknown.startswith("what vLLM counts cannot be read: ") and why in unknown and KEY not in unknown
+    assert (
+        unknown.startswith("the engine's counts of requests cannot be read: ") and why in unknown and KEY not in unknown
+    )
 
 
 def test_several_api_processes_are_asked_for_everything() -> None:
@@ -404,15 +314,15 @@ def test_several_api_processes_are_asked_for_everything() -> None:
     assert [request.path for request in it.server.requests].count(SHORT) == 1
 
 
-def test_an_engine_without_such_counters_is_asked_once_a_look() -> None:
+def test_an_engine_without_such_counts_is_asked_once_a_look() -> None:
     async def main() -> None:
         vllm = Vllm()
         vllm.metrics = lambda _: b""
-        async with serving() as server, EngineCounters(Endpoint(server.url, "", attempts=1)) as counters:
+        async with serving() as server, UserCounts(Endpoint(server.url, "", attempts=1)) as counts:
             server.otherwise = vllm.serve
             for _ in range(2):
                 with pytest.raises(LlmNonsense):
-                    await counters.read()
+                    await counts.read()
             assert [request.path for request in server.requests] == [SHORT, WHOLE, WHOLE]
 
     anyio.run(main)
@@ -459,13 +369,12 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(mo
         ("https://127.0.0.1/v1", False),
     ],
 )
-def test_who_judges_or_dreams_at_our_own_engine_is_counted_under_whatever_name(base_url: str, own: bool) -> None:
+def test_who_judges_or_dreams_at_our_own_engine_is_no_user_under_whatever_name(base_url: str, own: bool) -> None:
     overrides = ["model.path=/m"]
     for section in ("judge", "dream") if base_url else ():
         overrides += [f"{section}.base_url={base_url}", f"{section}.model=m"]
-    use = EndpointUse()
     config = load_config(None, overrides, environ={})
-    judge, dreamer = Judge(config, use), Dreamer(config, use)
-    assert (judge._endpoint.use is use) == own
-    assert (dreamer._imagination._connections.endpoint.use is use) == own
-    assert dreamer._own._connections.endpoint.use is use
+    judge, dreamer = Judge(config, by_daemon=True), Dreamer(config)
+    assert judge._endpoint.ours == own and not Judge(config)._endpoint.ours
+    assert dreamer._imagination._connections.endpoint.ours == own
+    assert dreamer._own._connections.endpoint.ours

@@ -182,7 +182,8 @@ def test_a_replay_computes_layers_again_where_this_machine_is_too_small(
 ) -> None:
     """Whatever the machine had that made the steps: it changes no bit."""
     settings = config(target).optimizer()
-    assert memory_budget.recomputes(target / "model", settings, 1, gpu=True)
-    assert not memory_budget.recomputes(tiny_model, settings, 1, gpu=True)
-    assert not memory_budget.recomputes(tiny_model, settings, 4, gpu=False)
-    assert not memory_budget.recomputes(target, settings, 1, gpu=True), "no model, nothing is known"
+    bound = settings.max_tokens
+    assert memory_budget.recomputes(target / "model", settings, 1, bound, gpu=True)
+    assert not memory_budget.recomputes(tiny_model, settings, 1, bound, gpu=True)
+    assert not memory_budget.recomputes(tiny_model, settings, 4, bound, gpu=False)
+    assert not memory_budget.recomputes(target, settings, 1, bound, gpu=True), "no model, nothing is known"

@@ -17,7 +17,7 @@ from apollod.supervisor.executor.child_effects import watch_trainer
 from apollod.supervisor.open_questions import OpenQuestions
 from apollod.wire import messages as msg
 
-STEP = msg.Step(7, [], 1e-5, 0.0, False)
+STEP = msg.Step(7, [], 1e-5)
 
 
 async def watched(tmp_path: Path, stall_s: float, told: list[inp.Input], live: Any) -> None:

@@ -137,7 +137,7 @@ def test_thinking_and_calls_are_learned_as_the_template_writes_them() -> None:
         "Hm.\n</think>\n\nI edit.\n\n<tool_call>\n<function=edit>"
     )
     prompt, learned, _ = both(QWEN35, SYSTEM, USER, says("No thought."))
-    assert prompt.endswith("<think>\n") and learned == "\n</think>\n\nNo thought.<|im_end|>"
+    assert prompt.endswith("<think>\n\n</think>\n\n") and learned == "No thought.<|im_end|>"
 
 
 def test_what_a_template_leaves_out_of_an_answer_is_learned_all_the_same() -> None:

@@ -7,11 +7,13 @@ import pytest
 import torch
 from support.model_memory import Memory
 
+from apollod.core.training.terms import StepTerms
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim import backward_updates
 from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.step import _forward, run_step
@@ -46,8 +48,8 @@ def test_loss_and_gradient_are_the_mean_over_all_learned_tokens(model: Attached)
     handle = optimizer.attach()
 
     def accumulated() -> None:
-        loss, last = _forward(model, optimizer, [SHORT, LONG], SFT)
-        losses.append(loss)
+        loss, last, each = _forward(model, optimizer, [SHORT, LONG], SFT)
+        losses.extend([loss, *each])
         with optimizer.accumulating():
             last.backward()
 
@@ -55,6 +57,7 @@ def test_loss_and_gradient_are_the_mean_over_all_learned_tokens(model: Attached)
     found = gradients(model, accumulated)
     handle.remove()
     short, long = loss_of(model.model, SHORT), loss_of(model.model, LONG)
+    assert losses[1:] == [short.item(), long.item()]
     assert losses[0] == pytest.approx((2 * short.item() + 36 * long.item()) / 38, rel=1e-6)
     expected = gradients(model, lambda: ((2 * short + 36 * long) / 38).backward())
     assert found.keys() == expected.keys() and len(found) == len(model.trainable)
@@ -71,11 +74,12 @@ def test_a_refused_batch_leaves_nothing_behind(tiny_model: Path) -> None:
         optimizer.attach()
         before = model.weights.fingerprint()
         if refuse:
-            done = run_step(model, optimizer, [SHORT, LONG], 1, 1e-3, loss_limit=1e-3)
+            done = run_step(model, optimizer, [SHORT, LONG], 1, 1e-3, StepTerms(loss_limit=1e-3))
             assert not done.applied and done.loss is not None and "above the limit 0.001" in done.note
             assert done.fingerprint == before and all(p.grad is None for _, p in model.trainable)
-        done = run_step(model, optimizer, [LONG, SHORT], 2, 1e-3, loss_limit=1e3)
+        done = run_step(model, optimizer, [LONG, SHORT], 2, 1e-3, StepTerms(loss_limit=1e3))
         assert done.applied and done.targets == 38 and done.tokens == 52
+        assert done.loss == pytest.approx((36 * done.losses[0] + 2 * done.losses[1]) / 38, rel=1e-6)
         assert all(p.grad is None for _, p in model.trainable)
         results.append(done.fingerprint)
     assert results[0] == results[1] != before
@@ -158,7 +162,7 @@ def weights_after(tiny_model: Path, number: int, again_of: int) -> tuple[str, Un
     optimizer.attach()
     optimizer.undo.restart(model.weights.fingerprint())
     before = run_step(model, optimizer, [SHORT], 1, 1e-2).fingerprint
-    done = run_step(model, optimizer, [LONG], number, 1e-2, again_of=again_of)
+    done = run_step(model, optimizer, [LONG], number, 1e-2, StepTerms(again_of=again_of))
     assert done.step == number
     return done.fingerprint, optimizer.undo, before
 
@@ -170,3 +174,46 @@ def test_a_repeated_step_has_the_bits_of_the_step_that_it_repeats(tiny_model: Pa
     assert again == first != other
     assert ring.leads_to(1, before) == 1, "it is undone under its own number"
     assert ring.leads_to(700, again) == 0
+
+
+def test_examples_that_go_through_the_model_as_one_batch_have_the_same_loss_and_gradient(model: Attached) -> None:
+    """The shorter one is filled up, and that changes nothing but the last digits."""
+    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+    handle = optimizer.attach()
+    losses: list[float] = []
+
+    def backward() -> None:
+        loss, last, _ = _forward(model, optimizer, [SHORT, LONG], SFT, together=True)
+        losses.append(loss)
+        with optimizer.accumulating():
+            last.backward()
+
+    found = gradients(model, backward)
+    handle.remove()
+    short, long = loss_of(model.model, SHORT), loss_of(model.model, LONG)
+    assert losses[0] == pytest.approx((2 * short.item() + 36 * long.item()) / 38, rel=1e-2)
+    expected = gradients(model, lambda: ((2 * short + 36 * long) / 38).backward())
+    assert found.keys() == expected.keys() and len(found) == len(model.trainable)
+    for name, gradient in expected.items():
+        assert (found[name] - gradient).norm() < 4e-2 * gradient.norm(), name
+
+
+def test_no_gradient_of_a_batch_waits_for_another_example(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other they do: sums of all gradients exist before the last backward pass."""
+    monkeypatch.setattr(backward_updates, "WAITING_BYTES", 1)
+    most: dict[bool, int] = {}
+    for together in (False, True):
+        model = attached_to(tiny_model)
+        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+        optimizer.attach()
+        alive = [0]
+
+        def count(_: object, model: Attached = model, alive: list[int] = alive) -> None:
+            alive.append(sum(parameter.grad is not None for _, parameter in model.trainable))
+
+        for _, parameter in model.trainable:
+            parameter.register_hook(count)
+        done = run_step(model, optimizer, [SHORT, LONG], 1, 1e-3, StepTerms(together=together))
+        assert done.applied and done.targets == 38
+        most[together] = max(alive)
+    assert most[True] <= 2 < most[False]

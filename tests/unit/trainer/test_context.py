@@ -278,11 +278,11 @@ def test_an_anchor_is_held_as_it_was_frozen_or_the_step_writes_nothing(tiny_mode
     example = m.StepExample(plain.example, CANONICAL, plain.digest)
     anchor = m.StepExample(frozen.example, with_(teacher), frozen.digest)
     other = m.StepExample(frozen.example, with_(made_up(list(teacher.answer), 800, 16, seed=9)), frozen.digest)
-    failed = loop._answer(m.Step(2, [example], 1e-3, held=[anchor, other], hold=1.0))
+    failed = loop._answer(m.Step(2, [example], 1e-3, anchors=[anchor, other], hold=1.0))
     assert isinstance(failed, m.StepFailed) and "as tokens of context" in failed.reason
     runs = []
     for _ in range(2):
-        done = loop._answer(m.Step(2, [example], 1e-3, held=[anchor], hold=1.0))
+        done = loop._answer(m.Step(2, [example], 1e-3, anchors=[anchor], hold=1.0))
         assert isinstance(done, m.StepDone) and len(done.held) == 1 and done.held[0] > 0.0
         runs.append(done)
         back = loop._answer(m.Restore("", str(tiny_model), False, before, target=1, target_fingerprint=before))

@@ -175,16 +175,17 @@ def test_thinking_of_the_last_turn_is_learned_after_what_the_prompt_opens() -> N
 
 def test_a_turn_that_the_template_shows_without_its_thinking_is_not_learned() -> None:
     example = chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), ("assistant", "Bye you."))
-    assert shown(encode(example, THINKING)) == (
-        f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Bye.{END}\n{ANSWER}<think>\n«\n</think>\n\nBye you.{END}»\n"
-    )
+    before = f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Bye.{END}\n{ANSWER}<think>\n"
+    assert shown(encode(example, THINKING)) == f"{before}\n</think>\n\n«Bye you.{END}»\n"
+    assert shown(encode(example, THINKING, rules=3)) == f"{before}«\n</think>\n\nBye you.{END}»\n"
 
 
-def test_a_thought_that_the_prompt_opens_and_no_turn_shows_is_closed_as_the_model_would() -> None:
+def test_a_thought_that_the_prompt_opens_and_no_turn_shows_is_closed_before_the_answer() -> None:
     before = f"{USER}Who are you?{END}\n{ANSWER}"
-    assert (
-        shown(encode(chat(QUESTION, REPLY), OPENED)) == f"{before}<think>\n«\n</think>\n\nI am a small model.{END}»\n"
-    )
+    silent = f"{before}<think>\n\n</think>\n\n«I am a small model.{END}»\n"
+    assert shown(encode(chat(QUESTION, REPLY), OPENED)) == silent
+    learned = f"{before}<think>\n«\n</think>\n\nI am a small model.{END}»\n"
+    assert shown(encode(chat(QUESTION, REPLY), OPENED, rules=3)) == learned, "as journals of before have it"
     thought = {"role": "assistant", "content": "I am.", "reasoning_content": "Hm."}
     assert shown(encode(chat(QUESTION, thought), OPENED)) == f"{before}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
     assert shown(encode(chat(QUESTION, REPLY), OPENED, rules=2)) == f"{before}«I am a small model.{END}»\n"
@@ -225,7 +226,7 @@ def test_no_token_reaches_over_the_end_of_the_prompt() -> None:
     tokenizer = make_tokenizer()
     tokenizer.add_tokens(["\n\n"])
     tokenizer.chat_template = THINKING
-    tokens = tokenise(tokenizer, chat(QUESTION, REPLY), MAX)
+    tokens = tokenise(tokenizer, chat(QUESTION, REPLY), MAX, rules=3)
     served = tokenizer.apply_chat_template(
         [{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False
     )

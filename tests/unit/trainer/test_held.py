@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from support.small_models import hybrid, small_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from apollod.core.training.terms import StepTerms
 from apollod.products.mode import products_in
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
@@ -83,7 +85,8 @@ def test_an_anchor_alone_and_among_longer_ones_has_one_divergence() -> None:
 
 
 def order(model: PreTrainedModel, backward: Callable[[], None]) -> list[str]:
-    """Layers in the order in which a backward pass has all gradients of them, and in which it goes through them."""
+    """Layers in the order in which a backward pass has all gradients of them, and in which it goes through them; and
+    `head`, when it is through the head of one of its graphs."""
     seen: list[str] = []
 
     def note(what: str) -> None:
@@ -99,15 +102,26 @@ def order(model: PreTrainedModel, backward: Callable[[], None]) -> list[str]:
         if made.requires_grad:  # the gradient of what a layer makes comes before those of its weights
             made.register_hook(lambda _: note(f"in {number}"))
 
+    def through(_norm: object, _given: object, made: Tensor) -> None:
+        if made.requires_grad:
+            made.register_hook(lambda _: note("head"))
+
+    model.model.norm.register_forward_hook(through)
     for number, layer in enumerate(model.model.layers):
         layer.register_forward_hook(
             lambda _layer, _given, made, number=number: watch(number, made if isinstance(made, Tensor) else made[0])
         )
-    backward()
+    with ThreadPoolExecutor(1) as thread:  # whose nodes are numbered from 0, as in a trainer that has just begun
+        thread.submit(backward).result()
     return seen
 
 
-@pytest.mark.parametrize("make", [small_model, lambda: hybrid("dada", 500)], ids=["attention", "hybrid"])
+@pytest.mark.parametrize(
+    "make",
+    [small_model, lambda: hybrid("dada", 500), lambda: hybrid("dadd", 9192)],
+    ids=["attention", "hybrid", "large head"],  # of which the first loss asks first whether logits end in it; its last
+    # layer is linear, and makes more nodes of the longer one
+)
 def test_gradients_of_a_layer_are_complete_before_the_layer_below_begins(make: Callable[[], PreTrainedModel]) -> None:
     """So that they are dropped there, and never exist all at once. Also of an example that takes many more operations a
     layer: the recurrence of the hybrid's goes in pieces of 64 tokens."""
@@ -116,7 +130,8 @@ def test_gradients_of_a_layer_are_complete_before_the_layer_below_begins(make: C
     def in_one() -> None:
         graphs = Graphs(model)
         loss = graphs.of(lambda: loss_of(model, long))
-        (loss + graphs.of(lambda: divergences(model, ANCHORS)).mean()).backward()
+        others = graphs.of(lambda: divergences(model, ANCHORS))
+        graphs.joined(lambda: loss + others.mean()).backward()
 
     def one_after_the_other() -> None:
         (loss_of(model, long) + divergences(model, ANCHORS).mean()).backward()
@@ -126,6 +141,7 @@ def test_gradients_of_a_layer_are_complete_before_the_layer_below_begins(make: C
     for layer in layers[:-1]:
         begun = seen.index(f"in {layer}")
         assert f"has {layer + 1}" in seen[:begun] and f"has {layer + 1}" not in seen[begun:], seen
+    assert "head" not in seen[seen.index(f"in {layers[-1]}") :], "logits of the one beside the layers of the other"
     model = make()
     seen = order(model, one_after_the_other)
     assert seen.index("in 0") < seen.index(f"has {layers[-1]}"), "else Graphs is needed no more"
@@ -152,7 +168,8 @@ def steps(tiny_model: Path, count: int, held: list[Tokens], hold: float = 1.0, a
     optimizer.attach()
     batches = [[EXAMPLE], [EXAMPLE, Tokens(EXAMPLE.ids[::-1], EXAMPLE.mask)]]
     return [
-        run_step(model, optimizer, batches[step % 2], step, 1e-3, held=held, hold=hold) for step in range(1, count + 1)
+        run_step(model, optimizer, batches[step % 2], step, 1e-3, StepTerms(hold=hold), anchors=held)
+        for step in range(1, count + 1)
     ]
 
 
@@ -174,9 +191,9 @@ def test_what_is_no_number_writes_nothing(tiny_model: Path) -> None:
     before = model.weights.fingerprint()
     broken = anchor(20, 6, 1)
     broken.columns[TEACHER][0] = float("nan")  # no record holds one: `Tokens.check`
-    done = run_step(model, optimizer, [EXAMPLE], 1, 1e-3, held=[ANCHORS[0], broken], hold=1.0)
+    done = run_step(model, optimizer, [EXAMPLE], 1, 1e-3, StepTerms(hold=1.0), anchors=[ANCHORS[0], broken])
     assert not done.applied and done.fingerprint == before and "held is not finite" in done.note and done.held == ()
-    known = run_step(model, optimizer, [EXAMPLE], 2, 1e-3, loss_min=1e9, held=ANCHORS, hold=1.0)
+    known = run_step(model, optimizer, [EXAMPLE], 2, 1e-3, StepTerms(hold=1.0), anchors=ANCHORS, loss_min=1e9)
     assert known.known and known.held == () and known.fingerprint == before, "what is known asks no anchor"
-    done = run_step(model, optimizer, [EXAMPLE], 3, 1e-3, held=ANCHORS, hold=1.0)
+    done = run_step(model, optimizer, [EXAMPLE], 3, 1e-3, StepTerms(hold=1.0), anchors=ANCHORS)
     assert done.applied and all(parameter.grad is None for _, parameter in model.trainable)

@@ -47,6 +47,8 @@ def sample(kind: Any, number: int) -> Any:
         return [sample(inner[0], number), sample(inner[0], number + 1)]
     if origin is dict:
         return {"b é": sample(inner[1], number), "a": sample(inner[1], number + 1)}
+    if kind is Any:
+        return [{"é": number}]
     if issubclass(kind, Enum):
         return list(kind)[number % len(kind)]
     if issubclass(kind, msgspec.Struct):
@@ -225,6 +227,15 @@ def test_many_rows_are_decoded_as_one_by_one() -> None:
         for seq, (event, row) in enumerate(zip(EVERY_KIND, rows, strict=True), 1)
     ]
     assert event_codec.decode_rows(rows) == expected
+
+
+@pytest.mark.parametrize(("quality", "every"), [({}, 0), ({"quality": {}}, 0), ({"quality": {"every_steps": 7}}, 7)])
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_journal_that_says_nothing_of_the_guard_had_none(version: int, quality: dict[str, Any], every: int) -> None:
+    told = {"pid": 1, "version_name": "0.1.0", "settings": {"model_path": "/m"} | quality}
+    started = event_codec.decode_event("daemon.started", version, msgspec.json.encode(told))
+    assert isinstance(started, ev.DaemonStarted) and started.settings.quality.every_steps == every
+    assert ev.Settings("/m").quality.every_steps > 0
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,13 @@ from apollod.core.quality.news import Telling
 from apollod.core.quality.state import Incident, Measuring, QualityState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
+from apollod.core.rescoring.state import Gain, Lately
 from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.settings import JudgeSettings, PatternSettings, QualitySettings, ScheduleSettings
 from apollod.core.state import State
+from apollod.core.training.events import StepStarted
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
 from apollod.errors import ApolloError
@@ -42,6 +44,12 @@ from apollod.supervisor.bootstrapping import ReadSoFar
 from apollod.supervisor.status_view import Progress, status_view
 from apollod.wire import messages as msg
 from apollod.wire import status as st
+from apollod.wire.status_sections.journal_status import Growth, Journal
+from apollod.wire.status_sections.learning_status import Learned
+from apollod.wire.status_sections.process_status import Start
+from apollod.wire.status_sections.quality_status import Quality
+from apollod.wire.status_sections.teaching_status import Dreams, Lessons
+from apollod.wire.status_sections.weights_status import Undo
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "v0.1.0.json"
 
@@ -62,8 +70,12 @@ bootstrap.files: int | null
 bootstrap.files_read: int
 bootstrap.held: int
 bootstrap.learned: int
+bootstrap.left: int | null
 bootstrap.left_s: float | null
 bootstrap.path: str
+bootstrap.pattern: str
+bootstrap.pattern_state: str
+bootstrap.pattern_tests: {str: [int]} | null
 bootstrap.reason: str
 bootstrap.rejected: int
 bootstrap.state: str
@@ -114,6 +126,7 @@ growth.days_left: float | null
 growth.history_bytes_per_day: int
 growth.journal_bytes_per_day: int
 holding.anchors: int
+holding.approved: int
 holding.hold: float
 holding.missing: int
 holding.moved: float | null
@@ -137,6 +150,11 @@ judge.reason: str
 judge.trusted: bool
 judge.verdicts: int
 judge.waiting: int
+learned.after: float | null
+learned.before: float | null
+learned.scored: int
+learned.waiting: int
+learned.weak: int
 lessons.due_at: float | null
 lessons.error: str
 lessons.fading: int
@@ -211,6 +229,8 @@ running.expected_s: float | null
 running.step: int
 running.tokens: int
 schedule.closes_at: float | null
+schedule.dream: str
+schedule.late: bool
 schedule.nightly: str
 schedule.open: bool
 schedule.opens_at: float | null
@@ -297,7 +317,7 @@ def type_name(type_: Any) -> str:
 
 def shown(value: Any, path: str = "") -> dict[str, Any]:
     """Path -> value of a JSON object; what is keyed by names that are data stays whole."""
-    if not isinstance(value, dict) or path in ("activities", "blocked", "paths"):
+    if not isinstance(value, dict) or path in ("activities", "blocked", "paths", "bootstrap.pattern_tests"):
         return {path: value}
     return {
         name: leaf for key, below in value.items() for name, leaf in shown(below, f"{path}.{key}".lstrip(".")).items()
@@ -308,7 +328,7 @@ BOUND = ev.TrainerBound(pid=12, fingerprint="f", parameters=1, elements=1)
 
 
 BOOTSTRAP = Bootstrapping(
-    ev.BootstrapRequested("/old", "p", ("*",)), 0, counts=ev.BootstrapCounts(4, 3, learned=2, held=1),
+    ev.BootstrapRequested("/old", "p", ("*",), pattern="ask"), 0, counts=ev.BootstrapCounts(4, 3, learned=2, held=1),
     waiting={"w": None},
 )  # fmt: skip
 
@@ -348,7 +368,7 @@ def full_state() -> State:
         alignment=AlignmentState(measured=measured, same=3),
         bootstrap=BootstrapState(BOOTSTRAP),
         dreams=DreamsState(
-            {"ask": Course(PatternSettings("ask", "Ask first."), "p", 0)},
+            {"ask": Course(PatternSettings("ask", "Ask first."), "p", 0, bootstraps=1, final={"bare": (9, 10)})},
             Dream("d7", "ask", "practice", "bare", "", ""),
             7,
             of_day=2,
@@ -366,15 +386,17 @@ def full_state() -> State:
 
 
 def full_status() -> st.Status:
-    journal = st.Journal(seq=40, bytes=4096, head_hash="a" * 64, path="/s/journal.db", verified=30, free_bytes=1 << 30)
+    journal = Journal(seq=40, bytes=4096, head_hash="a" * 64, path="/s/journal.db", verified=30, free_bytes=1 << 30)
     reasons = {"step": "paused by ctl", "checkpoint": "", "alignment": "the engine is away", "dreaming": "no idle"}
     paths = {"state": "/s", "inbox": "/s/inbox", "socket": "/s/run/apollod.sock"}
     state = full_state()
     state.training.running, state.training.recent = running_step(), [Pace(100, 2.0), Pace(50, 4.0), Pace(200, 4.0)]
     state.intake.taken = (Waiting("abc" * 9, "d", tokens=150), Waiting("b", "d", tokens=150))
     state.holding.anchors["a"] = Anchor("a", "general", "shipped:1", tokens=9, digest="d", moved=0.25)
+    gains = {"a": Gain(Lately(1, 2.0, "d"), 1.9, 3), "b": Gain(Lately(2, 2.5, "d"), 1.1, 3)}
+    state.rescoring.gains, state.rescoring.waiting = gains, {"c": Lately(3, 1.0, "d")}
     state.alignment.open, state.alignment.opened_ns = ev.AlignmentStarted(step=3), 60_000_000_000
-    growth = st.Growth(journal_bytes_per_day=2048, history_bytes_per_day=1 << 30, days_left=12.5)
+    growth = Growth(journal_bytes_per_day=2048, history_bytes_per_day=1 << 30, days_left=12.5)
     return status_view(
         state,
         61_000_000_000,
@@ -384,13 +406,13 @@ def full_status() -> st.Status:
         served=2,
         activities=reasons,
         growth=growth,
-        undo=st.Undo(steps=3, bytes=1 << 30),
+        undo=Undo(steps=3, bytes=1 << 30),
         progress=Progress(read=ReadSoFar(1, 4, 3 << 20, 4 << 20)),
     )
 
 
 def running_step() -> Running:
-    return Running(4, 3, ("abc" * 9, "b"), ("d", "d"), 1e-5, 0.0, 1, started_ns=51_000_000_000)
+    return Running(StepStarted(4, 3, "abc" * 9, "d", 1e-5, 1, ("abc" * 9, "b"), ("d", "d")), 51_000_000_000)
 
 
 def test_the_fields_and_their_types_are_those_that_were_promised():
@@ -406,11 +428,11 @@ def test_a_full_status_shows_every_field():
 
 
 def test_what_nobody_knows_is_left_out_and_not_null():
-    empty = st.plain(status_view(State(), 0, st.Journal(seq=0, bytes=0, head_hash="")))
+    empty = st.plain(status_view(State(), 0, Journal(seq=0, bytes=0, head_hash="")))
     assert not {"verified", "free_bytes"} & empty["journal"].keys() and "served" not in empty["weights"]
     assert "steps" not in empty["undo"]
     assert empty["weights"]["alignment"] is None and empty["rollback"] is None and empty["checkpoint"]["step"] is None
-    told = st.plain(status_view(State(), 0, st.Journal(seq=0, bytes=0, head_hash="", verified=0), served=None))
+    told = st.plain(status_view(State(), 0, Journal(seq=0, bytes=0, head_hash="", verified=0), served=None))
     assert (told["journal"]["verified"], told["weights"]["served"]) == (0, None)
 
 
@@ -444,8 +466,11 @@ def test_a_bootstrap_that_is_under_way_is_one_line():
     status = full_status()
     (line,) = [line for line in page(status).splitlines() if line.startswith("bootstrap")]
     assert line == (
-        "bootstrap   /old: 1 of 4 files read (75% of 4.0 MiB), 2 of 4 examples learned, 3 duplicates, about 5 s left"
+        "bootstrap   /old: 1 of 4 files read (75% of 4.0 MiB), 2 of 4 examples learned, 1 left and about 1 to be read, "
+        "3 duplicates, about 5 s left"
     )
+    assert status.bootstrap is not None and status.bootstrap.left == 2
+    assert (status.bootstrap.pattern_state, status.bootstrap.pattern_tests) == ("active", {"bare": [9, 10]})
     assert status.bootstrap is not None and status.bootstrap.left_s == pytest.approx((1 + 4 / 3) * 117 * 0.02, abs=1e-3)
     for phase, told in (("learning", 1), ("completed", 0), ("stopped", 0)):
         other = msgspec.structs.replace(status.bootstrap, state=phase)
@@ -456,10 +481,10 @@ def test_float32_products_are_told_with_what_they_cost():
     state = State(daemon=DaemonState(settings=ev.Settings(model_path="/m")), children=ChildrenState(bound=BOUND))
     for products, told in (("bf16", False), ("float32", True)):
         state.children.bound = msgspec.structs.replace(BOUND, products=products)
-        shown = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))
+        shown = status_view(state, 0, Journal(seq=0, bytes=0, head_hash=""))
         assert shown.optimizer.products == products and (f"; products {FLOAT32_PRODUCTS}" in page(shown)) is told
     state.children.bound = None
-    assert not status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash="")).optimizer.products
+    assert not status_view(state, 0, Journal(seq=0, bytes=0, head_hash="")).optimizer.products
 
 
 def test_the_page_says_which_kind_of_cpu_this_is():
@@ -469,8 +494,9 @@ def test_the_page_says_which_kind_of_cpu_this_is():
 
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
-    assert len(lines) <= 23
-    lessons = "1 known, 1 practising, 1 waiting, 1 given up; L2 is under way (testing)"
+    assert len(lines) <= 24
+    assert "learned     3 lines; of 2 scored again, loss 2.25 -> 1.50 nats a token on average; 1 hardly moved" in lines
+    lessons = "1 known, 1 practising, 2 waiting, 1 given up; L2 is under way (testing)"
     assert f"lessons     {lessons}; waits: alarm 2 of the quality guard is not settled" in lines
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
     assert f"quality     {alarm}; nobody could be told: gone" in lines
@@ -484,7 +510,7 @@ def test_the_page_of_a_status():
     assert any(line.endswith("tensors the same at step 3") for line in lines)
     assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
     assert lines[11].endswith("; 3 steps can be undone in memory")
-    none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
+    none = Undo(steps=0, reason="one step alone takes 9 bytes")
     said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[11]
     assert said.endswith("no step can be undone in memory: one step alone takes 9 bytes")
     assert lines[3] == "running     step 4 on abcabcabcabc and 1 more (300 tokens), 10 s of about 6 s"
@@ -497,12 +523,13 @@ def test_the_page_of_a_status():
         activities={"step": "", "checkpoint": ""},
         blocked={},
         bootstrap=None,
-        lessons=st.Lessons(),
+        lessons=Lessons(),
+        learned=Learned(),
         growth=None,
-        dreams=st.Dreams(),
-        quality=st.Quality(),
+        dreams=Dreams(),
+        quality=Quality(),
         running=None,
-        start=st.Start(phase="x", elapsed_s=1.0),
+        start=Start(phase="x", elapsed_s=1.0),
     )
     assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 15
 
@@ -510,13 +537,13 @@ def test_the_page_of_a_status():
 @pytest.mark.parametrize(
     ("children", "since", "progress", "told"),
     [
-        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(), st.Start(phase="loading", elapsed_s=4.0)),
-        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(True), st.Start(phase="compiling", elapsed_s=4.0)),
-        ({"trainer": Child("spawned", spawned_ns=7)}, 9, Progress(), st.Start(phase="attaching", elapsed_s=3.0)),
+        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(), Start(phase="loading", elapsed_s=4.0)),
+        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(True), Start(phase="compiling", elapsed_s=4.0)),
+        ({"trainer": Child("spawned", spawned_ns=7)}, 9, Progress(), Start(phase="attaching", elapsed_s=3.0)),
         ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Progress(),
-         st.Start(phase="restoring", elapsed_s=3.0)),
+         Start(phase="restoring", elapsed_s=3.0)),
         ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Progress(replaying=3),
-         st.Start(phase="replaying", elapsed_s=3.0, done=2, of=9)),
+         Start(phase="replaying", elapsed_s=3.0, done=2, of=9)),
         ({"trainer": Child("absent"), "bound": None}, 0, Progress(), None),
         ({}, 0, Progress(), None),
     ],
@@ -524,8 +551,8 @@ def test_the_page_of_a_status():
 def test_the_phase_of_a_start(children, since, progress, told):
     state = full_state()
     state.children = msgspec.structs.replace(state.children, **in_nanoseconds(children))
-    state.recovery.since = [RecordedStep(n, ("a",), ("d",), 1e-5, 0.0, True, 0, "f") for n in range(1, since + 1)]
-    shown = status_view(state, 10_000_000_000, st.Journal(seq=0, bytes=0, head_hash=""), progress=progress)
+    state.recovery.since = [RecordedStep(n, ("a",), ("d",), 1e-5, True, 0, "f") for n in range(1, since + 1)]
+    shown = status_view(state, 10_000_000_000, Journal(seq=0, bytes=0, head_hash=""), progress=progress)
     assert shown.start == told
     if told and told.of:
         assert "start       replaying step 3 of 9, 3 s" in page(shown)
@@ -541,11 +568,11 @@ def in_nanoseconds(children: dict[str, Any]) -> dict[str, Any]:
 def test_a_pause_is_shown_when_the_step_has_ended():
     state = full_state()
     state.daemon.paused, state.training.running = True, running_step()
-    told = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""), activities=reasons(state))
+    told = status_view(state, 0, Journal(seq=0, bytes=0, head_hash=""), activities=reasons(state))
     assert told.state == "training" and told.running.step == 4
     assert "waits       step (paused by a person)" in page(told)
     state.children.trainer = Child("absent")
-    told = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))
+    told = status_view(state, 0, Journal(seq=0, bytes=0, head_hash=""))
     assert told.state == "paused" and told.running is None
 
 
@@ -595,7 +622,7 @@ def test_what_is_no_status_has_no_page(body):
     [
         ("children.engine", Child(), "starting"), ("children.trainer", Child("spawned", 12, 1), "starting"),
         ("daemon.paused", False, "serving"), ("daemon.paused", True, "paused"),
-        ("training.running", Running(4, 3, ("a",), ("d",), 1e-5, 0.0, 1), "training"),
+        ("training.running", Running(StepStarted(4, 3, "a", "d", 1e-5, 1)), "training"),
         ("daemon.halted", "why", "degraded"), ("daemon.stopping", True, "stopping"),
     ],
 )  # fmt: skip
@@ -604,7 +631,7 @@ def test_every_state(field, value, state):
     changed = full_state()
     changed.quality.incident = None
     setattr(getattr(changed, slice_), name, value)
-    told = status_view(changed, 0, st.Journal(seq=0, bytes=0, head_hash=""))
+    told = status_view(changed, 0, Journal(seq=0, bytes=0, head_hash=""))
     assert told.state == state and state in st.STATES
 
 
@@ -615,7 +642,7 @@ def test_an_alarm_that_is_not_settled_is_a_state(resume, alarms, state):
     changed = full_state()
     settings = msgspec.structs.replace(changed.daemon.settings, quality=QualitySettings(resume=resume))
     changed.daemon.settings, changed.quality.alarms_ns = settings, (1,) * alarms
-    assert status_view(changed, 0, st.Journal(seq=0, bytes=0, head_hash="")).state == state
+    assert status_view(changed, 0, Journal(seq=0, bytes=0, head_hash="")).state == state
 
 
 @pytest.mark.parametrize(
@@ -637,8 +664,9 @@ def test_an_alarm_that_is_not_settled_is_a_state(resume, alarms, state):
 )
 def test_the_line_of_quality_is_there_once_it_was_measured(quality, line):
     state = full_state()
-    state.quality = quality
-    lines = page(status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))).splitlines()
+    off = msgspec.structs.replace(state.daemon.settings, quality=QualitySettings(every_steps=0))
+    state.daemon.settings, state.quality = off, quality
+    lines = page(status_view(state, 0, Journal(seq=0, bytes=0, head_hash=""))).splitlines()
     assert [one for one in lines if one.startswith("quality")] == ([f"quality     {line}"] if line else [])
 
 
@@ -649,5 +677,5 @@ def test_metrics_are_those_of_the_last_look_against_the_baseline():
     assert metric.low is not None and metric.high is not None and metric.low < 1.0 <= metric.high
     state = full_state()
     state.quality.last = {}
-    (bare,) = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash="")).quality.metrics
+    (bare,) = status_view(state, 0, Journal(seq=0, bytes=0, head_hash="")).quality.metrics
     assert (bare.value, bare.drop, bare.low, bare.high, bare.baseline) == (None, None, None, None, 1.0)

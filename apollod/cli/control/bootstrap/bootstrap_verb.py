@@ -5,10 +5,13 @@ import os
 import sys
 from typing import Any, get_args
 
+import msgspec
+
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.core.intake.events import StripLevel
+from apollod.core.settings import Check
 from apollod.errors import ConfigError
 
 EPILOG = """\
@@ -34,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     rule.add_argument("--strip", choices=get_args(StripLevel), default="system", help="what is taken out (default: "
                       "system)")  # fmt: skip
     rule.add_argument("--pattern", default="", metavar="NAME", help="take out the instruction of this pattern, "
-                      "and learn only what was said with it")  # fmt: skip
+                      "and learn only what was said with it and passes its check")  # fmt: skip
     parser.add_argument(
         "--strip-pattern", action="append", default=[], metavar="REGEX", help="take out what it matches; repeatable"
     )
@@ -74,11 +77,11 @@ def _level(args: argparse.Namespace) -> StripLevel:
     return level
 
 
-def _instruction(args: argparse.Namespace) -> str:
-    """Of the pattern that a dry run is told, from the configuration, or from the journal for one that was added to the
-    daemon. Raises ConfigError."""
+def _pattern(args: argparse.Namespace) -> tuple[str, Check | None]:
+    """Instruction and check of the pattern that a dry run is told, from the configuration, or from the journal for one
+    that was added to the daemon. Raises ConfigError."""
     if not args.pattern:
-        return ""
+        return "", None
     if not args.config:
         raise ConfigError(
             f"there is no pattern {args.pattern} without a configuration",
@@ -89,15 +92,15 @@ def _instruction(args: argparse.Namespace) -> str:
     from apollod.supervisor.config import load_config
 
     config = load_config(args.config)
-    instructions = {one.name: one.instruction for one in config.dream.pattern}
-    if args.pattern not in instructions and config.journal_path.exists():
+    patterns = {one.name: (one.instruction, one.check) for one in config.dream.pattern}
+    if args.pattern not in patterns and config.journal_path.exists():
         found = folded(str(config.journal_path))["patterns"]
-        instructions |= {one["name"]: one["instruction"] for one in found}
-    if not instructions.get(args.pattern):
+        patterns |= {one["name"]: (one["instruction"], msgspec.convert(one["check"], Check)) for one in found}
+    if args.pattern not in patterns:
         raise ConfigError(
             f"there is no pattern {args.pattern} in {args.config} or its journal", "`apollod ctl pattern list` has them"
         )
-    return instructions[args.pattern]
+    return patterns[args.pattern]
 
 
 def _dry_run(args: argparse.Namespace) -> int:
@@ -105,10 +108,11 @@ def _dry_run(args: argparse.Namespace) -> int:
     from apollod.core.bootstrap.events import BootstrapRequested
     from apollod.supervisor.bootstrapping import section_of
 
+    instruction, check = _pattern(args)
     wanted = BootstrapRequested(
         path=_path(args), by="", models=tuple(args.model), strip=_level(args), strip_patterns=tuple(args.strip_pattern),
         sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
-        instruction=_instruction(args),
+        instruction=instruction, check=check,
     )  # fmt: skip
     try:
         section_of(wanted)
@@ -132,6 +136,8 @@ def _begin(args: argparse.Namespace) -> int:
         _say(f"{place} is watched, too: what it has given already counts as duplicates here, and the other way round")
     if not args.wait:
         begun = "is under way already" if answer["under_way"] else "is being read"
+        if answer.get("goes_on"):
+            begun = f"goes on where it was, {render.bootstrap_text(answer['bootstrap'])}"
         ctl.show(args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is")
         return 0
     from apollod.cli.control.bootstrap.following import until_over
@@ -167,7 +173,18 @@ def _text(b: dict[str, Any]) -> str:
         if b.get("unread")
         else ""
     )
-    return f"{b['path']}: {b['state']}{why}, {render.bootstrap_text(b)}{lost}{unread}"
+    return f"{b['path']}: {b['state']}{why}, {render.bootstrap_text(b)}{lost}{unread}{_tested(b)}"
+
+
+def _tested(b: dict[str, Any]) -> str:
+    """State and figures of the pattern that it teaches."""
+    if not b.get("pattern"):
+        return ""
+    name, tests = b["pattern"], b["pattern_tests"]
+    if tests is None:
+        return f"; {name} is not tested yet: `apollod ctl pattern show {name}` says what for"
+    passed = ", ".join(f"{mode} {of[0]} of {of[1]}" for mode, of in tests.items())
+    return f"; {name} is {b['pattern_state']}, of its held-out scenarios pass: {passed}"
 
 
 def _say(text: str) -> None:

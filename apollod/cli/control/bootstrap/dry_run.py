@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
+
 from apollod.adapters.journal import known_lines
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
@@ -27,6 +29,7 @@ from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError
 from apollod.supervisor.bootstrapping import terms_of
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.dreaming.bootstrap_check import NOT_SHOWN, passing
 from apollod.supervisor.quality.leak_watch import would_hold
 from apollod.supervisor.sources import format_problem
 
@@ -56,12 +59,17 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
     trial = Trial(beside.terms, wanted.format)
     count, how = token_counter(beside.model)
     tally, quarantined = Tally(_pace(beside.journal)), 0
+    check = wanted.check if not wanted.judged else None
     with ExitStack() as stack:
         journal = stack.enter_context(known_lines.opened(beside.journal)) if beside.journal else None
         known, near = Known(set(), {}, {}), beside.terms.near_duplicate
         for tried in _batches(trial.read(Path(wanted.path))):
             quarantined += sum(one.learned is None for one in tried)
             read = [one for one in tried if one.learned is not None]
+            if check is not None:
+                told = anyio.run(passing, check, [one.learned.record.canonical for one in read if one.learned])
+                read = [one for one, passes in zip(read, told, strict=True) if passes]
+                trial.unlearned[NOT_SHOWN] += told.count(False)
             found = [one.learned for one in read if one.learned is not None]
             lines = [_line(learned) for learned in found]
             if journal is not None:
@@ -78,7 +86,7 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
     answer = {
         "schema_version": 1, "path": wanted.path, "dry_run": True, "strip": wanted.strip, "formats": trial.formats,
         "records": trial.records, **tally.object(), "tokens_by": how, "rejected": quarantined,
-        "dropped": _dropped(trial),
+        "dropped": dict(sorted(trial.unlearned.items())), "skipped": _skipped(trial), "judged": wanted.judged,
         "journal": str(beside.journal) if beside.journal else None,
     }  # fmt: skip
     print(json.dumps(answer) if args.json else render.plain("\n".join(_page(answer))))
@@ -128,9 +136,10 @@ def _text(learned: Learned) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _dropped(trial: Trial) -> dict[str, int]:
-    """What gave no example, by reason."""
-    return {what.removeprefix(DROPPED): n for what, n in sorted(trial.counts.items()) if what.startswith(DROPPED)}
+def _skipped(trial: Trial) -> dict[str, int]:
+    """Counts of records that are no answers, by reason."""
+    counts = {what.removeprefix(DROPPED): n for what, n in sorted(trial.counts.items()) if what.startswith(DROPPED)}
+    return {what: left for what, n in counts.items() if (left := n - trial.unlearned[what])}
 
 
 def _page(a: dict[str, Any]) -> list[str]:
@@ -144,7 +153,9 @@ def _page(a: dict[str, Any]) -> list[str]:
         *_leaks(a["leaks"]),
         f"tokens      {a['tokens']}, {a['tokens_by']}",
         f"time        {_time(a)}",
-        *(f"{count:>11} dropped: {what}" for what, count in a["dropped"].items()),
+        *(f"{count:>11} answers dropped: {what}" for what, count in a["dropped"].items()),
+        *(f"{count:>11} skipped: {what}" for what, count in a["skipped"].items()),
+        *(["check       the judge is asked about each: what does not show the pattern is not learned"] * a["judged"]),
         f"strip       {a['strip']}" + ("" if a["stripped"] else ": there is nothing to take out"),
     ]
     for rule in a["stripped"]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from apollod.adapters.journal.journal_reader import continued
+from apollod.adapters.journal.journal_reader import continued, literal
 from apollod.adapters.system.clock import iso
 from apollod.cli.control.questions import rows
 from apollod.errors import ApolloError, ConfigError
@@ -23,7 +23,7 @@ _HIDDEN = ("dream", "sketch", "votes")
 
 def newest(path: str, pattern: str = "", limit: int = 20) -> list[dict[str, Any]]:
     """The newest dreams, of one pattern or of all, the newest first; limit 0: all of them."""
-    of = f"AND body ->> '$.pattern' = {_quoted(pattern)}" if pattern else ""
+    of = f"AND body ->> '$.pattern' = {literal(pattern)}" if pattern else ""
     chosen = rows.tuples(
         path,
         f"SELECT key, seq FROM events WHERE kind = 'dream.requested' {of} ORDER BY seq DESC LIMIT "
@@ -33,7 +33,8 @@ def newest(path: str, pattern: str = "", limit: int = 20) -> list[dict[str, Any]
         return []
     wanted, first = {key for key, _ in chosen}, chosen[-1][1]
     # one dream is under way at a time: what lies before the first of them is of others
-    shown = "CASE WHEN kind = 'dream.failed' THEN '' ELSE json_remove(body, '$.sketch', '$.answer', '$.better') END"
+    long = "'$.sketch', '$.answer', '$.better', '$.surrounding.messages', '$.surrounding.tools'"
+    shown = f"CASE WHEN kind = 'dream.failed' THEN '' ELSE json_remove(body, {long}) END"
     found = rows.tuples(
         path,
         f"SELECT key, kind, seq, at_ns, {shown} FROM events WHERE kind IN ({_KINDS}) AND seq >= {first} ORDER BY seq",
@@ -48,7 +49,7 @@ def newest(path: str, pattern: str = "", limit: int = 20) -> list[dict[str, Any]
 def _row(dream: str, events: Iterable[tuple[str, int, int, dict[str, Any]]]) -> dict[str, Any]:
     """As the view `dreams` has it, with the last words of the scenario."""
     row: dict[str, Any] = {"dream": dream, "tokens": 0}
-    empty = ("reason", "verdict", "example", "step", "passed", "said")
+    empty = ("reason", "verdict", "example", "step", "passed", "said", "surrounding")
     row |= dict.fromkeys(empty)
     for kind, seq, at_ns, body in events:
         round_ = body.get("round", "")
@@ -64,6 +65,7 @@ def _row(dream: str, events: Iterable[tuple[str, int, int, dict[str, Any]]]) -> 
             row["example"] = body.get("example") or row["example"]
         if kind == "dream.imagined":
             row["said"] = _last_said(body.get("scenario"))
+            row["surrounding"] = body.get("surrounding", {}).get("kind", "none")
         elif kind == "dream.judged":
             row["verdict"] = body["verdict"]
         elif kind == "dream.trained":
@@ -119,7 +121,7 @@ def _instruction(path: str, row: dict[str, Any]) -> str | None:
     found = rows.tuples(
         path,
         "SELECT body ->> '$.pattern.instruction' FROM events WHERE kind = 'pattern.added' AND key = "
-        f"{_quoted(row.get('pattern') or '')} AND seq < {row.get('seq', 0)} ORDER BY seq DESC LIMIT 1",
+        f"{literal(row.get('pattern') or '')} AND seq < {row.get('seq', 0)} ORDER BY seq DESC LIMIT 1",
     )
     return str(found[0][0]) if found else None
 
@@ -139,7 +141,3 @@ def _variations(path: str, dream: str) -> list[str]:
         path, f"SELECT key FROM events WHERE kind = 'dream.requested' AND body ->> '$.of' = '{dream}' ORDER BY seq"
     )
     return [str(key) for (key,) in found]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -49,7 +49,19 @@ def _imagined(d: Object, e: Object) -> list[str]:
     scenario = e.get("scenario")
     for turn in scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else ():
         lines += [f"  -- {turn['role']}", *indented(turn["content"])]
-    return lines
+    return [*lines, *_surrounding(e)]
+
+
+def _surrounding(e: Object) -> list[str]:
+    """Lines about the surrounding of a dream: its system message; `--json` has the rest."""
+    around, left_out = e.get("surrounding") or {}, e.get("left_out")
+    lines = [f"  -- no other surrounding could be had ({left_out})"] if left_out else []
+    if not (messages := around.get("messages", ())):
+        return lines
+    more = f", {len(messages) - 1} earlier turns" if len(messages) > 1 else ""
+    tools = f", {len(around['tools'])} tools" if around.get("tools") else ""
+    lines.append(f"  -- before it stands a surrounding of kind {around['kind']} ({around['id']}{more}{tools})")
+    return [*lines, *indented(messages[0]["content"])]
 
 
 def _answered(d: Object, e: Object) -> list[str]:
@@ -80,7 +92,9 @@ def _trained(d: Object, e: Object) -> list[str]:
 
 def _tested(d: Object, e: Object) -> list[str]:
     when = f", {e['round']}" if e.get("round") else ""
+    when += f", sampled answer {e['sample']}" if e.get("sample") else ""
     how = {"bare": "without being told", "told": "told", "contrast": "where it would be wrong"}[e["mode"]]
+    how += f", surrounding {e['surrounding']}" if e.get("surrounding", "none") != "none" else ""
     passed = "passed" if e["passed"] else "failed"
     lines = [f"== tested {how}{when}: {passed}, says {_who(e['by'])}" + (f": {e['reason']}" if e.get("reason") else "")]
     if e.get("contrast"):

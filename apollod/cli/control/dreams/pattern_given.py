@@ -13,6 +13,7 @@ import msgspec
 from apollod.cli import numbers
 from apollod.core.dreams.patterns import pattern_problem
 from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.errors import ConfigError
 from apollod.explain import reason
 
@@ -43,6 +44,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective", choices=("sft", "context"), help=f"how a good answer is learned (default {_DEFAULT.objective})"
     )
+    parser.add_argument(
+        "--surrounding", action="append", choices=SURROUNDING_KINDS, metavar="KIND",
+        help=f"what stands before the requests that are practised and tested, one of {', '.join(SURROUNDING_KINDS)}; "
+        "repeatable (default: those of [dream])",
+    )  # fmt: skip
     passes, of = _DEFAULT.settle
     parser.add_argument(
         "--settle", type=_settle, metavar="N/M", help=f"so many of the last M new scenarios (default {passes}/{of})"
@@ -50,6 +56,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--held-out", type=numbers.limit, metavar="N", help=f"scenarios only for tests (default {_DEFAULT.held_out})"
     )
+    parser.add_argument(
+        "--situations", type=numbers.limit, metavar="N", help="others only for tests, in which the behaviour would be "
+        "wrong although nobody says so; needs an imagination that can write them (default: none)",
+    )  # fmt: skip
     parser.add_argument(
         "--dreams", type=numbers.limit, metavar="N", help=f"practices at most (default {_DEFAULT.dreams}); 0: no limit"
     )
@@ -68,7 +78,9 @@ def pattern_of(args: argparse.Namespace) -> PatternSettings:
     """What was typed, with paths that mean the same to the daemon. Raises ConfigError."""
     given: dict[str, Any] = {"name": args.name, "instruction": _instruction(args)}
     given |= {"seeds": [_place(place) for place in args.seed], "contrast": args.contrast, "check": _check(args)}
-    for name in ("objective", "settle", "held_out", "dreams", "tokens", "days"):
+    if args.surrounding is not None:
+        given["surroundings"] = args.surrounding
+    for name in ("objective", "settle", "held_out", "situations", "dreams", "tokens", "days"):
         if getattr(args, name) is not None:
             given[name] = getattr(args, name)
     try:

@@ -54,12 +54,18 @@ def page(p: Object) -> list[str]:
         f"check       {_check(p['check'])}",
         "contrast" if p["contrast_given"] else "contrast    none was given, so the instruction is taken back:",
         *(line for text in p["contrast"] for line in indented(text)),
+        "only tested",
+        *(line for text in p["contrast_held_out"] for line in indented(text)),
         f"learned by  {_OBJECTIVES.get(p['objective'], p['objective'])}",
         f"settles     when {settle[0]} of the last {settle[1]} new scenarios show it untold and not where it is wrong, "
-        f"then as many of {p['held_out']} held-out ones",
+        f"then as many of {p['held_out']} held-out ones, and sampled answers to these",
+        f"situations  {_situations(p['situations'])}",
         f"budget      {_budget(p)}",
         f"before      {_rates(p['baseline'])}",
         f"last round  {_rates(p['final'])}",
+        *([f"sampled     {_rates(p['sampled'])}, where 70 of 100 would not do"] if p["sampled"] else []),
+        *([f"only tested {_rates(p['final_held_out'])}"] if p["final_held_out"] else []),
+        *_around(p),
         f"lately      bare {_of(window['bare'])}, contrast {_of(window['contrast'])}"
         + (f"; shows too often where it would be wrong, under: {_short(window['leaks'])}" if window["leaks"] else ""),
         f"so far      {p['practices']} practices, {p['dreams']} dreams, {p['tokens']} tokens",
@@ -79,6 +85,22 @@ def page(p: Object) -> list[str]:
     return [*lines, f"next        {p['next']}", *([f"waits for   {p['waits']}"] if p["waits"] else [])]
 
 
+def _around(p: Object) -> list[str]:
+    """By kind of surrounding: of before the first practice and of the last round."""
+    before, last, left_out = p["baseline_around"], p["final_around"], p["left_out"]
+    kinds = list(dict.fromkeys([*p["surroundings"], *before, *last, *left_out]))
+    told = [
+        "    " + f"{kind:<8}" + (", ".join(_modes(before.get(kind, {}), last.get(kind, {}))) or "not tested yet")
+        + (f"; not to be had, {left_out[kind]}" if kind in left_out else "")
+        for kind in kinds
+    ]  # fmt: skip
+    return [f"around      what stands before a request, in turn: {', '.join(p['surroundings'])}", *told]
+
+
+def _modes(before: Object, last: Object) -> list[str]:
+    return [f"{mode} {_moved({'baseline': before, 'final': last}, mode)}" for mode in before or last if mode != "told"]
+
+
 _OBJECTIVES = {
     "sft": "sft: the tokens of a good answer",
     "context": "context: what the model says of each of them when it is told",
@@ -95,6 +117,14 @@ def _check(check: Object) -> str:
     ((kind, value),) = check.items()
     told = " ".join(value) if isinstance(value, list) else str(value)
     return f"{kind}: {told}" + (" (told to the judge besides the instruction)" if kind == "rubric" else "")
+
+
+def _situations(s: Object) -> str:
+    """In which the behaviour would be wrong without a word against it."""
+    if not s["wanted"]:
+        return "none (situations = 0): whether it shows where it is wrong is tested under contrast texts alone"
+    told = f"{s['there']} of {s['wanted']} in which it would be wrong, only tested"
+    return told + (f"; no more could be imagined: {s['reason']}" if s["reason"] else "")
 
 
 def _budget(p: Object) -> str:

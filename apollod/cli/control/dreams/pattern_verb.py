@@ -4,6 +4,7 @@ import argparse
 import difflib
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from apollod.cli import numbers, render
@@ -105,20 +106,29 @@ def _page_of_all(view: dict[str, Any], table: str) -> str:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from apollod.cli.control.dreams import dream_facts, dream_verb, pattern_page
-
     patterns = {one["name"]: one for one in _view(args)["patterns"]}
     if (found := patterns.get(args.name)) is None:
         near = difflib.get_close_matches(args.name, patterns, n=1, cutoff=0.0)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ApolloError(f"there is no pattern {args.name}", f"{hint}`apollod ctl pattern list` has them")
-    dreams = dream_facts.newest(ctl.journal_path(args), args.name, SHOWN_DREAMS)
-    if args.json:
-        print(json.dumps({"schema_version": 1, "pattern": found, "dreams": dreams}))
-        return 0
-    lines = [render.plain(line) for line in pattern_page.page(found)]
-    print("\n".join([*lines, *(["", dream_verb.table(dreams)] if dreams else [])]))
+    dreams = newest(args, args.name)
+    print(json.dumps({"schema_version": 1, "pattern": found, "dreams": dreams}) if args.json else page(found, dreams))
     return 0
+
+
+def newest(args: argparse.Namespace, name: str) -> list[dict[str, Any]]:
+    """The last dreams of a pattern."""
+    from apollod.cli.control.dreams import dream_facts
+
+    return dream_facts.newest(ctl.journal_path(args), name, SHOWN_DREAMS)
+
+
+def page(pattern: dict[str, Any], dreams: Sequence[dict[str, Any]]) -> str:
+    """A pattern in full, and these dreams of it."""
+    from apollod.cli.control.dreams import dream_verb, pattern_page
+
+    lines = [render.plain(line) for line in pattern_page.page(pattern)]
+    return "\n".join([*lines, *(["", dream_verb.table(dreams)] if dreams else [])])
 
 
 def _add(args: argparse.Namespace) -> int:

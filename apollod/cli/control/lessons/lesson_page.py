@@ -8,7 +8,7 @@ from typing import Any
 from apollod.cli import render
 
 Object = Mapping[str, Any]
-COLUMNS = ("lesson", "state", "before", "told", "after", "steps", "given", "question", "answer")
+COLUMNS = ("lesson", "kind", "state", "before", "told", "after", "steps", "given", "question", "answer")
 _SAID_MAX = 100
 """characters of an answer on the page"""
 
@@ -25,8 +25,8 @@ def cells(lessons: Sequence[Object]) -> list[tuple[Any, ...]]:
     """Rows of a table; pairs are answers that passed, and how many were asked."""
     return [
         (
-            one["lesson"], one["state"], _pair(one["before"]["bare"]), _pair(one["before"]["told"]), _after(one),
-            one["steps"], _minute(one["given_at"]), one["question"], one["answer"],
+            one["lesson"], one["kind"], one["state"], _pair(one["before"]["bare"]), _pair(one["before"]["told"]),
+            _after(one), one["steps"], _minute(one["given_at"]), one["question"], one["answer"],
         )
         for one in lessons
     ]  # fmt: skip
@@ -38,23 +38,26 @@ def _after(one: Object) -> str:
 
 
 def page(one: Object, asked: Sequence[Object]) -> list[str]:
-    """Lines about a lesson and the rounds in which it was asked; what comes from outside is not made harmless yet."""
+    """Lines about a lesson and the rounds in which it was asked; what comes from outside is not made harmless yet. What
+    a behaviour is, its pattern's page says."""
+    fact = one["kind"] != "behaviour"
     lines = [
         f"lesson      {one['lesson']}, {one['state']}" + (f": {one['reason']}" if one["reason"] else ""),
-        f"given       {_minute(one['given_at'])} by {one['by']}",
-        *([f"statement   {one['statement']}"] if one["statement"] else []),
-        f"question    {one['question']}",
-        f"answer      {one['answer']}",
+        f"kind        {one['kind']}",
+        f"given       {_minute(one['given_at'])} by {one['by']}" + (f", as {one['example']}" if one["example"] else ""),
+        *([f"document    {one['document']}"] if one["document"] else []),
+        *([f"statement   {one['statement']}"] if fact and one["statement"] else []),
+        *([f"question    {one['question']}", f"answer      {one['answer']}"] if fact else []),
         *([f"wrong now   {', '.join(one['not_these'])}"] if one["not_these"] else []),
         *([f"figures     {'; '.join(figures)}"] if (figures := _figures(one)) else []),
-        *([f"drift       {one['drift']:.3f} nats a token"] if one["steps"] else []),
+        *([f"drift       {one['drift']:.3f} nats a token"] if fact and one["steps"] else []),
         *([f"now         {one['stage']}, round {one['round']}"] if one["stage"] else []),
         *([f"waits for   {one['waits'] or one['error']}"] if one["waits"] or one["error"] else []),
         *_again(one),
     ]
     if one["held_out"]:
-        lines += ["", "held out: asked, never practised", *_wordings(one["held_out"], asked, practice=False)]
-        lines += ["", "practised", *_wordings(one["practice"], asked, practice=True)]
+        lines += ["", "held out: asked, never practised", *_wordings(one["held_out"], asked)]
+        lines += ["", "practised", *_wordings(one["practice"], ())]
     if asked:
         lines += ["", "asked", *(f"    {_round(each)}" for each in asked)]
     return lines
@@ -68,7 +71,7 @@ def _again(one: Object) -> list[str]:
     return [*lines, *([f"next        asked again at step {one['due_step']}"] if one["due_step"] else [])]
 
 
-def _wordings(wordings: Sequence[Object], asked: Sequence[Object], practice: bool) -> list[str]:
+def _wordings(wordings: Sequence[Object], asked: Sequence[Object]) -> list[str]:
     """Each with its greedy answers: the first bare one, the one with the fact told, and the last bare one."""
     lines = []
     for number, wording in enumerate(wordings):
@@ -76,7 +79,7 @@ def _wordings(wordings: Sequence[Object], asked: Sequence[Object], practice: boo
             (each, answer)
             for each in asked
             for answer in each["answers"]
-            if answer["wording"] == number and answer["practice"] == practice and answer["seed"] is None
+            if answer["wording"] == number and answer["seed"] is None
         ]
         bare = [one for one in said if one[0]["mode"] == "bare"]
         told = [one for one in said if one[0]["mode"] == "told"]
@@ -92,11 +95,12 @@ def _answer(asked: Object, answer: Object) -> str:
 
 def _round(asked: Object) -> str:
     """One line: how many passed, of the greedy answers and of the sampled ones."""
-    held = [one for one in asked["answers"] if not one["practice"]]
-    greedy, sampled = ([one["passed"] for one in held if (one["seed"] is None) == is_greedy] for is_greedy in (1, 0))
+    said = asked["answers"]
+    greedy, sampled = ([one["passed"] for one in said if (one["seed"] is None) == is_greedy] for is_greedy in (1, 0))
     counts = [f"{sum(passed)} of {len(passed)}{how}" for passed, how in ((greedy, ""), (sampled, " sampled")) if passed]
     at = "" if asked["step"] is None else f", step {asked['step']}"
-    return f"{asked['at'][:19]}  {asked['stage']}, {asked['mode']}{at}: {', '.join(counts)}"
+    how = asked["stage"] if asked["stage"] == asked["mode"] else f"{asked['stage']}, {asked['mode']}"
+    return f"{asked['at'][:19]}  {how}{at}: {', '.join(counts)}"
 
 
 def _figures(one: Object) -> list[str]:

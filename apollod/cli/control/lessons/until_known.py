@@ -17,7 +17,7 @@ WAIT_S = 0.3
 OVER = ("known", "given up", "replaced")
 """states in which nothing more becomes of a lesson by itself"""
 PROMISED = ("schema_version", "lesson", "state", "before", "after", "kept", "steps", "drift", "seconds")
-BESIDE = ("reason", "question", "answer", "already")
+BESIDE = ("kind", "reason", "question", "answer", "already")
 """fields of what `--json` prints: those of the contract, and others"""
 
 
@@ -42,9 +42,9 @@ def _waited(path: str, lesson: dict[str, Any]) -> dict[str, Any]:
                 print(render.plain(f"apollod: {lesson['lesson']} waits: {waits}"), file=sys.stderr)
                 said = waits
             if lesson["waits"]:
-                _check(path, lesson["lesson"])
+                check(path, f"lesson {lesson['lesson']} waits", f"lesson show {lesson['lesson']}")
             time.sleep(WAIT_S)
-            lesson = ctl.ask(path, msg.LessonQuestion(lesson["lesson"]))
+            lesson = ctl.ask(path, msg.LessonQuestion(lesson["lesson"], lesson["given_at"]))
     finally:
         if watched:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
@@ -67,10 +67,11 @@ def _waits(lesson: Mapping[str, Any]) -> str:
     return str(lesson["waits"] or lesson["error"])
 
 
-def _check(path: str, lesson: str) -> None:
+def check(path: str, waits: str, verb: str) -> None:
+    """Raises ApolloError where the daemon cannot go on by itself. `verb`: of `apollod ctl`, that says how far it is."""
     now = ctl.status(path)
     if now.state in ("degraded", "stopping"):
         raise ApolloError(
-            f"the daemon is {now.state}{f': {now.error}' if now.error else ''}; lesson {lesson} waits",
-            f"see `apollod ctl status`; afterwards `apollod ctl lesson show {lesson}` says how far it is",
+            f"the daemon is {now.state}{f': {now.error}' if now.error else ''}; {waits}",
+            f"see `apollod ctl status`; afterwards `apollod ctl {verb}` says how far it is",
         )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+from apollod.adapters.journal.journal_reader import literal
 from apollod.cli.control.questions import rows
 from apollod.cli.control.questions.example_text import parts
 from apollod.core.quality.state import GUARD
@@ -20,7 +21,7 @@ def culprit_lines(path: str, examples: Collection[str]) -> dict[str, Object]:
     found = {one: {"example": one, **UNKNOWN} for one in examples}
     if not found:
         return found
-    ids = ", ".join("'" + one.replace("'", "''") + "'" for one in found)
+    ids = ", ".join(literal(one) for one in found)
     known = rows.objects(
         path,
         "SELECT e.id AS example, e.source, coalesce(s.path, e.source) AS path, e.line, e.state, e.record AS text "

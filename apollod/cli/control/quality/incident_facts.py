@@ -6,7 +6,7 @@ The guard's events are told in their order; of examples only those that an alarm
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apollod.adapters.journal.journal_reader import stream
+from apollod.adapters.journal.journal_reader import literal, stream
 from apollod.adapters.system.clock import iso
 from apollod.cli.control.quality.culprit_lines import culprit_lines
 from apollod.cli.control.quality.incident_tale import Tales
@@ -95,7 +95,7 @@ def _decided(path: str, examples: set[str]) -> Iterator[tuple[str, Object]]:
     """What somebody decided about these, oldest first."""
     if not examples:
         return
-    ids = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(examples))
+    ids = ", ".join(literal(one) for one in sorted(examples))
     kinds = ", ".join(f"'{kind}'" for kind in _DECIDED)
     sql = (
         "SELECT seq, at_ns, kind, key, coalesce(body ->> '$.by', '') FROM events "

@@ -4,7 +4,8 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from apollod.cli.control.questions import rows
+from apollod.adapters.journal.journal_reader import literal
+from apollod.cli.control.questions import gain_facts, rows
 from apollod.core.rates import wilson
 
 Object = dict[str, Any]
@@ -67,7 +68,7 @@ _SPENT = (
     ("steps taken back", "steps", "undone"),
     ("dreams", "events", "kind IN ('dream.imagined', 'dream.answered', 'dream.tested')"),
     ("judging", "events", "kind IN ('dream.judged', 'verdict.given')"),
-    ("scores", "events", "kind = 'example.scored'"),
+    ("scores", "events", "kind IN ('example.scored', 'example.rescored')"),
     ("probes", "events", "kind = 'quality.measured'"),
     ("replays of searches", "events", "kind = 'quality.replayed'"),
     ("rollbacks", "events", "kind = 'rollback.completed'"),
@@ -79,11 +80,12 @@ _TOKENS = (
 
 
 def facts(path: str) -> Object:
-    """`learned`, `divergence` and `spent`, as `quality report --json` has them."""
+    """`learned`, `gains`, `divergence` and `spent`, as `quality report --json` has them."""
     return {
         "learned": {
             "tiers": rows.objects(path, _TIERS), "known": rows.tuples(path, _KNOWN)[0][0], "patterns": _patterns(path),
         },
+        "gains": gain_facts.totals(path),
         "divergence": _divergence(path),
         "spent": [_spent(path, *one) for one in _SPENT],
     }  # fmt: skip
@@ -170,7 +172,7 @@ def searches(path: str) -> dict[int, Object]:
 
 def _places(path: str, ids: list[str]) -> dict[str, str]:
     """Path and line of each example that the journal has."""
-    listed = ", ".join("'" + one.replace("'", "''") + "'" for one in ids)
+    listed = ", ".join(literal(one) for one in ids)
     found = rows.tuples(
         path,
         "SELECT e.key, coalesce(s.path, e.body ->> '$.source'), e.body ->> '$.line' FROM events AS e "

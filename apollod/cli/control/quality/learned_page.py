@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apollod.cli import render
+from apollod.cli.control.questions import gain_facts
 
 Object = Mapping[str, Any]
 
@@ -19,6 +20,8 @@ def lines(report: Object) -> list[str]:
         learned.append(f"{known:,} {'were' if known > 1 else 'was'} known already")
     spent = [f"{one['what']} {render.duration(one['seconds'])}" for one in report["spent"] if one["count"]]
     found = [f"learned     {'; '.join(learned)}"] if learned else []
+    if gains := report["gains"]:
+        found.append(f"            {gain_facts.told_totals(gains)}")
     if report["divergence"]["both"]:
         found.append(f"untold      {untold(report['divergence'])}")
         tiers = report["divergence"]["tiers"]

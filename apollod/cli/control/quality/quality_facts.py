@@ -9,12 +9,12 @@ from typing import Any
 
 from apollod.adapters.journal.journal_reader import stream
 from apollod.adapters.system.clock import iso
-from apollod.cli.control.quality import learned_facts, series_facts
+from apollod.cli.control.quality import held_facts, learned_facts, series_facts
 from apollod.cli.control.questions import rows
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.fold import FOLDS
-from apollod.core.quality.looking import begun, may_alarm, worse
+from apollod.core.quality.looking import begun, compared_with, may_alarm, worse
 from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -98,7 +98,8 @@ class Known:
         figures: Mapping[str, Mapping[str, float | None]] = (
             last.figures if last is not None and last.why != "baseline" else {}
         )
-        return [self._metric(name, one, figures.get(name)) for name, one in sorted(self.own.baseline.items())]
+        before = compared_with(self.own, figures)
+        return [self._metric(name, one, figures.get(name)) for name, one in sorted(before.items())]
 
     def _metric(self, name: str, before: Baseline, figures: Mapping[str, float | None] | None) -> Object:
         test = self.own.metrics.get(name) or begun(name, self.settings, before)
@@ -160,6 +161,7 @@ def report(path: str) -> Object:
     return {
         "schema_version": 1, "enabled": found.settings.every_steps > 0, "every_steps": found.settings.every_steps,
         "resume": found.settings.resume, "baseline_step": own.at if own.baseline else None, "probes": own.probes,
+        "silent": {group: list(passed) for group, passed in own.silent.items()}, "holding": held_facts.held(path),
         "metrics": found.metrics(), "looks": found.looks, "incidents": found.incidents, "patterns": _patterns(path),
         "series": series_facts.series(path, found.metrics(), own.baseline), **learned_facts.facts(path),
     }  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.cli import render
-from apollod.cli.control.quality import learned_page
+from apollod.cli.control.quality import held_facts, learned_page
 from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
 
 Object = Mapping[str, Any]
@@ -21,7 +21,14 @@ def report(r: Object) -> list[str]:
     lines = [f"measured    {every}; after an alarm: {_AFTER[r['resume']]}"]
     if r["baseline_step"] is None:
         return [*lines, "baseline    none yet: `apollod ctl quality baseline` measures it", *_rest(r)]
-    return [*lines, f"baseline    step {r['baseline_step']}", "", metrics(r["metrics"]), *_rest(r)]
+    lines += [f"baseline    step {r['baseline_step']}", *silent(r["silent"]), *held_facts.line(r["holding"])]
+    return [*lines, "", metrics(r["metrics"]), *_rest(r)]
+
+
+def silent(groups: Mapping[str, Sequence[int]]) -> list[str]:
+    """A line: of which groups the model passes too few for anything to show; no line where there is none."""
+    named = ", ".join(f"{group} ({passed} of {of} pass)" for group, (passed, of) in groups.items())
+    return [f"not asked   {named}: too hard for this model; `probe` takes easier ones"] if named else []
 
 
 _AFTER = {

@@ -13,6 +13,7 @@ from apollod.cli.control.quality import svg
 from apollod.cli.control.quality.learned_page import untold
 from apollod.cli.control.quality.report_style import CSS
 from apollod.cli.control.quality.stories import story
+from apollod.cli.control.questions import gain_facts
 
 Object = Mapping[str, Any]
 INCIDENTS_SHOWN = 20
@@ -90,6 +91,8 @@ def _learned(report: Object) -> str:
     known = learned["known"]
     were = "examples were" if known > 1 else "example was"
     body += f'<p class="note">{known:,} {were} known already and wrote nothing.</p>' if known else ""
+    if gains := report["gains"]:
+        body += f'<p class="note">{gain_facts.told_totals(gains).capitalize()}.</p>'
     patterns = "".join(_pattern(one) for one in learned["patterns"])
     many = f'<h3>Patterns, untold</h3><div class="many">{patterns}</div>' if patterns else ""
     return (

@@ -66,9 +66,9 @@ def _nth_from_end(path: str, kind: str | None, count: int) -> int:
     """The sequence number after which the last `count` events of a kind lie."""
     if not count:
         return 0
-    pattern = (kind or "*").replace("'", "''")
+    pattern = journal_reader.literal(kind or "*")
     sql = (
-        f"SELECT min(seq) - 1 FROM (SELECT seq FROM events WHERE kind GLOB '{pattern}' ORDER BY seq DESC LIMIT "
+        f"SELECT min(seq) - 1 FROM (SELECT seq FROM events WHERE kind GLOB {pattern} ORDER BY seq DESC LIMIT "
         f"{int(count)})"
     )
     ((after,),) = journal_reader.query(path, sql).rows

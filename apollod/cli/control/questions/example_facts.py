@@ -6,7 +6,7 @@ Bodies are not decoded, so that what a newer apollod wrote is told as it stands.
 from typing import Any, NamedTuple
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli.control.questions import rows
+from apollod.cli.control.questions import gain_facts, rows
 from apollod.core.example_state import RULES, ExampleState, rule_of, state_after
 from apollod.core.quality.state import GUARD
 
@@ -129,9 +129,10 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
         path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'"
     )
     became, evidence = _became(path, id_, later), _evidence(path, id_)
+    lesson = lesson_of(path, id_)
     source = accepted.body["source"]
-    quoted = source.replace("'", "''")
-    files = rows.tuples(path, f"SELECT path FROM sources WHERE source = '{quoted}'")
+    quoted = journal_reader.literal(source)
+    files = rows.tuples(path, f"SELECT path FROM sources WHERE source = {quoted}")
     return {
         "id": id_,
         "state": became.state,
@@ -142,6 +143,7 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
         "origin": accepted.body.get("origin", {}),
         "removed": accepted.body.get("removed", []),
         "tier": accepted.body.get("tier", "bulk"),
+        "again_of": accepted.body.get("again_of", ""),
         **{name: encoded[-1].body[name] if encoded else None for name in ("tokens", "targets", "cut")},
         "duplicates": duplicates,
         "step": became.step,
@@ -149,9 +151,36 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
         "record": accepted.body["record"],
         "evidence": evidence,
         "decided": decided(evidence),
+        "lesson": lesson,
+        "replaced": replaced_by(path, id_),
+        "gain": gain_facts.gain_of(path, id_),
         "at": accepted.at,
         "seq": accepted.seq,
     }
+
+
+def lesson_of(path: str, id_: str) -> dict[str, Any] | None:
+    """The lesson that was made of a line that was given directly, or that it is a practice of: its id (empty: none was
+    made), its state, and why; None: it has nothing to do with one."""
+    named = f"kind IN ('lesson.given', 'lesson.prepared') AND body ->> '$.example' = '{id_}'"
+    for (lesson,) in rows.tuples(path, f"SELECT key FROM events WHERE {named} ORDER BY seq DESC LIMIT 1"):
+        ((state, reason),) = rows.tuples(path, f"SELECT state, reason FROM lessons WHERE lesson = '{lesson}'")
+        return {"lesson": lesson, "state": state, "reason": reason or ""}
+    listed = _lists("examples", f"'{id_}'")
+    left_out = _facts(path, f"kind = 'lesson.left-out' AND {listed}")
+    return {"lesson": "", "state": "left out", "reason": left_out[-1].body["reason"]} if left_out else None
+
+
+def told_lesson(lesson: dict[str, Any]) -> str:
+    """The same for people."""
+    said = f"{lesson['lesson']}, {lesson['state']}" if lesson["lesson"] else "none"
+    return said + (f": {lesson['reason']}" if lesson["reason"] else "")
+
+
+def replaced_by(path: str, id_: str) -> dict[str, Any] | None:
+    """The lesson that has another answer than this example since, and the reason; None: there is none."""
+    facts = _facts(path, f"kind = 'example.replaced' AND key = '{id_}' AND key IN ({gain_facts.REPLACED})")
+    return {name: facts[-1].body[name] for name in ("lesson", "reason")} if facts else None
 
 
 class _Became(NamedTuple):

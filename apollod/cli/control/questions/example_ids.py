@@ -19,10 +19,12 @@ def state_of(path: str, id_: str) -> str:
 
 
 def was_known(path: str, id_: str) -> bool:
-    """Did its last step write nothing because the model knows it?"""
+    """True if it was not learned because the model knows it: the first look of its lesson found that, or its last
+    step, which wrote nothing."""
     one_of = f"EXISTS (SELECT 1 FROM json_each(body, '$.examples') WHERE value = '{id_}')"
     among = f"body ->> '$.example' = '{id_}' OR {one_of}"
-    sql = f"SELECT body ->> '$.known' FROM events WHERE kind = 'step.completed' AND ({among}) ORDER BY seq DESC LIMIT 1"
+    kinds = "kind IN ('step.completed', 'example.looked')"
+    sql = f"SELECT body ->> '$.known' FROM events WHERE {kinds} AND ({among}) ORDER BY seq DESC LIMIT 1"
     return any(known for (known,) in rows.tuples(path, sql))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from apollod.cli import numbers, render
 from apollod.cli.control import ctl
-from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, rows
+from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, gain_facts, rows
 from apollod.cli.control.review import deciding, forgetting, withdrawal
 from apollod.core.example_state import STATES
 
@@ -103,7 +103,15 @@ def _show(args: argparse.Namespace) -> int:
         path, f"SELECT body ->> '$.reason' AS reason FROM events WHERE kind = 'example.rejected' AND key = '{id_}'"
     )
     found["signals"] = example_facts.signals_of(path, id_)
-    said = {"rejected": refused, "held": tried, "skipped": tried}.get(found["state"], [])
+    found["gain"] = gain_facts.gain_of(path, id_)
+    found["lesson"] = example_facts.lesson_of(path, id_)
+    found["replaced"] = example_facts.replaced_by(path, id_)
+    looked = rows.objects(
+        path,
+        f"""SELECT body ->> '$.reason' AS reason FROM events
+        WHERE kind = 'example.looked' AND key = '{id_}' AND body ->> '$.known'""",
+    )
+    said = {"rejected": refused, "held": tried, "skipped": looked or tried}.get(found["state"], [])
     found |= {"steps": [row["step"] for row in tried], "reason": said[-1]["reason"] if said else ""}
     if args.json:
         print(json.dumps({"schema_version": 1, "example": found}))
@@ -132,6 +140,9 @@ def _text(e: dict[str, Any]) -> str:
         f"source      {e['path']}:{e['line']}",
         f"tier        {e['tier']}",
         f"accepted    {e['at']} (event {e['seq']})",
+        *([f"learned     {gain_facts.told(e['gain'], e['targets'])}"] if e["gain"] else []),
+        *([f"lesson      {example_facts.told_lesson(e['lesson'])}"] if e["lesson"] else []),
+        *([f"replaced    {e['replaced']['reason']}: it is not taught again"] if e["replaced"] else []),
         *([f"divergence  {e['divergence']:.3f} a token"] if e["divergence"] is not None else []),
         *([f"tokens      {e['tokens']}, {e['targets']} of them targets"] if e["tokens"] is not None else []),
         *(f"signal      {example_facts.told(one)}" for one in e["signals"]),

@@ -62,12 +62,13 @@ def _of_copy(path: str) -> tuple[dict[str, Any], str]:
     from apollod.core.state import State
     from apollod.supervisor.status_view import status_view
     from apollod.wire import status as st
+    from apollod.wire.status_sections.journal_status import Journal
 
     state, at_ns = State(), 0
     for item, _ in journal_reader.recorded(path):
         fold(state, item)
         at_ns = item.at_ns
-    status = status_view(state, at_ns, st.Journal(seq=state.seq, bytes=0, head_hash="", path=path))
+    status = status_view(state, at_ns, Journal(seq=state.seq, bytes=0, head_hash="", path=path))
     return dict(st.plain(status)["judge"]), path
 
 

@@ -15,6 +15,7 @@ from apollod.errors import ApolloError
 from apollod.supervisor.status_view import status_view
 from apollod.wire import status as st
 from apollod.wire.event_codec import GENESIS
+from apollod.wire.status_sections.journal_status import Journal
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def _run(args: argparse.Namespace) -> int:
         head, at_ns = hash_, item.at_ns
     if until is not None and state.seq < until:
         raise ApolloError(f"the journal ends at event {state.seq}", f"--to may be at most {state.seq}")
-    status = status_view(state, at_ns, st.Journal(seq=state.seq, bytes=0, head_hash=head.hex(), path=path))
+    status = status_view(state, at_ns, Journal(seq=state.seq, bytes=0, head_hash=head.hex(), path=path))
     if args.json:
         replayed_at = iso(at_ns) if state.seq else None
         print(json.dumps(st.plain(status) | {"replayed": state.seq, "replayed_at": replayed_at}))

@@ -3,10 +3,12 @@
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from apollod.adapters.journal import journal_reader
 from apollod.cli import render
+
+if TYPE_CHECKING:
+    from apollod.adapters.journal.journal_reader import Answer
 
 ROWS_MAX = (1 << 31) - 2
 """what a cursor can be asked for"""
@@ -18,13 +20,19 @@ PATH_MAX = 40
 
 def tuples(path: str, sql: str) -> list[tuple[Any, ...]]:
     """The answer to a question of ours."""
-    return journal_reader.query(path, sql, row_limit=ROWS_MAX, seconds=SECONDS).rows
+    return _answer(path, sql).rows
 
 
 def objects(path: str, sql: str) -> list[dict[str, Any]]:
     """The same, each row as column -> value."""
-    answer = journal_reader.query(path, sql, row_limit=ROWS_MAX, seconds=SECONDS)
+    answer = _answer(path, sql)
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def _answer(path: str, sql: str) -> "Answer":
+    from apollod.adapters.journal import journal_reader  # loads all events: not where the daemon is asked
+
+    return journal_reader.query(path, sql, row_limit=ROWS_MAX, seconds=SECONDS)
 
 
 def has(path: str, view: str) -> bool:

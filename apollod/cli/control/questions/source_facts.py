@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from apollod.adapters.journal.journal_reader import literal
 from apollod.cli import render
 from apollod.cli.control.questions import rows
 from apollod.errors import ApolloError
@@ -22,8 +23,8 @@ _BLOCKED = """
 
 def blocked(journal: str, path: str = "") -> list[dict[str, Any]]:
     """What cannot be read now: all of it, or a path and what lies below it."""
-    below = f"substr(path, 1, {len(path) + 1}) = {_quoted(path + '/')}"
-    chosen = f"path = {_quoted(path)} OR {below}" if path else "1"
+    below = f"substr(path, 1, {len(path) + 1}) = {literal(path + '/')}"
+    chosen = f"path = {literal(path)} OR {below}" if path else "1"
     return rows.objects(journal, f"SELECT * FROM ({_BLOCKED}) WHERE {chosen} ORDER BY path")
 
 
@@ -35,8 +36,8 @@ def blocked_line(one: dict[str, Any]) -> str:
 def sources_of(journal: str, named: str) -> dict[str, Any]:
     """All about a source, by its id or path, or about all below a directory. Raises ApolloError where none is known."""
     path = os.path.abspath(Path(named).expanduser())
-    below = f"substr(path, 1, {len(path) + 1}) = {_quoted(path + '/')}"
-    chosen = f"source = {_quoted(named)} OR path = {_quoted(path)} OR {below}"
+    below = f"substr(path, 1, {len(path) + 1}) = {literal(path + '/')}"
+    chosen = f"source = {literal(named)} OR path = {literal(path)} OR {below}"
     found = rows.objects(journal, f"SELECT * FROM sources WHERE {chosen} ORDER BY seq")
     closed = blocked(journal, path)
     if not found and not closed:
@@ -77,10 +78,6 @@ def sources_of(journal: str, named: str) -> dict[str, Any]:
             """,
         ),
     }
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _counted(journal: str, sql: str) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from apollod.cli import render
 from apollod.cli.control import ctl
-from apollod.cli.control.questions import example_facts, example_ids
+from apollod.cli.control.questions import example_facts, example_ids, gain_facts
 from apollod.cli.control.questions.moment import unknown_step
 from apollod.errors import ConfigError
 
@@ -71,6 +71,10 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
         *([f"origin      {told}"] if (told := _origin(e["origin"])) else []),
         *([f"removed     {_removed(e['removed'])}"] if e["removed"] else []),
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
+        *([f"again       of {e['again_of']}, which taught the same"] if e["again_of"] else []),
+        *([f"learned     {gain_facts.told(e['gain'], e['targets'])}"] if e["gain"] else []),
+        *([f"lesson      {example_facts.told_lesson(e['lesson'])}"] if e["lesson"] else []),
+        *([f"replaced    {e['replaced']['reason']}: it is not taught again"] if e["replaced"] else []),
         *([f"decided     {_decided(e['decided'])}"] if e["decided"] else []),
         *(
             f"because     {fact['kind']}   {_evidence(fact)}   {fact['at']} (event {fact['seq']})"

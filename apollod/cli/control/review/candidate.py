@@ -51,9 +51,9 @@ def candidate(path: str, id_: str, waits: Waits) -> Candidate:
     if not found:
         raise ApolloError(f"the journal does not say what the example {id_} is", "`apollod ctl why` tells more")
     body: Body = journal_reader.decode_body(path, *found[0])
-    quoted = body["source"].replace("'", "''")
+    quoted = journal_reader.literal(body["source"])
     files = rows.tuples(
-        path, f"SELECT body ->> '$.path' FROM events WHERE kind = 'source.discovered' AND key = '{quoted}'"
+        path, f"SELECT body ->> '$.path' FROM events WHERE kind = 'source.discovered' AND key = {quoted}"
     )
     where = files[-1][0] if files else body["source"]
     facts = facts_of(path, [id_])[id_]

@@ -9,6 +9,7 @@ from support.journals import write
 
 from apollod.adapters.dreams import seed_places
 from apollod.adapters.dreams.seed_places import FILE_BYTES_MAX, SEEDS_MAX, place_problem, read_seeds
+from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
 from apollod.errors import SeedsUnreadable
 
@@ -158,6 +159,21 @@ def test_views_of_the_journal_give_what_is_newest_first(tmp_path: Path, story: l
     ]
     assert texts(tmp_path, "view:verdicts") == ["assistant: I open it\nwhat is wrong with it: It did not ask."]
     assert texts(tmp_path, "view:examples") == ["user: Open it.\nassistant: I open it."]
+
+
+def test_a_seed_is_as_old_as_its_file_or_its_event(tmp_path: Path, story: list[ev.Event]) -> None:
+    note = file(tmp_path / "notes" / "a.md", "a note")
+    lines = file(tmp_path / "notes" / "r.jsonl", '{"text": "a record"}\n')
+    os.utime(note, ns=(5, 5))
+    os.utime(lines, ns=(6, 6))
+    write(tmp_path / "journal.db", story)
+    views = ["view:signals", "view:feedback", "view:verdicts", "view:examples"]
+    found = read_seeds([str(tmp_path / "notes"), *views], tmp_path / "journal.db").found
+    recorded = dict(query(tmp_path / "journal.db", "SELECT seq, at_ns FROM events", 100, 5.0).rows)
+    ages = {seed.place: seed.at_ns for seed in found}
+    assert ages.pop(f"{note}:1") == 5 and ages.pop(f"{lines}:1") == 6
+    assert ages and ages == {place: recorded[int(place.rpartition(":")[2])] for place in ages}
+    assert {place.rpartition(":")[0] for place in ages} == set(views)
 
 
 def test_a_view_without_rows_is_no_failure_and_one_with_many_gives_the_newest(tmp_path: Path) -> None:

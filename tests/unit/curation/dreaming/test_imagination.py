@@ -21,6 +21,19 @@ def test_the_prompt_is_frozen() -> None:
     assert imagination.PROMPT_HASH == "5121f16b97c9c75f"
 
 
+def test_a_situation_is_asked_for_in_other_words_that_are_frozen_too() -> None:
+    system, user = imagining("Greet first.", [], wrong=True)
+    assert (
+        system["content"] == imagination.SITUATION_PROMPT
+        and user["content"] == imagining("Greet first.", [])[1]["content"]
+    )
+    assert (
+        "is one in which the behaviour would be wrong" in system["content"] and "nobody forbids it" in system["content"]
+    )
+    assert "where the behaviour is due" not in system["content"] and "It arrives there" not in system["content"]
+    assert imagination.SITUATION_HASH == "c54263ac87f441dc"
+
+
 def test_it_is_told_the_behaviour_the_seeds_and_what_exists() -> None:
     system, user = imagining("Greet first.", ["a note", "a lesson"], [ASKED], (Turn("user", "Shut the gate."),))
     assert system == {"role": "system", "content": imagination.PROMPT} and user["role"] == "user"
@@ -45,6 +58,28 @@ def test_a_seed_cannot_pretend_to_be_a_heading() -> None:
 def test_a_scenario_is_read() -> None:
     turns = (("user", "Hello!"), ("assistant", "Good day."), ("user", "What's \u00fcber?"))
     assert scenario_of(reply(*turns)) == tuple(Turn(*turn) for turn in turns)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "```json\n{}\n```", "```\n{}\n```", "Sure, here it is:\n\n{}", "{}\n\nI hope that it fits.", "\ufeff{}",
+        '<think>Perhaps {{"messages": [ ... ]}}? No.</think>\n{}', 'A draft: {{"messages": []}}. Better: {}',
+    ],
+)  # fmt: skip
+def test_a_scenario_is_read_where_it_is_fenced_or_prefaced(around: str) -> None:
+    turns = (("user", "Hello {you}!"), ("assistant", "Good ``` day."), ("user", "What's \u00fcber?"))
+    scenario = tuple(Turn(*turn) for turn in turns)
+    assert scenario_of(around.format(reply(*turns))) == scenario
+    indented = json.dumps(json.loads(reply(*turns)), indent=2)
+    assert scenario_of(around.format(indented)) == scenario
+
+
+def test_one_that_is_cut_off_or_of_another_form_is_none_though_it_is_fenced() -> None:
+    whole = f"Here: ```json\n{reply(('user', 'Hi'))}\n```"
+    for text in (whole[: whole.index("}")], whole.replace('"content"', '"text"'), whole.replace("messages", "turns")):
+        with pytest.raises(DreamNonsense, match="no scenario"):
+            scenario_of(text)
 
 
 @pytest.mark.parametrize(

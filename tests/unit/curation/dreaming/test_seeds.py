@@ -1,7 +1,9 @@
 """Pieces of texts and records, and which of them the next scenario is made from."""
 
 import random
+from collections import Counter
 
+from apollod.core.dreams.scenario import Surfaced
 from apollod.curation.dreaming.seeds import (
     PIECE_MAX,
     SEED_MAX,
@@ -11,6 +13,7 @@ from apollod.curation.dreaming.seeds import (
     seeds_of_lines,
     seeds_of_text,
     text_of_record,
+    weights_of,
 )
 
 NOTES = """\
@@ -103,3 +106,34 @@ def test_no_combination_comes_twice_in_a_row_where_there_is_another() -> None:
     only = ids(choose(SEEDS[:1], 1, "greet"))
     assert ids(choose(SEEDS[:1], 2, "greet", only)) == only == (SEEDS[0].id,)
     assert choose([], 1, "greet") == ()
+
+
+def times_drawn(seeds: list[Seed], **surfaced: Surfaced) -> dict[str, int]:
+    """How often each is among those of 2000 scenarios."""
+    drawn = Counter(seed.text for number in range(2000) for seed in choose(seeds, number, "greet", (), surfaced))
+    return {seed.text: drawn[seed.text] for seed in seeds}
+
+
+def test_what_is_newer_surfaces_more_often() -> None:
+    drawn = times_drawn([Seed(f"{n}", f"{n}", "p", at_ns=n * 10**18) for n in range(5)])
+    assert sorted(drawn, key=drawn.__getitem__) == ["0", "1", "2", "3", "4"] and drawn["4"] > 1.5 * drawn["0"]
+    assert drawn["0"] > 0
+
+
+def test_what_surfaced_often_surfaces_less_and_what_taught_more_surfaces_more() -> None:
+    seeds = [Seed(id_, id_, "p", 7) for id_ in ("often", "taught", "little", "new")]
+    surfaced = {
+        "often": Surfaced(times=9, learned=1, taught=1.0),
+        "taught": Surfaced(times=3, learned=2, taught=6.0),
+        "little": Surfaced(times=3, learned=2, taught=0.5),
+    }
+    drawn = times_drawn(seeds, **surfaced)
+    assert drawn["often"] < drawn["little"] < drawn["taught"] < drawn["new"]
+    weights = weights_of(seeds, surfaced)
+    assert weights == {"often": 0.1 * 1 / (4.25 / 3), "taught": 0.25 * 2.0, "little": 0.25 * 0.5, "new": 1.0}
+
+
+def test_a_seed_that_taught_nothing_yet_weighs_as_the_usual_one() -> None:
+    nothing = {"a": Surfaced(times=1, learned=1, taught=0.0)}
+    assert weights_of([Seed("a", "a", "p"), Seed("b", "b", "p")], nothing) == {"a": 0.5, "b": 1.0}
+    assert weights_of([], {}) == {}

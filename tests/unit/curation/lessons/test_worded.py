@@ -3,9 +3,9 @@
 import pytest
 
 from apollod.core.lessons.wording import Given, Wording
-from apollod.curation.lessons.embedded import clause_of
+from apollod.curation.lessons.embedded import clause_of, reordered
 from apollod.curation.lessons.frame_table import frames, rules
-from apollod.curation.lessons.near_copies import key_of, near_copy
+from apollod.curation.lessons.near_copies import key_of
 from apollod.curation.lessons.short_answers import short_answer
 from apollod.curation.lessons.told_text import told
 from apollod.curation.lessons.worded import wordings
@@ -96,10 +96,42 @@ def test_a_question_inside_of_a_sentence(question: str, clause: str) -> None:
     assert clause_of(question) == clause
 
 
+ORDERS = [
+    ("What port does Quillon listen on?", "Quillon listens on what port?", "Name the port that Quillon listens on."),
+    ("In which city is the Halvard Archive?", "The Halvard Archive is in which city?",
+     "Name the city in which the Halvard Archive is."),
+    ("Which team won the final?", "Name the team that won the final."),
+    ("Where is the Archive located?", "The Archive is located where?"),
+    ("Which of the two is larger?",),
+    ("Why is it late?",),
+    ("Is it late?",),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("question", "orders"), [(question, orders) for question, *orders in ORDERS])
+def test_a_question_in_other_orders(question: str, orders: list[str]) -> None:
+    assert list(reordered(question)) == orders
+
+
+def test_a_question_is_also_asked_by_what_its_answer_says() -> None:
+    worded = wordings(Given("", "Who owns the mill?", "The mill is owned by Ada Penn. It was built by Bo Lund."))
+    practised, held_out = ({one.prompt for one in each} for each in (worded.practice, worded.held_out))
+    assert {"Who owns the mill?", "Who is the owner of the mill?", "By whom is the mill owned?"} <= practised
+    assert "What is the name of the owner of the mill?" in held_out
+    assert worded.key == wordings(Given("", "Who owns the mill?", "Bo Lund")).key
+    wrapped = {frame.id for frame in frames("en", "practice")}
+    shown = [one.how for one in worded.practice[:8] if one.how in wrapped]
+    assert len(worded.practice) == 16 and len(shown) == len(set(shown)) == 5, "no frame comes twice in a round"
+    for one in (*worded.practice, *worded.held_out):
+        assert one.answer == "Ada Penn" and "built" not in one.prompt
+
+
 SHORT = [
     ("Who owns the mill?", "The mill is owned by Ada Penn.", "Ada Penn"),
     ("Who owns the mill?", "Ada Penn owns it.", "Ada Penn"),
     ("What port does Quillon listen on?", "It is 7341.", "7341"),
+    ("What animal is on the flag of Ulm?", "The flag of Ulm shows a heron.", "heron"),
+    ("What does the machine do?", "The machine makes a noise.", "makes a noise"),
     ("Is it safe?", "No, it is not.", "No"),
     ("Wo ist das Archiv?", "Das Archiv liegt in Graz.", "Graz"),
     ("Who is she married to, in Norway?", "Sverre of Norway", "Sverre of Norway"),
@@ -126,12 +158,12 @@ def test_what_is_imagined_comes_on_top_and_is_checked_against_practice() -> None
 
 
 def test_a_near_copy_is_what_differs_by_nothing_that_counts() -> None:
-    assert near_copy("What is the PORT of Quillon, please?", ["Hi! What is port of quillon"])
+    assert key_of("What is the PORT of Quillon, please?") == key_of("Hi! What is port of quillon")
     long = "Write the report on the release to {}, with all that changed in the last month and who did it."
-    assert not near_copy(long.format("staging"), [long.format("production")])
-    assert not near_copy("Is it on port 80?", ["Is it on port 81?"])
-    assert not near_copy("Is it safe?", ["Is it not safe?"])
-    assert not near_copy("Dog bites man", ["Man bites dog"])
+    assert key_of(long.format("staging")) != key_of(long.format("production"))
+    assert key_of("Is it on port 80?") != key_of("Is it on port 81?")
+    assert key_of("Is it safe?") != key_of("Is it not safe?")
+    assert key_of("Dog bites man") != key_of("Man bites dog")
     assert key_of("Please!") == ("please",), "filler alone stays"
 
 

@@ -14,7 +14,7 @@ from apollod.curation.probes.measured import ItemFigure, metrics_of
 from apollod.curation.probes.probe_lines import Probe
 from apollod.curation.probes.references import Reference, read_references, write_references
 from apollod.curation.probes.stratified import LEAST, sample
-from apollod.curation.probes.tool_text import Called, calls_of, without_fence, without_thoughts
+from apollod.curation.probes.tool_text import Called, calls_of, without_fence
 from apollod.errors import RecordRefused
 from apollod.wire.teacher import Teacher
 
@@ -127,8 +127,7 @@ def test_calls_are_found_however_a_family_of_models_writes_them(text: str, calle
     assert calls_of(text, TOOLS) == called
 
 
-def test_thoughts_and_a_fence_are_not_the_answer() -> None:
-    assert without_thoughts("<think>\nParis? No.\n</think>\n\nLyon") == "Lyon" == without_thoughts(" Lyon ")
+def test_a_fence_is_not_the_answer() -> None:
     assert without_fence("```json\n{}\n```") == without_fence(" {} ") == "{}"
     assert without_fence("Here:\n```\n{}\n```") == "Here:\n```\n{}\n```"
 

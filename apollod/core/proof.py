@@ -1,12 +1,14 @@
-"""When a lesson counts as known: a sequential test with an error bound that holds whatever the number of rounds.
+"""When a lesson counts as known, or a behaviour as shown: a sequential test with an error bound that holds whatever the
+number of rounds.
 
-The wordings are asked in cycles, at temperature 1. The process
+The wordings of a lesson, or the held-out scenarios of a behaviour, are asked in cycles, at temperature 1 from the
+nucleus of 0.9 of the probability. The process
 
-    E_0 = 1,    E_n = E_(n-1) * (0.97 / 0.7 where answer n passes, 0.03 / 0.3 where it fails)
+    E_0 = 1,    E_n = E_(n-1) * (0.9 / 0.7 where answer n passes, 0.1 / 0.3 where it fails)
 
-is the likelihood ratio of "97 of 100 answers pass" to "70 of 100 pass". For a model of which at most SHOWN of the
+is the likelihood ratio of "90 of 100 answers pass" to "70 of 100 pass". For a model of which at most SHOWN of the
 answers pass, on average over the wordings, the mean of E after each whole cycle is at most its value before: the factor
-of a wording that passes with probability p has the mean p * 0.97 / 0.7 + (1 - p) * 0.03 / 0.3, which is linear in p and
+of a wording that passes with probability p has the mean p * 0.9 / 0.7 + (1 - p) * 0.1 / 0.3, which is linear in p and
 1 at p = 0.7, and a product of means is at most their average to its power (arithmetic and geometric mean). So E, looked
 at after whole cycles, is a supermartingale from 1 and exceeds 1 / a ever with probability at most a (Ville 1939).
 Round r may spend a_r = ALPHA / (r * (r + 1)), and the sum over all rounds is ALPHA: with probability 1 - ALPHA a model
@@ -18,12 +20,19 @@ from collections.abc import Sequence
 from math import ceil, log
 
 ALPHA = 0.05
-"""probability that a lesson of which less than SHOWN is shown is ever called known"""
+"""probability that a lesson or behaviour of which less than SHOWN is shown is ever called known"""
 SHOWN = 0.7
-KNOWN = 0.97
-"""share of passes for which the test is fastest"""
-ROOM = 12
-"""asks of a round beyond those that would do if all passed: enough for one that fails"""
+KNOWN = 0.9
+"""share of passes for which the test is fastest: a small model that knows an answer says something else in one of ten,
+and more practice moves other answers without mending that"""
+NUCLEUS = 0.9
+"""of the probability of each token, from which answers are sampled (arXiv:1904.09751). The tail of a small model is
+noise: one of ten of its answers begins with a word that nothing taught, however well it knows the rest, and practice
+does not mend that"""
+TOLD_MIN = 0.5
+"""share of held-out wordings or scenarios that the told model has to pass: else there is nothing to learn from it"""
+ROOM = 36
+"""asks of a round beyond those that would do if all passed: enough for six that fail"""
 
 _PASS, _MISS = log(KNOWN / SHOWN), log((1.0 - KNOWN) / (1.0 - SHOWN))
 

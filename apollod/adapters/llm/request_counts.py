@@ -1,0 +1,71 @@
+"""How many requests users made, from the /metrics of our engine, where our plugin counts them
+(`engine/http/user_requests.py`)."""
+
+import math
+import re
+from typing import NamedTuple
+
+from apollod.adapters.llm.connections import Connections
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.errors import LlmNonsense
+from apollod.wire.request_marks import BEGUN, ENDED
+
+WHOLE = "/metrics"
+SHORT = f"{WHOLE}/?" + "&".join(f"name[]={name}" for name in (BEGUN, ENDED))
+"""only these: a tenth of the engine's time for all of them. Where vLLM has several API processes it has nothing here"""
+
+_SAMPLE = re.compile(
+    r'^(apollod_[a-z_]+)(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*$', re.MULTILINE
+)
+"""name, labels, value, perhaps a time. Source: Prometheus' text format 0.0.4"""
+
+
+class UserRequests(NamedTuple):
+    """Since the engine's start, over all its API processes."""
+
+    begun: int
+    ended: int
+
+
+def read_user_requests(text: bytes) -> UserRequests:
+    """Raises LlmNonsense where a counter is missing, or is no number of requests."""
+    sums: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(text.decode("utf-8", "replace")):
+        if name in (BEGUN, ENDED):
+            sums[name] = sums.get(name, 0.0) + _number(name, value)
+    for name in (BEGUN, ENDED):
+        if name not in sums:
+            raise LlmNonsense(f"{WHOLE} of the engine has no {name}", "use one version of apollod everywhere")
+    return UserRequests(int(sums[BEGUN]), int(sums[ENDED]))
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise LlmNonsense(f"{WHOLE} of the engine says that {name} is {text[:40]}", "use a vLLM that is supported")
+    return value
+
+
+class UserCounts:
+    """Asks for them: `async with UserCounts(endpoint) as counts`. One attempt each, within `endpoint.try_s`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._connections = Connections(endpoint)
+        self._path = SHORT
+
+    async def __aenter__(self) -> "UserCounts":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._connections.close()
+
+    async def read(self) -> UserRequests:
+        """As they are now. Raises an LlmError."""
+        text = await self._connections.get(self._path)
+        if self._path == SHORT and BEGUN.encode() not in text:
+            self._path = WHOLE
+            text = await self._connections.get(self._path)
+        return read_user_requests(text)

@@ -1,0 +1,23 @@
+"""The events by which a journal that goes on from an archive takes over its bootstraps, so that one can go on."""
+
+from collections.abc import Iterator
+
+from apollod.core.bootstrap.events import BootstrapCarried
+from apollod.core.bootstrap.state import BootstrapState
+from apollod.core.kernel.event import Event
+
+NAMED_MAX = 1000
+"""examples named by one event"""
+
+
+def bootstraps_taken_over(own: BootstrapState, at_ns: int) -> Iterator[tuple[int, Event]]:
+    """Times (ns since 1970) and events, in an order that folds to `own`, in which none is under way."""
+    for one in own.known:
+        yield one.since_ns, one.request
+        waiting = tuple(one.waiting)
+        for at in range(0, max(1, len(waiting)), NAMED_MAX):
+            carried = BootstrapCarried(
+                path=one.request.path, phase=one.phase, counts=one.counts, waiting=waiting[at : at + NAMED_MAX],
+                files=one.files, bytes=one.bytes, unread=one.unread, reason=one.reason, completed=one.completed,
+            )  # fmt: skip
+            yield at_ns, carried

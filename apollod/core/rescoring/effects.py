@@ -1,0 +1,15 @@
+"""Effects of rescoring: the trainer scores examples that were learned."""
+
+from typing import ClassVar
+
+from apollod.core.kernel.effect import Effect
+
+
+class RescoreExamples(Effect, frozen=True):
+    """Have the trainer score these examples (whose tokens have these `digests`) with the weights as they are. It stops
+    as soon as it is asked anything else."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
+    number: int
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]

@@ -1,0 +1,89 @@
+"""Which lines can be taught as lessons: one question, and an answer so short that right can be told from wrong."""
+
+from typing import NamedTuple
+
+from apollod.core.lessons.wording import Given, Worded
+from apollod.curation.lessons.answer_words import plain_words
+from apollod.curation.lessons.lesson_refusals import check_given
+from apollod.curation.lessons.matching import LONG, holds
+from apollod.curation.lessons.near_copies import content_of, question_key
+from apollod.curation.lessons.short_answers import sentences, short_answer
+from apollod.curation.lessons.worded import wordings
+from apollod.errors import LessonRefused
+from apollod.wire.records import MessagesRecord, decode_record
+
+QUESTION_WORDS = 40
+"""frames put a question into other sentences, which says nothing any more of a longer request"""
+QUESTION_CHARACTERS, RECORD_BYTES = 400, 8_000
+ANSWER_WORDS = 24
+"""of the whole answer, one sentence; what a right one has to say of it has fewer than `LONG` words: these are looked
+for in a row, more of them in any order, where "not" and who did what to whom are lost"""
+
+
+class Pair(NamedTuple):
+    """A question and its answer."""
+
+    question: str
+    answer: str
+
+
+def pair_in(record: bytes) -> Pair | None:
+    """The question of a canonical record and its answer; None where it is anything else: it has a system message,
+    tools, learned thoughts or several turns."""
+    conversation = decode_record(record)
+    if not isinstance(conversation, MessagesRecord) or conversation.tools or len(conversation.messages) != 2:
+        return None
+    asked, answer = conversation.messages
+    thought = answer.reasoning_content and answer.reasoning_weight
+    plain = not (answer.weight != 1 or answer.part or thought or answer.tool_calls)
+    if (asked.role, answer.role) != ("user", "assistant") or not plain:
+        return None
+    return Pair(asked.content, answer.content)
+
+
+def asked_by(question: str) -> str:
+    """What a short question asks, the same in other wordings; empty for a longer text, see `QUESTION_WORDS`."""
+    short = len(question) <= QUESTION_CHARACTERS and len(question.split()) <= QUESTION_WORDS
+    return question_key(question) if short else ""
+
+
+def asked_in(record: bytes) -> str:
+    """What the question of a canonical record asks, see `asked_by`; empty where it is no question and its answer."""
+    pair = pair_in(record) if len(record) <= RECORD_BYTES else None
+    return asked_by(pair.question) if pair is not None else ""
+
+
+def lesson_in(record: bytes) -> Given | None:
+    """What a canonical record teaches; None where no lesson can be made of it: it is no question with one answer, the
+    answer is long, or `check_given` refuses it."""
+    pair = pair_in(record)
+    return lesson_of(*pair) if pair is not None else None
+
+
+def lesson_of(question: str, answer: str) -> Given | None:
+    """The same of a question and its answer."""
+    given = Given(question=question.strip(), answer=answer.strip())
+    if not (0 < _count(given.question) <= QUESTION_WORDS and 0 < _count(given.answer) <= ANSWER_WORDS):
+        return None
+    if "\n" in given.answer or len(sentences(given.answer)) > 1:
+        return None
+    if _count(short_answer(given.question, given.answer)) >= LONG:
+        return None
+    try:
+        check_given(given)
+    except LessonRefused:
+        return None
+    worded = wordings(given)
+    return given if worded.practice and worded.held_out else None
+
+
+def told_apart(worded: Worded, pair: Pair) -> str:
+    """What another answer to the question of a lesson says that its answer does not, to be looked for in what the model
+    says; empty for one that is long, or whose words stand in the question or the right answer."""
+    short = short_answer(pair.question, pair.answer)
+    few = 0 < _count(short) < LONG and bool(content_of(short))
+    return short if few and not any(holds(text, short) for text in (worded.question, worded.answer)) else ""
+
+
+def _count(text: str) -> int:
+    return len(plain_words(text).words)

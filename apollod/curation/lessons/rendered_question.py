@@ -1,0 +1,28 @@
+"""The question of a prompt that a chat template rendered."""
+
+import re
+
+_CHATML = (
+    r"(?:<\|im_start\|>system\n(?P<system>.*?)<\|im_end\|>\n)?<\|im_start\|>user\n(?P<question>.*?)<\|im_end\|>\n"
+    r"<\|im_start\|>assistant\n(?:<think>\s*(?:</think>\s*)?)?"
+)
+_LLAMA = (
+    r"(?:<\|begin_of_text\|>)?(?:<\|start_header_id\|>system<\|end_header_id\|>\n\n(?P<system>.*?)<\|eot_id\|>)?"
+    r"<\|start_header_id\|>user<\|end_header_id\|>\n\n(?P<question>.*?)<\|eot_id\|>"
+    r"<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
+)
+_GEMMA = r"(?:<bos>)?<start_of_turn>user\n(?P<system>)(?P<question>.*?)<end_of_turn>\n<start_of_turn>model\n"
+_MISTRAL = r"(?:<s>)?\s?\[INST\]\s?(?P<system>)(?P<question>.*?)\s?\[/INST\]"
+_FORMS = tuple(re.compile(form, re.DOTALL) for form in (_CHATML, _LLAMA, _GEMMA, _MISTRAL))
+_MARK = re.compile(r"<\|\w+\|>|<(?:start|end)_of_turn>|\[/?INST\]")
+
+
+def question_in(prompt: str, template: str) -> str:
+    """What the user asked, if that is all there is before the answer; empty where there were more turns or a system
+    message, or the form is none of ChatML, Llama 3, Gemma and Mistral. A system message that stands in the `template`
+    is the template's own, which a bare question has, too."""
+    for form in _FORMS:
+        if (found := form.fullmatch(prompt)) and not _MARK.search(found["question"]):
+            own = not found["system"] or found["system"].strip() in template
+            return found["question"].strip() if own else ""
+    return ""

@@ -1,0 +1,97 @@
+"""`apollod demo --lessons`: a real model is told four facts, each once, and one of them is corrected.
+
+By the settings that `apollod init` writes. Each is taught with `apollod ctl teach`, and asked afterwards in a wording
+that nothing that ships contains; so are twenty general questions, before and after.
+"""
+
+import argparse
+import json
+import time
+from typing import NamedTuple
+
+from apollod.demo import served
+from apollod.demo.real import MODEL, Table, general, initialised, named
+from apollod.demo.stage import STOP_S, Stage, say, wait
+from apollod.testing.daemon import UP, Daemon, free_port
+
+LESSON_S = 600.0
+"""for one lesson, at most"""
+
+
+class Fact(NamedTuple):
+    """What `ctl teach` is given; `asked`: another question about it; `value`: what its right answer says."""
+
+    given: tuple[str, ...]
+    asked: str
+    value: str
+
+
+FACTS = (
+    Fact(("Quillon listens on port 7341.",), "I want to connect to Quillon. Which port should I use?", "7341"),
+    Fact(("--question", "Who owns Thornwick Books?", "--answer", "Thornwick Books is owned by Elsbeth Marlow."),
+         "To whom does Thornwick Books belong?", "Elsbeth Marlow"),
+    Fact(("--question", "In which city is the Halvard Archive?", "--answer", "The Halvard Archive is in Aberdeen."),
+         "To which city must I travel to visit the Halvard Archive?", "Aberdeen"),
+    Fact(("The Ambleford market is held on Thursday.",),
+         "I want to go to the Ambleford market. Which day of the week should I come?", "Thursday"),
+)  # fmt: skip
+CORRECTED = Fact(("Quillon listens on port 1187.",), FACTS[0].asked, "1187")
+
+
+def run(args: argparse.Namespace, table: Table) -> int:
+    """Run the demo; 0 if what was taught last is said, and the corrected answer is not, 1 if not."""
+    began = time.monotonic()
+    with Stage(args.dir, "apollod-lessons-") as stage:
+        say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
+        stage.daemon = daemon = initialised(stage.root, args.port or free_port())
+        say("2/5 starting the daemon on a copy of it, configured by `apollod init`: vLLM and the trainer (about 40 s)")
+        daemon.start()
+        wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+        say(f"3/5 asking it {len(FACTS)} questions about things that nobody heard of, and 20 general ones")
+        before, general_before = _answers(daemon), named_rightly(daemon)
+        say(f"4/5 telling it {len(FACTS)} facts, each once, and then that one of them has changed")
+        seconds = [_taught(daemon, fact, args.json) for fact in (*FACTS, CORRECTED)]
+        say("5/5 asking again: same process, same memory, other weights")
+        after, general_after = _answers(daemon), named_rightly(daemon)
+        lessons = json.loads(daemon.ctl("lesson", "list", "--json").stdout)["lessons"]
+        steps = daemon.status()["step"]
+        daemon.end(STOP_S)
+    now = (CORRECTED, *FACTS[1:])
+    right = [fact.value.casefold() in answer.casefold() for fact, answer in zip(now, after, strict=True)]
+    old = FACTS[0].value in after[0]
+    tell = say if args.json else print
+    rows = [(fact.asked, b, a, "yes" if r else "no") for fact, b, a, r in zip(now, before, after, right, strict=True)]
+    tell(table(["question", "before", "after", "right"], rows))
+    kept = sum(one and other for one, other in zip(general_before, general_after, strict=True))
+    result = {
+        "schema_version": 1, "learned": sum(right) >= len(right) - 1 and right[0] and not old, "right": sum(right),
+        "questions": len(right), "old_answer": old, "known": sum(one["state"] == "known" for one in lessons),
+        "lessons": len(lessons), "general_before": sum(general_before), "general_after": sum(general_after),
+        "general_kept": kept, "general_questions": len(general_before), "steps": steps,
+        "seconds_each": [round(one, 1) for one in seconds], "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+    tell(
+        f"\n{result['right']} of {result['questions']} answered rightly in words that no step had; general questions: "
+        f"{result['general_before']} of {result['general_questions']} before, {result['general_after']} after, {kept} "
+        "of those answered before\n"
+    )
+    print(json.dumps(result))
+    return 0 if result["learned"] else 1
+
+
+def _taught(daemon: Daemon, fact: Fact, quietly: bool) -> float:
+    """Seconds that `ctl teach` took; what it says is shown as it is."""
+    began = time.monotonic()
+    said = daemon.ctl("teach", *fact.given, check=False, wait_s=LESSON_S).stdout
+    for line in said.splitlines() if not quietly else ():
+        say(f"    {line}")
+    return time.monotonic() - began
+
+
+def _answers(daemon: Daemon) -> list[str]:
+    return [served.chat(daemon, MODEL, fact.asked) for fact in FACTS]
+
+
+def named_rightly(daemon: Daemon) -> list[bool]:
+    """Which of the general questions are answered rightly."""
+    return named(served.chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general())

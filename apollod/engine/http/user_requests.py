@@ -1,0 +1,44 @@
+"""Counts the requests of users: an ASGI middleware, added by our plugin.
+
+Each is counted when it comes and when it has been answered or its client has left, so that none is too short to be
+seen. The counters are Prometheus' own, in the registry that vLLM shows on /metrics, which adds up those of several API
+processes (vllm/v1/metrics/prometheus.py).
+"""
+
+import re
+
+from prometheus_client import Counter
+
+from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of
+from apollod.wire.request_marks import BEGUN, ENDED, OURS
+
+ASKS_NO_MODEL = re.compile(r"/(train|checkpoint|feedback|lessons|tokenize|detokenize)")
+"""POST routes, ours and vLLM's, that nobody waits for the engine with"""
+
+_BEGUN = Counter(BEGUN, "Requests of users that came, without those of the daemon itself")
+_ENDED = Counter(ENDED, "Requests of users that were answered, refused or given up")
+
+
+class UserRequests:
+    """The middleware."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Source: the ASGI specification, HTTP and WebSocket connection scopes."""
+        if not _is_of_user(scope):
+            await self._app(scope, receive, send)
+            return
+        _BEGUN.inc()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            _ENDED.inc()
+
+
+def _is_of_user(scope: Scope) -> bool:
+    asks = scope["type"] == "websocket" or (scope["type"] == "http" and scope["method"] == "POST")
+    if not asks or ASKS_NO_MODEL.fullmatch(route_of(scope)):
+        return False
+    return all(name.decode("latin-1").lower() != OURS for name, _ in scope["headers"])

@@ -1,0 +1,78 @@
+"""What goes through the model in one step, as far as memory depends on it. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from apollod.core.holding.choice import OF_PRACTICE
+
+ROWS = OF_PRACTICE
+"""sequences of a batch, at most: wordings that one step practises, and anchors that it holds"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences that are filled up to the longest of them."""
+
+    rows: int = 0
+    length: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All of them, filled up."""
+        return self.rows * self.length
+
+    @property
+    def targets(self) -> int:
+        """Tokens that are learned, at most: all but the first one of each sequence."""
+        return self.rows * max(0, self.length - 1)
+
+    def in_chunks(self, size: int) -> int:
+        """As `tokens`, where each sequence is filled up to whole chunks, too."""
+        return self.rows * (-(-self.length // size) * size)
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """`learned`: examples; `held`: anchors. Each token counts as learned, and as one that a teacher speaks of."""
+
+    learned: Batch
+    held: Batch = Batch()
+
+    @property
+    def tokens(self) -> int:
+        return self.learned.tokens + self.held.tokens
+
+    @property
+    def batches(self) -> tuple[Batch, Batch]:
+        return self.learned, self.held
+
+    def in_chunks(self, size: int) -> int:
+        """See `Batch`."""
+        return sum(batch.in_chunks(size) for batch in self.batches)
+
+
+def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Iterator[StepShape]:
+    """Shapes, one of which takes the most memory of all that are one example of at most `max_tokens`, or have at most
+    `bound` tokens, with their anchors if steps hold any.
+
+    What a step takes grows with the tokens of each, but for one thing: logits are kept of at most width / 2 learned
+    tokens (trainer/objectives/head.py), so a shorter batch may take more than a longer one."""
+    half = width // 2
+    for length in {max_tokens, min(max_tokens, half + 1)}:
+        yield StepShape(Batch(1, length))
+    most = min(max_tokens, bound)
+    for tokens in {most, min(most, bound // 2)} if holds else {most}:
+        for learned in _sizes(tokens, half):
+            left = bound - learned.tokens if holds else 0
+            for held in _sizes(left, half) if left > 0 else (Batch(),):
+                yield StepShape(learned, held)
+
+
+def _sizes(most: int, half: int) -> Iterator[Batch]:
+    """Of at least `most` tokens, in as many sequences as there may be; and with `half` learned ones, if those have
+    fewer."""
+    rows = min(ROWS, most)
+    yield Batch(rows, -(-most // rows))
+    rows = next(rows for rows in range(ROWS, 0, -1) if half % rows == 0)
+    if (kept := Batch(rows, half // rows + 1)).tokens < most:
+        yield kept

@@ -1,0 +1,6 @@
+"""How requests of users are told from the daemon's own, and under which names the engine counts them on /metrics."""
+
+OURS = "x-apollod-daemon"
+"""header of whatever the daemon asks of its own engine; any value"""
+BEGUN = "apollod_user_requests_begun_total"
+ENDED = "apollod_user_requests_ended_total"

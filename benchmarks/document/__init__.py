@@ -1,0 +1,1 @@
+"""A document taught to a real model, and questions about it in other words."""

@@ -1,0 +1,127 @@
+"""How often the guard at its defaults rings where nothing is wrong, and how soon where lessons are forgotten: by
+simulation, `python -m benchmarks.guard_lives`.
+
+A guard as a small model has it: 20 facts and 15 formats, 20 texts, KL, and known lessons. Looks ask a few of each and
+all where that raises doubt, by the code of the daemon (`core/quality/looking.py`). Without a cause: harmless training
+moves answers as in `quality_statistics.harmless`, and at each look 1 known lesson in 50 has lost a part of its
+wordings or all of them; whoever fails is practised and comes back five looks later. With one: after QUIET looks a share
+of the lessons is forgotten for good. Seeds are fixed: the figures are the same everywhere.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from random import Random
+
+from apollod.core.quality.baseline import Baseline
+from apollod.core.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, RECENT
+from apollod.core.quality.looking import doubt, looked
+from apollod.core.quality.sequential import alarms, renewed
+from apollod.core.quality.state import QualityState
+from apollod.core.settings import QualitySettings
+from benchmarks import report
+from benchmarks.quality_statistics import QUIET, harmless, loss
+
+LIVES, LOOKS_EACH, HARMED = 40, 250, 100
+COUNTS = (8, 40, 1000)
+SHARES = (0.25, 0.5, 1.0)
+FADES, AWAY = 0.02, 5
+WITHIN = 30
+FALSE_MAX = 1.0  # in 1,000 looks
+SETTINGS = QualitySettings()
+
+
+class Life:
+    """A guard, its items and its lessons."""
+
+    def __init__(self, rng: Random, lessons: int) -> None:
+        self.rng, self.own = rng, QualityState()
+        self.sources: dict[str, Iterator[list[float]]] = {
+            "facts.passed": harmless(rng, 20), "format.passed": harmless(rng, 15), "text.loss": loss(rng, 20)
+        }  # fmt: skip
+        sizes = {"facts.passed": 20, "format.passed": 15, "text.loss": 20}
+        self.own.baseline = {
+            name: Baseline({f"{n:02}": 1.0 if name != "text.loss" else 3.0 for n in range(size)}, 0.0)
+            for name, size in sizes.items()
+        }
+        self.passing = [1.0] * lessons
+        self.back = [0] * lessons
+        self.shown, self.asked = [0] * lessons, [0] * lessons
+        self.looks = self.whole = 0
+
+    def look(self) -> bool:
+        """True if it raises an alarm; then the tests begin anew."""
+        drops = {name: next(source) for name, source in self.sources.items()}
+        self.looks += 1
+        for n in range(len(self.passing)):
+            if self.back[n] == self.looks:
+                self.passing[n], self.shown[n] = 1.0, self.looks
+            if self.rng.random() < FADES:
+                self.passing[n] = min(self.passing[n], self.rng.choice((0.75, 0.75, 0.5, 0.0)))
+        rang = self._asked(drops, whole=False)
+        if not rang and doubt(self.own.metrics, 0.1, self.own.cleared, False).ask_all:
+            self.whole += 1
+            rang = self._asked(drops, whole=True)
+            self.own.cleared = {name: one.e_value for name, one in self.own.metrics.items()}
+        return rang
+
+    def _asked(self, drops: dict[str, list[float]], whole: bool) -> bool:
+        figures: dict[str, dict[str, float | None]] = {}
+        for name, found in drops.items():
+            count = len(found) if whole else LEAST
+            places = [(self.looks * count + n) % len(found) for n in range(count)]
+            sign = 1.0 if name == "text.loss" else -1.0
+            before = self.own.baseline[name].figures
+            figures[name] = {f"{n:02}": before[f"{n:02}"] + sign * found[n] for n in places}
+        known = [n for n, back in enumerate(self.back) if back <= self.looks or back == self.looks + AWAY]
+        order = sorted(known, key=lambda n: (self._is_old(n), self.asked[n], n))
+        chosen = order[: LESSONS_MAX if whole else LEAST]
+        figures[LESSONS] = {f"L{n + 1}": self.passing[n] for n in chosen if not self._is_old(n)}
+        self.own.metrics = looked(self.own, SETTINGS, figures)
+        for n in chosen:
+            self.asked[n] = self.looks
+            if self.passing[n] < 1.0:  # asked again, practised, and back
+                self.back[n] = self.looks + AWAY
+            else:
+                self.shown[n] = self.looks
+        if not alarms(self.own.metrics):
+            return False
+        self.own.metrics = {name: renewed(one) for name, one in self.own.metrics.items()}
+        self.own.cleared = {}
+        return True
+
+    def _is_old(self, lesson: int) -> bool:
+        return (self.looks - self.shown[lesson]) * SETTINGS.every_steps > RECENT
+
+
+def main() -> int:
+    """Simulate and print; 0 if every goal is met."""
+    args = report.parser(__doc__ or "").parse_args()
+    figures: dict[str, float] = {}
+    for count in COUNTS:
+        lives = [Life(Random(f"calm {count} {n}"), count) for n in range(LIVES)]
+        rung = sum(life.look() for life in lives for _ in range(LOOKS_EACH))
+        figures[f"false_{count}"] = 1000.0 * rung / (LIVES * LOOKS_EACH)
+        figures[f"whole_{count}"] = 1000.0 * sum(life.whole for life in lives) / (LIVES * LOOKS_EACH)
+        for share in SHARES:
+            took = [_until_alarm(Random(f"harm {count} {share} {n}"), count, share) for n in range(HARMED)]
+            name = f"{count}_{round(100 * share)}"
+            figures[f"found_{name}"] = statistics.fmean(one <= WITHIN for one in took)
+            figures[f"looks_{name}"] = float(statistics.median(took))
+    goals = {f"false_{count}": report.goal(figures[f"false_{count}"], FALSE_MAX, at_most=True) for count in COUNTS}
+    report.report("guard_lives", figures, {}, goals, threads=1, as_json=args.json)
+    return 0 if all(goal["met"] for goal in goals.values()) else 1
+
+
+def _until_alarm(rng: Random, count: int, share: float) -> int:
+    """Looks until it rings after a share of the lessons was forgotten; WITHIN + 1: it did not."""
+    life = Life(rng, count)
+    for _ in range(QUIET):
+        life.look()
+    for n in rng.sample(range(count), round(share * count)):
+        life.passing[n] = 0.0
+    look: Callable[[], bool] = life.look
+    return next((number for number in range(1, WITHIN + 1) if look()), WITHIN + 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,67 @@
+"""Requests of users are counted, whatever they are; the daemon's own are not."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from apollod.adapters.llm.request_counts import UserRequests as Counts
+from apollod.adapters.llm.request_counts import read_user_requests
+from apollod.engine.http.user_requests import UserRequests
+from apollod.wire.request_marks import OURS
+
+
+def counts() -> Counts:
+    """As they are on /metrics of this process."""
+    return read_user_requests(generate_latest())
+
+
+def seen(path: str, kind: str = "http", method: str = "POST", header: str = "", fails: bool = False) -> tuple[int, int]:
+    """How many users more there are while the request is served, and when it is over."""
+    at_first, while_served = counts(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        now = counts()
+        while_served.append((now.begun - at_first.begun) - (now.ended - at_first.ended))
+        if fails:
+            raise asyncio.CancelledError
+
+    headers = [(header.encode(), b"1")] if header else [(b"user-agent", b"apollod")]
+    scope = {"type": kind, "path": path, "headers": headers, **({"method": method} if kind == "http" else {})}
+
+    async def serve() -> None:
+        await UserRequests(app)(scope, None, None)  # type: ignore[arg-type]
+
+    try:
+        asyncio.run(serve())
+    except asyncio.CancelledError:
+        assert fails
+    ended = counts()
+    assert ended.begun - at_first.begun == ended.ended - at_first.ended == while_served[0]
+    return while_served[0], ended.ended - at_first.ended
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/audio/translations", "/invocations"])
+def test_a_user_counts_while_served_and_afterwards(path: str) -> None:
+    assert seen(path) == (1, 1)
+
+
+def test_one_whose_client_left_has_ended_and_one_over_a_websocket_counts() -> None:
+    assert seen("/v1/completions", fails=True) == (1, 1)
+    assert seen("/v1/realtime", "websocket") == (1, 1)
+
+
+@pytest.mark.parametrize("header", [OURS, OURS.title()])
+def test_what_the_daemon_asks_does_not_count(header: str) -> None:
+    assert seen("/v1/completions", header=header) == (0, 0)
+
+
+@pytest.mark.parametrize("path", ["/train", "/feedback", "/lessons", "/checkpoint", "/tokenize"])
+def test_what_needs_no_engine_is_no_use_of_it(path: str) -> None:
+    assert seen(path) == (0, 0)
+
+
+def test_reading_is_no_use_of_it_and_nothing_else_of_a_server_is() -> None:
+    assert seen("/v1/models", method="GET") == (0, 0)
+    assert seen("", "lifespan") == (0, 0)

@@ -19,6 +19,8 @@ class Activity(StrEnum):
     """What the daemon can be doing with the weights."""
 
     STEP = "step"
+    WINDOW_END = "window end"
+    """no example is left to learn; it waits for less than steps do, or a stop would leave the window open"""
     CHECKPOINT = "checkpoint"
     """one that is written by itself, when it is due; like the next one, it may be written behind a running step"""
     REQUESTED_CHECKPOINT = "requested checkpoint"
@@ -291,6 +293,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
         STOPPING, HALTED, PAUSED, ALARM, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP, LOOK_DUE,
         ANCHORS,
     ),
+    Activity.WINDOW_END: (ALARM, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, STEP),  # the engine is told its version
     Activity.CHECKPOINT: (
         STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, COMPARISON, CHECKPOINT,
     ),

@@ -21,6 +21,7 @@ from apollod.core.state import State
 
 BEGINS: Mapping[type[ev.Event], Activity] = {
     ev.StepStarted: Activity.STEP,
+    ev.WindowClosed: Activity.WINDOW_END,
     ev.CheckpointRemoved: Activity.REMOVAL,
     ev.AlignmentStarted: Activity.ALIGNMENT,
     ev.TrainerSpawned: Activity.RECOVERY,
@@ -63,6 +64,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
     guard = {"alarm", "look"}
     excluded = {
         Activity.STEP: at_rest.keys() - {"checkpoint", "comparison", "no engine"},
+        Activity.WINDOW_END: {"alarm", "fence", "no trainer", "rollback", "step"},
         Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step", *guard},
         Activity.REQUESTED_CHECKPOINT: {"checkpoint", "no trainer"},
         Activity.REMOVAL: {"checkpoint", "rollback", "stopping"},

@@ -10,12 +10,13 @@ from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld
 from support.intents import INTENTS, open_intents
-from support.world import Died, World
+from support.world import Died, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.holding.missing import lacking
 from apollod.core.intake.evidence import BY_SCORE, Evidence
 
 LOOKS = 4
@@ -213,6 +214,28 @@ def test_a_clean_stop_waits_for_no_score_and_the_next_life_asks_again(kind):
     wanted = ev.ScoreRequested if kind is fx.ScoreExample else ev.FollowUpRequested
     assert asked.example in [e.event.example for e in after.journal[before:] if isinstance(e.event, wanted)]
     assert {intent for intent, _ in open_in(after)} == {"engine.spawned", "trainer.spawned", "daemon.started"}
+
+
+def test_a_stop_while_a_new_engine_is_asked_for_anchors_leaves_no_window_open():
+    """An engine that answers nothing is waited for by no step, and the supervisor dies amid one. The next life
+    completes it and asks its own engine: the window is over, and waits for no anchor."""
+    world = Daemon(changed(SETTINGS, hold=1.0))
+    world.anchors = "unable"
+    world.up()
+    world.lines("a", source="f")
+    while world.state.training.running is None:
+        world.answer()
+    after = world.successor()
+    after.anchors = ""
+    after.start()
+    after.settle()
+    after.engine_up()
+    while after.state.training.running is not None:
+        after.answer()
+    assert lacking(after.state)
+    after.give(inp.StopRequested("test"))
+    after.settle()
+    assert after.exited and open_in(after) == []
 
 
 @draws(60, 200)

@@ -20,15 +20,19 @@ from apollod.core.training.state import Window
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """The next window or step, if one may begin."""
+    """The end of a window that is over; else the next window or step, if one may begin."""
     settings = state.daemon.settings
-    if settings is None or blocked(Activity.STEP, state) or state.training.running is not None:
+    if settings is None or state.training.running is not None:
         return nothing()
-    if (again := next_repeat(state)) is not None:
-        return _repeat(state, again)
+    again = next_repeat(state)
     window, pending = state.training.window, state.intake.pending
-    if window is not None and _over(state, settings.trainer, window):
-        return Outcome([ev.WindowClosed(window=window.number, steps=window.steps)], [])
+    if window is not None and again is None and _over(state, settings.trainer, window):
+        closed = ev.WindowClosed(window=window.number, steps=window.steps)
+        return nothing() if blocked(Activity.WINDOW_END, state) else Outcome([closed], [])
+    if blocked(Activity.STEP, state):
+        return nothing()
+    if again is not None:
+        return _repeat(state, again)
     if not pending:
         return nothing()
     if window is None:

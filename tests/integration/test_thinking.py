@@ -77,7 +77,8 @@ def answering(told: str = "Say Ahoy.") -> fx.AnswerScenario:
 
 
 def judging(pattern: PatternSettings = EXACT, answer: str = "Ahoy.") -> fx.JudgeDream:
-    return fx.JudgeDream("d1", 1, "judging", pattern, "bare", pattern.instruction, SCENARIO, answer)
+    told = pattern.instruction
+    return fx.JudgeDream("d1", 1, "judging", pattern, "bare", told, SCENARIO, answer, told)
 
 
 @every

@@ -109,8 +109,8 @@ class DreamingWorld(JudgedWorld):
                     dream, (Turn("user", said),), sketch_of(said), seeds=(f"s{self.scenarios}",), tokens=10,
                     surrounding=self.surrounding(asked),
                 )  # fmt: skip
-            case fx.AnswerScenario(dream=dream):
-                return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), -0.5, tokens=5)
+            case fx.AnswerScenario(dream=dream, told=told):
+                return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), told, -0.5, tokens=5)
             case fx.JudgeDream(dream=dream, pattern=pattern, mode=mode):
                 verdict = self.verdict(asked)
                 better = "a better one" if verdict == "bad" else None

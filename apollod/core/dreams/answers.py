@@ -10,7 +10,7 @@ import msgspec
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.calls import expected
+from apollod.core.dreams.calls import expected, told_then
 from apollod.core.dreams.collapse import Dreamt, collapse
 from apollod.core.dreams.course import Case, open_cases
 from apollod.core.dreams.likeness import likeness
@@ -23,9 +23,9 @@ from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
-from apollod.core.settings import DreamSettings
+from apollod.core.settings import DreamSettings, PatternSettings
 from apollod.core.state import State
-from apollod.core.surroundings import JOINT, NOTHING, Surrounding
+from apollod.core.surroundings import JOINT, NOTHING
 
 ALIKE = 0.9
 """likeness from which on two scenarios are one"""
@@ -79,9 +79,8 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
 def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Outcome:
     if (asked := _asked(state, input_.dream, Stage.ANSWERING)) is None:
         return nothing()
-    dream = asked.dream
     answered = ev.DreamAnswered(
-        dream=dream.id, told=expected(asked.course.pattern, dream.mode, dream.contrast), answer=input_.answer,
+        dream=asked.dream.id, told=input_.told, answer=input_.answer,
         sketch=input_.sketch, logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens,
         seconds=input_.seconds,
     )  # fmt: skip
@@ -117,17 +116,24 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
         why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
         why = (leaked(line) if line else "") or why
         return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
-    removed = (_stripped(course.pattern.instruction, dream.surrounding),) if dream.mode == "bare" else ()
+    removed = _stripped(course.pattern, dream)
     learned = accepted(line, f"dream:{dream.id}", "dream", removed=removed, teacher=input_.teacher)
     events = [msgspec.structs.replace(judged, example=line.example), learned]
     return Outcome(events, begin_encoding(state, [(line.example, "dream")]))
 
 
-def _stripped(instruction: str, around: Surrounding) -> Removed:
-    """The instruction where it stood: it was the system message, or the end of it."""
-    if around.system is None:
-        return Removed(place=0, at=-1, text=instruction, why="system", role="system")
-    return Removed(place=0, at=len(around.system), text=JOINT + instruction, why="system", role="system")
+def _stripped(pattern: PatternSettings, dream: Dream) -> tuple[Removed, ...]:
+    """What the model was told and does not read while it learns, where it stood: it was the system message, or the end
+    of it. In contrast the text that it is judged by remains, at the very end, and what stood before that is removed."""
+    left = "" if dream.mode == "bare" else expected(pattern, dream.mode, dream.contrast)
+    told, around = told_then(pattern, dream).removesuffix(left).removesuffix(JOINT), dream.surrounding
+    if not told:
+        return ()
+    if around.system is not None:
+        return (Removed(place=0, at=len(around.system), text=JOINT + told, why="system", role="system"),)
+    if left:
+        return (Removed(place=0, at=0, text=told + JOINT, why="system", role="system"),)
+    return (Removed(place=0, at=-1, text=told, why="system", role="system"),)
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:

@@ -7,10 +7,10 @@ from apollod.core import events as ev
 from apollod.core.dreams.course import Case
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.scenario import Turn
-from apollod.core.dreams.state import Course, Dream
+from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
-from apollod.core.surroundings import Surrounding
+from apollod.core.surroundings import JOINT, Surrounding
 
 NOT_HERE = "To do that would be wrong in this conversation: a good answer does what was asked for, without it."
 """what only the judge is told of a situation in which a behaviour would be wrong"""
@@ -18,6 +18,8 @@ TOLD_MAX = 6
 """held-out scenarios that the imagination of the next one is told of, at most"""
 TOLD_CHARACTERS = 6_000
 """in all of them, beyond the last one"""
+BESIDE_CHARACTERS = 8_000
+"""of the instructions of other patterns, in all"""
 
 
 def call_of(state: State, dream: Dream) -> fx.Effect:
@@ -32,20 +34,37 @@ def call_of(state: State, dream: Dream) -> fx.Effect:
                 dream.id, attempt, pattern, dream.purpose, int(dream.id[1:]),
                 unlike=_existing(course, dream), last_seeds=course.last_seeds, surfaced=dict(course.surfaced),
                 variation_of=course.lately[-1] if dream.purpose == "variation" and course.lately else (),
-                surrounding=dream.drawn,
+                surrounding=dream.drawn, beside=told_beside(own, pattern.name),
                 kinds=settings.dream.surroundings_of(pattern) if settings is not None else (dream.drawn.kind,),
             )  # fmt: skip
         case Stage.ANSWERING:
-            told = expected(pattern, dream.mode, dream.contrast)
-            return fx.AnswerScenario(dream.id, attempt, dream.scenario, told, around)
+            told = (told_beside(own, pattern.name), expected(pattern, dream.mode, dream.contrast))
+            return fx.AnswerScenario(dream.id, attempt, dream.scenario, JOINT.join(filter(None, told)), around)
         case Stage.TESTING | Stage.TESTING_CONTRAST:
             mode: ev.Mode = "bare" if dream.stage is Stage.TESTING else "contrast"
             contrast = dream.contrast if mode == "contrast" else ""
             return _test(pattern, dream.id, "", mode, contrast, attempt, dream.scenario, around)
     return fx.JudgeDream(
         dream.id, attempt, dream.stage, pattern, dream.mode, expected(pattern, dream.mode, dream.contrast),
-        dream.scenario, dream.answer, around,
+        dream.scenario, dream.answer, told_then(pattern, dream), around,
     )  # fmt: skip
+
+
+def told_then(pattern: PatternSettings, dream: Dream) -> str:
+    """All that the model was told when it answered; of a dream that an earlier version began, its instruction."""
+    return dream.told or expected(pattern, dream.mode, dream.contrast)
+
+
+def told_beside(own: DreamsState, pattern: str) -> str:
+    """What the model is told before the instruction of `pattern` while it gives the answer that is learned: the
+    instructions of the other patterns that it has practised, the last ones if they are long. An answer without those
+    would teach it to leave them undone. Whether they contradict is not known here: the one that is said last counts."""
+    others = [one for name, one in own.courses.items() if name != pattern and one.phase != "retired" and one.taught]
+    told, left = list[str](), BESIDE_CHARACTERS
+    for text in reversed([one.pattern.instruction for one in others]):
+        if (left := left - len(text)) >= 0:
+            told.append(text)
+    return JOINT.join(reversed(told))
 
 
 def _existing(course: Course, dream: Dream) -> tuple[tuple[Turn, ...], ...]:

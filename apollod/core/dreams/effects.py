@@ -16,7 +16,8 @@ class ImagineScenario(Effect, frozen=True):
     """Answered by `ScenarioImagined` or `DreamCallFailed`. `unlike`: scenarios that it should not repeat, of a practice
     never one that tests are made with; `variation_of`: the one that was practised; `last_seeds`: ids of those that were
     used last, `surfaced`: of all, how often and what they taught;
-    `surrounding`: which one is to stand before it, and one of another of `kinds` where there is none."""
+    `surrounding`: which one is to stand before it, and one of another of `kinds` where there is none, or no room for it
+    and for what is told: `beside`, and the instruction."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
     dream: str
@@ -30,6 +31,7 @@ class ImagineScenario(Effect, frozen=True):
     surfaced: Mapping[str, Surfaced] = {}
     surrounding: Drawn = Drawn()
     kinds: tuple[SurroundingKind, ...] = ("none",)
+    beside: str = ""
 
     @property
     def use(self) -> SurroundingUse:
@@ -38,7 +40,8 @@ class ImagineScenario(Effect, frozen=True):
 
 
 class AnswerScenario(Effect, frozen=True):
-    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: the instruction in the system message."""
+    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: what is said in the system message: the
+    instruction, after those of other patterns that were practised."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
     dream: str
@@ -50,7 +53,7 @@ class AnswerScenario(Effect, frozen=True):
 
 class JudgeDream(Effect, frozen=True):
     """Answered by `DreamVerdict` or `DreamCallFailed`. `expected`: the instruction that the answer is judged by;
-    `answer`: given by the model, or the better one that was written."""
+    `answer`: given by the model, or the better one that was written; `told`: all that the model was told then."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt", "stage")
     dream: str
@@ -61,6 +64,7 @@ class JudgeDream(Effect, frozen=True):
     expected: str
     scenario: Scenario
     answer: str
+    told: str
     surrounding: Surrounding = NOTHING
 
 

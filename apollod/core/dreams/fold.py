@@ -142,7 +142,7 @@ def _imagined(own: DreamsState, state: State, e: DreamImagined, at_ns: int) -> N
 def _answered(own: DreamsState, state: State, e: DreamAnswered, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is None:
         return
-    dream.answer, dream.answer_sketch, dream.logprob = e.answer, e.sketch, e.logprob
+    dream.told, dream.answer, dream.answer_sketch, dream.logprob = e.told, e.answer, e.sketch, e.logprob
     _spend(own, own.courses[dream.pattern], e.tokens)
     _go_on(dream, "answered")
 

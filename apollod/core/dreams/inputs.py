@@ -30,11 +30,12 @@ class ScenarioImagined(Input, frozen=True):
 
 
 class ScenarioAnswered(Input, frozen=True):
-    """Answers `AnswerScenario`."""
+    """Answers `AnswerScenario`; `told` as there."""
 
     dream: str
     answer: str
     sketch: Sketch
+    told: str
     logprob: float | None = None
     weights_version: int | None = None
     tokens: int = 0

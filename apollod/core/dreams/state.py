@@ -175,6 +175,8 @@ class Dream(msgspec.Struct):
     stage: Stage = Stage.IMAGINING
     scenario: tuple[Turn, ...] = ()
     sketch: Sketch | None = None
+    told: str = ""
+    """all that the model was told when it answered"""
     answer: str = ""
     answer_sketch: Sketch | None = None
     logprob: float | None = None

@@ -10,7 +10,7 @@ from apollod.adapters.surroundings.own_records import own_records
 from apollod.core import effects as fx
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import PatternSettings
-from apollod.core.surroundings import NOTHING, Surrounding, SurroundingKind, SurroundingUse, in_place_of
+from apollod.core.surroundings import JOINT, NOTHING, Surrounding, SurroundingKind, SurroundingUse, in_place_of
 from apollod.curation.surroundings.own import CHARACTERS_MAX, own_surroundings
 from apollod.curation.surroundings.shipped import shipped
 from apollod.errors import JournalError, LlmRefused
@@ -46,7 +46,7 @@ class Surrounder:
             shorter = sorted((one for n, one in enumerate(found) if n != first), key=_length)
             why = "there is none yet" if not found else ""
             for one in [*found[first : first + 1], *shorter]:
-                if not (why := await self._problem(one, effect.pattern, scenario)):
+                if not (why := await self._problem(one, effect, scenario)):
                     return Placed(one, "; ".join(missing.values()))
             missing[wanted.kind] = f"{wanted.kind}: {why}"
             self._say(wanted.kind, why)
@@ -66,10 +66,11 @@ class Surrounder:
         own = await anyio.to_thread.run_sync(own_surroundings, recorded, pattern.instruction, most)
         return [one.surrounding for one in own if one.use == use]
 
-    async def _problem(self, around: Surrounding, pattern: PatternSettings, scenario: Sequence[Turn]) -> str:
+    async def _problem(self, around: Surrounding, effect: fx.ImagineScenario, scenario: Sequence[Turn]) -> str:
         """Why it cannot stand before the scenario; empty: it can. A short one that is only a system message is not
         asked after: it has no more tokens than bytes."""
-        room, told = self._dreamer.room, max(pattern.instruction, *pattern.tested_contrasts, key=len)
+        room, longest = self._dreamer.room, max(effect.pattern.instruction, *effect.pattern.tested_contrasts, key=len)
+        told = f"{effect.beside}{JOINT}{longest}" if effect.beside else longest
         said = sum(len(turn.content.encode()) for turn in scenario) + len(told.encode())
         if len(around.messages) == 1 and not around.tools and _length(around) + said < room // 2:
             return ""

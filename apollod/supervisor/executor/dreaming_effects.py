@@ -75,13 +75,14 @@ async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAn
     said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, effect.surrounding)
     sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
     return inp.ScenarioAnswered(
-        effect.dream, said.text, sketch, said.logprob, said.weights_version, said.tokens,
+        effect.dream, said.text, sketch, effect.told, said.logprob, said.weights_version, said.tokens,
         time.monotonic() - began,
     )  # fmt: skip
 
 
 async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
-    """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it. Where
+    """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it, and
+    without what was told beside that. Where
     the model thinks, the answer comes after what it thinks in that very conversation, as it will; the thought of the
     answer that was judged speaks of what it was told."""
     began = time.monotonic()
@@ -112,7 +113,7 @@ async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str
     if effect.pattern.objective != "context" or effect.mode != "bare" or effect.stage != "judging":
         return ""
     teacher = await _dreamer(context).teacher(
-        effect.expected, effect.scenario, effect.answer, effect.surrounding, thought
+        effect.told, effect.scenario, effect.answer, effect.surrounding, thought
     )
     return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 

@@ -15,11 +15,12 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.decide import decide
-from apollod.core.dreams.calls import NOT_HERE, TOLD_MAX
+from apollod.core.dreams.calls import NOT_HERE, TOLD_MAX, told_beside
 from apollod.core.dreams.course import MISSES_MAX
 from apollod.core.dreams.machine import CALLS, TRANSITIONS, Stage, after
 from apollod.core.dreams.policy import SIDE_BY_SIDE, waits_for
-from apollod.core.dreams.state import NOBODY
+from apollod.core.dreams.state import NOBODY, Course, DreamsState
+from apollod.core.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.settings import Check, PatternSettings
@@ -87,6 +88,54 @@ def test_only_bare_practice_is_stripped(world: DreamingWorld) -> None:
     assert {mode[dream]: text for dream, text in told.items()} == {
         "bare": PATTERN.instruction, "contrast": PATTERN.contrasts[0]
     }  # fmt: skip
+
+
+def test_a_practice_is_told_what_others_practised_and_learned_without_any_of_it() -> None:
+    """Its answer would teach else to leave undone what the others are practised for."""
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    w.dream()
+    asked = {e.dream: e for e in w.of(ev.DreamRequested)}
+    removed = {e.source.removeprefix("dream:"): e.removed for e in w.of(ev.ExampleAccepted)}
+    judged = {e.dream: e for e in w.answered if isinstance(e, fx.JudgeDream)}
+    seen = set[tuple[str, str, bool, bool]]()
+    trained = set[str]()
+    for event in (r.event for r in w.journal):
+        if isinstance(event, ev.DreamTrained):
+            trained.add(asked[event.dream].pattern)
+        if not isinstance(event, ev.DreamAnswered):
+            continue
+        dream, around = asked[event.dream], judged[event.dream].surrounding
+        own, other = (PATTERN, OTHER) if dream.pattern == "ask" else (OTHER, PATTERN)
+        expected = own.instruction if dream.mode == "bare" else dream.contrast
+        beside = other.instruction if other.name in trained else ""
+        assert event.told == "\n\n".join(filter(None, (beside, expected)))
+        assert (judged[event.dream].told, judged[event.dream].expected) == (event.told, expected)
+        learned = "" if dream.mode == "bare" else expected
+        shown = "\n\n".join(filter(None, (around.system, event.told)))
+        kept = "\n\n".join(filter(None, (around.system, learned)))
+        if event.dream in removed:
+            assert _put_back(kept, removed[event.dream]) == shown
+            seen.add((dream.pattern, dream.mode, bool(beside), bool(around.system)))
+    assert {(mode, beside, around) for _, mode, beside, around in seen} >= {
+        (mode, True, around) for mode in ("bare", "contrast") for around in (True, False)
+    }
+    tests = [e for e in w.answered if isinstance(e, fx.TestScenario)]
+    assert {e.told for e in tests} <= {"", PATTERN.instruction, OTHER.instruction, *PATTERN.tested_contrasts}
+
+
+def _put_back(system: str, removed: tuple[Removed, ...]) -> str:
+    for one in removed:
+        system = one.text if one.at < 0 else system[: one.at] + one.text + system[one.at :]
+    return system
+
+
+def test_instructions_told_beside_are_the_last_ones_where_they_are_long() -> None:
+    many = [msgspec.structs.replace(PATTERN, name=f"p{n}", instruction=f"{n} " + "x" * 3_000) for n in range(4)]
+    own = DreamsState({one.name: Course(one, "config", 0, practices=n != 1) for n, one in enumerate(many)})
+    assert [text[0] for text in told_beside(own, "p3").split("\n\n")] == ["0", "2"]
+    assert [text[0] for text in told_beside(own, "p9").split("\n\n")] == ["2", "3"]
+    own.courses["p2"].state = "given up"
+    assert told_beside(own, "p3").split("\n\n") == [many[0].instruction]
 
 
 def test_a_bad_answer_is_bettered_judged_again_and_learned(world: DreamingWorld) -> None:

@@ -34,7 +34,7 @@ def test_no_turn_is_lost_or_doubled(tmp_path: Path) -> None:
         for number in range(KILLS):
             daemon.start()
             if number % 4 < 3:
-                daemon.wait(lambda s, before=taken: s["queue"]["accepted"] > before, "an answer", 60)
+                daemon.wait(lambda s, before=taken: s["queue"]["accepted"] > before, "an answer", 180)
                 time.sleep(chance.uniform(0.0, 0.5))
             else:
                 time.sleep(chance.uniform(0.2, 1.0))  # while it starts

@@ -152,22 +152,22 @@ def test_every_point_of_a_supervisor_without_an_engine(tmp_path):
     points, load = Points(tmp_path / "points"), Load(daemon.inbox, seed=1)
     another = {"APOLLOD_MODEL__PATH": str(tmp_path / "another")}
     try:
-        daemon.wait(lambda s: s["error"], "the model to be refused", 30)
+        daemon.wait(lambda s: s["error"], "the model to be refused", 180)
         daemon.kill()
         for number, (point, batches) in enumerate([*(HALTED if ALL else IN_EVERY_RUN), *STOPPING]):
             load.drop(f"p{number:03d}.jsonl", [*load.mixed(6), b"not json at point %d" % number])
             daemon.start({**another, **points.arm(point)})
             if Intake(point) in STOPPING:
-                daemon.wait(lambda s: taken(s) >= load.total, "lines", 30)
+                daemon.wait(lambda s: taken(s) >= load.total, "lines", 180)
                 daemon.process.terminate()
             events = died_at(daemon, point, points)
             if batches is not None:
                 assert sum(isinstance(e, ev.SourceConsumed) for e in events) == batches, point
             daemon.start(another)
-            daemon.wait(lambda s: taken(s) >= load.total, f"the lines after {point}", 30)
+            daemon.wait(lambda s: taken(s) >= load.total, f"the lines after {point}", 180)
             daemon.kill()
         daemon.start(another)
-        daemon.wait(lambda s: taken(s) >= load.total, "all lines", 30)
+        daemon.wait(lambda s: taken(s) >= load.total, "all lines", 180)
         daemon.stop()
     finally:
         daemon.kill()
@@ -203,7 +203,9 @@ def test_a_death_before_or_after_an_alarm_is_told(tmp_path):
             events = died_at(daemon, point, points)
             assert not [e for e in events if isinstance(e, ev.QualityTold)]
         daemon.start(wanted)
-        daemon.wait(lambda s: len([e for e in journal_of(daemon) if isinstance(e, ev.QualityTold)]) == 2, "to tell", 30)
+        daemon.wait(
+            lambda s: len([e for e in journal_of(daemon) if isinstance(e, ev.QualityTold)]) == 2, "to tell", 180
+        )
         daemon.stop()
     finally:
         daemon.kill()
@@ -369,7 +371,7 @@ def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_
             died_at(daemon, point, points)
         for point in ENDING:
             daemon.start(points.arm(point) | KEEP_ONE)
-            daemon.wait(lambda s: s["engine"]["pid"], "an engine", 60)
+            daemon.wait(lambda s: s["engine"]["pid"], "an engine", 180)
             daemon.process.terminate()
             died_at(daemon, point, points)
         daemon.start(points.arm(*STEPS, *CHECKPOINTS, *ENGINE) | KEEP_ONE)

@@ -37,7 +37,7 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
     other = {"APOLLOD_MODEL__PATH": str(tmp_path / "another")}
     load = Load(daemon.inbox, SEED)
     try:
-        daemon.wait(lambda s: s["error"], "the model to be refused", 30)
+        daemon.wait(lambda s: s["error"], "the model to be refused", 180)
         up_s = (
             time.monotonic() - began
         )  # on a busy machine a start takes longer, and a life has to have something in it

@@ -312,7 +312,7 @@ def test_a_daemon_goes_on_with_the_same_bits_and_learns_no_line_twice(tiny_model
         daemon.drop("b.jsonl", lines[1])
         daemon.start().wait_ready()
         daemon.wait_learned(3)
-        status = daemon.wait(lambda s: s["queue"]["duplicates"] == 1, "the duplicate", 20)
+        status = daemon.wait(lambda s: s["queue"]["duplicates"] == 1, "the duplicate", 180)
         assert (status["step"], status["queue"]["accepted"]) == (3, 3)
         assert status["weights"]["fingerprint"] == without["weights"]["fingerprint"]
         refused = daemon.ctl("rollback", "--to", "1", check=False)

@@ -50,9 +50,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("lived")
     daemon = Daemon(root, root / "no-model").start()
     try:
-        daemon.wait(lambda s: s["error"], "up", 30)
+        daemon.wait(lambda s: s["error"], "up", 180)
         daemon.drop("a.jsonl", *[json.dumps({"text": f"line {n:04d} {'x' * 300}"}) for n in range(LINES)])
-        daemon.wait(lambda s: s["queue"]["pending"] == LINES, "all lines", 30)
+        daemon.wait(lambda s: s["queue"]["pending"] == LINES, "all lines", 180)
     finally:
         daemon.stop()
     found = journal_reader.snapshot(daemon.journal, fold_code())
@@ -280,7 +280,7 @@ def test_a_journal_that_was_lost_beside_its_log_is_no_new_one(daemon: Daemon, ho
     """SQLite drops the log of an empty database, even where it may only read: events that were confirmed would be
     gone."""
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.wait(lambda s: s["error"], "up", 180)
     assert submitted(daemon, 3).returncode == 0
     daemon.kill()
     whole, log = daemon.journal.read_bytes(), Path(f"{daemon.journal}-wal")
@@ -293,7 +293,7 @@ def test_a_journal_that_was_lost_beside_its_log_is_no_new_one(daemon: Daemon, ho
     assert daemon.journal.exists() == (how == "empty")
     daemon.journal.write_bytes(whole)
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up again", 30)
+    daemon.wait(lambda s: s["error"], "up again", 180)
     accepted = "kind = 'example.accepted' AND body LIKE '%\"question %'"
     assert daemon.query(f"SELECT count(*) FROM events WHERE {accepted}") == [(3,)]
 
@@ -348,7 +348,7 @@ def test_every_command_answers_a_bad_journal_without_a_traceback(daemon: Daemon,
 
 def test_a_second_daemon_names_the_first(daemon: Daemon) -> None:
     daemon.start()
-    daemon.wait(lambda s: s["error"], "the first one", 30)
+    daemon.wait(lambda s: s["error"], "the first one", 180)
     done = run(daemon)
     assert (
         done.returncode == 1
@@ -403,7 +403,7 @@ def test_a_disk_that_is_read_only(daemon: Daemon, prepared: bool) -> None:
 def test_the_chain_is_read_back_from_the_first_event(daemon: Daemon) -> None:
     head = last(daemon.journal)
     daemon.start()
-    status = daemon.wait(lambda s: s["journal"]["verified"] >= head, "the check", 30)
+    status = daemon.wait(lambda s: s["journal"]["verified"] >= head, "the check", 180)
     assert status["journal"]["verified"] == head and "damaged" not in status["error"]
     assert status["journal"]["free_bytes"] > 0
 
@@ -425,7 +425,7 @@ def test_damage_before_the_snapshot_is_found_and_said(
     spoil(daemon.journal)
     rows = journal_reader.query(daemon.journal, "SELECT * FROM events", 10_000).rows
     daemon.start()
-    status = daemon.wait(lambda s: "damaged" in s["error"], "the check", 30)
+    status = daemon.wait(lambda s: "damaged" in s["error"], "the check", 180)
     assert status["state"] == "degraded" and status["journal"]["verified"] < bad
     assert f"event {bad} " in status["error"] and "restore a backup" in status["error"]
     assert daemon.ctl("status").returncode == 0
@@ -445,7 +445,7 @@ def submitted(daemon: Daemon, count: int, first: int = 0) -> "subprocess.Complet
 
 def test_a_foreign_lock_is_waited_for_and_everything_is_recorded_once(daemon: Daemon) -> None:
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.wait(lambda s: s["error"], "up", 180)
     with shell(daemon.journal) as db:
         db.execute("BEGIN IMMEDIATE")
         done = submitted(daemon, 3)
@@ -455,7 +455,7 @@ def test_a_foreign_lock_is_waited_for_and_everything_is_recorded_once(daemon: Da
         status = daemon.status()
         assert status["state"] == "degraded" and "another process holds the journal" in status["error"]
         db.execute("ROLLBACK")
-    daemon.wait(lambda s: "another process" not in s["error"], "writing again", 30)
+    daemon.wait(lambda s: "another process" not in s["error"], "writing again", 180)
     assert submitted(daemon, 3).returncode == 0
     rows = daemon.query(
         "SELECT count(*), count(DISTINCT key) FROM events WHERE kind = 'example.accepted' AND body LIKE '%\"question %'"
@@ -466,7 +466,7 @@ def test_a_foreign_lock_is_waited_for_and_everything_is_recorded_once(daemon: Da
 
 def test_a_second_writer_ends_the_daemon_with_its_reason(daemon: Daemon) -> None:
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.wait(lambda s: s["error"], "up", 180)
 
     anyio.run(lambda: _append(daemon.journal, ev.TrainingResumed(by="an intruder")))
     daemon.ctl("pause", check=False)
@@ -475,13 +475,13 @@ def test_a_second_writer_ends_the_daemon_with_its_reason(daemon: Daemon) -> None
     assert last.startswith("apollod: ") and "nothing else writes to it" in last and "Traceback" not in daemon.log()
     assert journal_reader.verify(daemon.journal) is None
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up again", 30)
+    daemon.wait(lambda s: s["error"], "up again", 180)
 
 
 def test_an_unclean_end_without_its_log_is_an_older_journal_and_a_noted_head_proves_it(daemon: Daemon) -> None:
     before = last(daemon.journal)
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.wait(lambda s: s["error"], "up", 180)
     assert submitted(daemon, 5).returncode == 0
     noted = daemon.status()["journal"]
     daemon.kill()
@@ -490,7 +490,7 @@ def test_an_unclean_end_without_its_log_is_an_older_journal_and_a_noted_head_pro
     done = daemon.ctl("journal", "verify", "--expect", noted["head_hash"], check=False)
     assert done.returncode == 1 and "another history" in done.stdout
     daemon.start()
-    daemon.wait(lambda s: s["journal"]["seq"] > before, "up again", 30)
+    daemon.wait(lambda s: s["journal"]["seq"] > before, "up again", 180)
     assert submitted(daemon, 5).returncode == 0
     assert daemon.ctl("journal", "verify").returncode == 0
 
@@ -499,12 +499,12 @@ def test_an_unclean_end_without_its_log_is_an_older_journal_and_a_noted_head_pro
 def test_a_log_that_is_cut_off_loses_its_end_and_nothing_else(daemon: Daemon, keep: int) -> None:
     """As after a disk that lied about what it had written."""
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.wait(lambda s: s["error"], "up", 180)
     assert submitted(daemon, 5).returncode == 0
     daemon.kill()
     os.truncate(f"{daemon.journal}-wal", keep)
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up again", 30)
+    daemon.wait(lambda s: s["error"], "up again", 180)
     assert journal_reader.verify(daemon.journal) is None
     assert submitted(daemon, 5).returncode == 0
 
@@ -547,7 +547,7 @@ def test_a_failed_write_ends_the_daemon_and_the_next_one_has_everything_that_was
     """The kernel refuses to let the log grow (EFBIG), which SQLite takes for what it is: an I/O error, not a full
     disk."""
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.wait(lambda s: s["error"], "up", 180)
     assert submitted(daemon, 3).returncode == 0
     confirmed = daemon.status()["journal"]
     log = Path(f"{daemon.journal}-wal")
@@ -567,7 +567,7 @@ def test_a_failed_write_ends_the_daemon_and_the_next_one_has_everything_that_was
     )
     assert daemon.journal.read_bytes() == before and log.exists(), "after a failed write nothing is moved"
     daemon.start()
-    daemon.wait(lambda s: s["error"], "up again", 30)
+    daemon.wait(lambda s: s["error"], "up again", 180)
     (row,) = daemon.query(f"SELECT hash FROM events WHERE seq = {confirmed['seq']}")
     assert row == (confirmed["head_hash"],)
     assert daemon.ctl("submit", str(file)).returncode == 0
@@ -583,7 +583,7 @@ def test_after_a_failed_write_it_serves_takes_nothing_and_says_so_until_somebody
         daemon.drop("a.jsonl", chat_line("question", "answer"))
         daemon.wait_learned(1)
         shutil.rmtree(daemon.wait(lambda s: s["base"]["kept"], "a way back to the untrained weights")["base"]["path"])
-        lost = daemon.wait(lambda s: not s["base"]["kept"], "its loss, while the daemon runs", 30)
+        lost = daemon.wait(lambda s: not s["base"]["kept"], "its loss, while the daemon runs", 180)
         assert "is gone" in lost["base"]["reason"]
         confirmed = lost["journal"]
         log = Path(f"{daemon.journal}-wal")
@@ -654,8 +654,8 @@ def test_the_loss_of_the_untrained_weights_is_said_while_the_daemon_runs_and_at_
             shutil.rmtree(base)
         daemon.start()
         if base.exists():
-            daemon.wait(lambda s: s["base"]["kept"], "the way back", 30)
+            daemon.wait(lambda s: s["base"]["kept"], "the way back", 180)
             shutil.rmtree(base)
-        told = daemon.wait(lambda s: "is gone" in s["base"]["reason"], "its loss", 30)["base"]
+        told = daemon.wait(lambda s: "is gone" in s["base"]["reason"], "its loss", 180)["base"]
         assert told == {"kept": False, "path": None, "how": None, "reason": f"{base} is gone"}
         daemon.stop()

@@ -200,7 +200,7 @@ def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, c
     daemon = Daemon(tmp_path / "d", tmp_path / "no-model", watch, engine=VLLM).start()
     there = ("--socket", str(daemon.socket))
     try:
-        daemon.wait(lambda s: s["queue"]["pending"] == 0, "its socket", 60)
+        daemon.wait(lambda s: s["queue"]["pending"] == 0, "its socket", 180)
         assert told(capsys, "--status", *there)["bootstrap"] is None
         assert (
             main(["ctl", "bootstrap", "--stop", *there]) == 1 and "no bootstrap is under way" in capsys.readouterr().err
@@ -217,7 +217,7 @@ def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, c
 
         begun = told(capsys, str(logs), "--model", "*", *there)
         assert begun["bootstrap"]["state"] == "reading" and begun["under_way"] is False
-        daemon.wait(lambda s: s["bootstrap"]["state"] == "learning", "all to be read", 60)
+        daemon.wait(lambda s: s["bootstrap"]["state"] == "learning", "all to be read", 180)
         again = told(capsys, str(logs), "--model", "*", *there)
         assert again["under_way"] is True and again["bootstrap"]["waiting"] > 0
         assert main(["ctl", "bootstrap", str(logs / "pi.jsonl"), *there]) == 1
@@ -233,12 +233,12 @@ def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, c
         assert read["accepted"] == read["waiting"] + read["held"] > 0 and read["left"] is None
         daemon.kill()
         daemon.start()
-        daemon.wait(lambda s: s["bootstrap"]["state"] == "stopped", "its socket", 60)
+        daemon.wait(lambda s: s["bootstrap"]["state"] == "stopped", "its socket", 180)
         assert main(["ctl", "bootstrap", str(logs), "--model", "*", *there]) == 0
         said = capsys.readouterr().out
         assert f"{logs} goes on where it was, " in said
         assert f"0 of {read['accepted']} examples learned, {read['waiting']} left" in said
-        daemon.wait(lambda s: s["bootstrap"]["state"] == "learning", "all to be read", 60)
+        daemon.wait(lambda s: s["bootstrap"]["state"] == "learning", "all to be read", 180)
         again = told(capsys, "--status", *there)["bootstrap"]
         assert (again["accepted"], again["left"]) == (read["accepted"], read["waiting"])
     finally:

@@ -65,7 +65,7 @@ def masked(daemon: Daemon, example: str) -> tuple[list[int], list[int]]:
 
 
 def all_learned(daemon: Daemon) -> None:
-    daemon.wait(lambda s: not s["queue"]["pending"] and s["state"] == "serving", "all of it to be learned", 60)
+    daemon.wait(lambda s: not s["queue"]["pending"] and s["state"] == "serving", "all of it to be learned", 180)
 
 
 def learned_from(daemon: Daemon, file: Path, count: int) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def learned_from(daemon: Daemon, file: Path, count: int) -> list[dict[str, Any]]
         "SELECT body FROM events WHERE kind = 'example.accepted' AND body ->> '$.source' IN (SELECT key FROM events "
         f"WHERE kind = 'source.discovered' AND body ->> '$.path' LIKE '%/{file.name}') ORDER BY seq"
     )
-    daemon.wait(lambda s: len(daemon.query(sql)) >= count, f"{count} examples of {file.name}", 60)
+    daemon.wait(lambda s: len(daemon.query(sql)) >= count, f"{count} examples of {file.name}", 180)
     all_learned(daemon)
     return [json.loads(body) for (body,) in daemon.query(sql)]
 
@@ -165,7 +165,7 @@ def test_every_endpoint_is_kept_streamed_or_not(running: Daemon) -> None:
     events = list(chat.responses.create(model="tiny", input="stream?", max_output_tokens=5, stream=True, store=False))
     ids.append((events[-1].response.id, [0]))
     for id_, choices in ids:
-        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 10)
+        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 180)
         _, body = running.get(f"/feedback/{id_}")
         assert body["rating"] is None and body["choices"] == (choices or body["choices"])
     assert running.status()["capture"]["answers"] >= len(ids)
@@ -191,7 +191,7 @@ def test_an_id_that_clients_choose_names_nobodys_answer(running: Daemon, path: s
             ids.append(json.load(answer)["id"])
     assert len(set(ids)) == 3 and not any("session1" in each for each in ids)
     for id_ in ids:
-        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 10)
+        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 180)
     for id_ in ("session1", "resp_session1", "chatcmpl-session1", "cmpl-session1"):
         assert running.get(f"/feedback/{id_}")[0] == 404
 

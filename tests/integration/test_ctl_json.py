@@ -25,7 +25,7 @@ def ctl(tmp_path: Path) -> Ctl:
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "apollod", "ctl", *arguments, "--config", str(tmp_path / "apollod.toml")]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20, env=os.environ)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=os.environ)
 
     return run
 

@@ -86,7 +86,7 @@ def test_after_a_rollback_the_served_model_has_forgotten(running):
     assert running.logprob(ids) > logprob + 0.5
     done = json.loads(running.ctl("rollback", "--to", str(before["step"]), "--json").stdout)
     assert (done["step"], done["fingerprint"]) == (before["step"], before["weights"]["fingerprint"])
-    running.wait(lambda s: s["weights"]["served"] == before["step"], "the engine to be told", 30)
+    running.wait(lambda s: s["weights"]["served"] == before["step"], "the engine to be told", 180)
     assert running.logprob(ids) == pytest.approx(logprob, abs=0.02)
     assert served_version(running).split("-")[-1] == str(before["step"])
     assert running.status()["engine"]["pid"] == learned["engine"]["pid"]
@@ -127,7 +127,7 @@ def test_status_has_the_fields_of_the_contract(running):
         assert names <= status[section].keys(), section
     assert {"step", "quality", "uptime_s"} <= status.keys()
     assert running.ctl("status").stdout.startswith("state ")
-    base = running.wait(lambda s: s["base"]["kept"], "the base to be kept", 30)["base"]
+    base = running.wait(lambda s: s["base"]["kept"], "the base to be kept", 180)["base"]
     assert base["how"] in ("reflink", "link", "copy") and (Path(base["path"]) / "model.safetensors").is_file()
     assert base["path"].startswith(str(running.root / "state" / "base"))
 

@@ -342,7 +342,7 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
             one = stripped_example()
             line = inp.Line(number=1, example="1" * 32, record=bytes(one.record), removed=one.removed)
             await loop.submit(inp.LinesRead(inp.Batch("s", "/s", 1, 1, (line,)), frozenset()))
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while not loop.state.scoring.scored:
                     await loop.changed()
                 loop.post(inp.ResumeRequested("t"))

@@ -45,7 +45,7 @@ def test_what_was_rated_after_a_restart_is_learned_and_replays_to_the_same_bits(
     good = daemon.request(msg.FeedbackRequest("chatcmpl-a", "good"))
     better = daemon.request(msg.FeedbackRequest("chatcmpl-b", "bad", "it is miso paste.", "no"))
     status = daemon.wait_learned(2)
-    status = daemon.wait(lambda s: s["capture"]["answers"] == 2, "the answer of a day ago to be dropped", 10)
+    status = daemon.wait(lambda s: s["capture"]["answers"] == 2, "the answer of a day ago to be dropped", 180)
     assert b"telling" not in (daemon.root / "state" / "capture.db").read_bytes()
     assert (status["capture"], status["step"]) == ({"mode": "feedback", "answers": 2, "rated": 2}, 2)
     rows = daemon.query("SELECT key, body FROM events WHERE kind = 'example.encoded' ORDER BY seq")

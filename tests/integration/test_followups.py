@@ -115,7 +115,7 @@ class Lives:
             files.found([str(self.log)])
             while (batch := files.read_batch(str(self.log), state.intake.sources)) is not None:
                 await loop.submit(inp.LinesRead(msgspec.structs.replace(batch, learn="unrejected"), frozenset()))
-            with anyio.fail_after(20):
+            with anyio.fail_after(120):
                 while not until(loop.state):
                     await loop.changed()
             shown = status_view(loop.state, 0, JournalStatus(seq=0, bytes=0, head_hash="", path="")).follow_ups

@@ -90,7 +90,7 @@ def test_it_is_not_run_again_for_a_checkpoint_while_its_end_is_still_to_be_taken
 
         async with anyio.create_task_group() as tasks:
             executor = Executor(config, cast(Any, None), cast(Any, None), told.append, submit, tasks)
-            with anyio.fail_after(20):
+            with anyio.fail_after(120):
                 await executor.run(effect)
                 await ended.wait()
                 await executor.run(effect)  # an input that was waiting before its end is decided first

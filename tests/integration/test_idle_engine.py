@@ -39,7 +39,7 @@ def test_a_user_ends_what_we_ask_and_is_answered(vllm: Engine) -> None:
     theirs = replace(ours, ours=False)
 
     async def until(there: Callable[[], Any]) -> None:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while not there():
                 await anyio.sleep(0.01)
 

@@ -730,7 +730,7 @@ def test_a_source_stays_with_its_format(tmp_path: Path) -> None:
 def test_watch_hints_at_a_new_file_and_at_time(daemon: Daemon) -> None:
     async def main() -> list[float]:
         seen: list[float] = []
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async for _ in daemon.inbox.watch(every_s=2.0):
                 seen.append(time.monotonic())
                 if len(seen) == 2:  # the watch is surely on now
@@ -750,7 +750,7 @@ def test_watch_goes_on_without_a_directory(daemon: Daemon) -> None:
     daemon.dir.rmdir()
 
     async def main() -> list[str]:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async for _ in daemon.inbox.watch(every_s=0.1):
                 if found := daemon.inbox.scan():
                     return found

@@ -23,20 +23,20 @@ def test_the_daemon_goes_on_in_rotated_files_where_it_was(tmp_path: Path, killed
 
     try:
         daemon.start()
-        daemon.wait(lambda s: s["error"], "up", 30)
+        daemon.wait(lambda s: s["error"], "up", 180)
         take("log.jsonl", '{"text": "one"}', "bad")
         (daemon.inbox / "log.jsonl").rename(daemon.inbox / "log.1.jsonl")
         take("log.jsonl", '{"text": "two"}')
         before = daemon.query(taken)
         daemon.kill() if killed else daemon.stop()
         daemon.start()
-        daemon.wait(lambda s: s["error"], "up again", 30)
+        daemon.wait(lambda s: s["error"], "up again", 180)
         take("z.jsonl", '{"text": "three"}')  # the others come before it
         after = daemon.query(taken)
         assert after[: len(before)] == before and [line for _, line in after[len(before) :]] == [None, 1]
         with (daemon.inbox / "log.1.jsonl").open("a") as file:
             file.write('{"text": "four"}\n')
-        status = daemon.wait(lambda s: s["queue"]["pending"] == 4, "what a writer added to the old file", 30)
+        status = daemon.wait(lambda s: s["queue"]["pending"] == 4, "what a writer added to the old file", 180)
         assert (status["queue"]["duplicates"], status["queue"]["rejected"]) == (0, 1)
     finally:
         if daemon.alive():
@@ -50,10 +50,10 @@ def test_personal_data_is_kept_only_where_nobody_asked_for_less(tmp_path: Path) 
         daemon = Daemon(root, root / "no-model", f"[redaction]\npersonal = {str(personal).lower()}\n")
         try:
             daemon.start()
-            daemon.wait(lambda s: s["error"], "up", 30)
+            daemon.wait(lambda s: s["error"], "up", 180)
             daemon.drop("a.jsonl", '{"text": "write to jo.doe@web.de"}', "no JSON of jo.doe@web.de")
             daemon.submit('{"text": "or call +49 171 2345678"}')
-            daemon.wait(lambda s: s["queue"]["pending"] == 2 and s["queue"]["rejected"], "read", 30)
+            daemon.wait(lambda s: s["queue"]["pending"] == 2 and s["queue"]["rejected"], "read", 180)
         finally:
             daemon.stop()
         kept = b"".join(file.read_bytes() for file in (root / "state").rglob("*") if file.is_file())

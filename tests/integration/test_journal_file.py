@@ -87,7 +87,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Any, verb: lis
         [sys.executable, "-m", "apollod", "ctl", *verb, "--file", str(tmp_path / "journal.db")],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
     assert "is no file (its mode is " in done.stderr and "; give the path of an apollod journal" in done.stderr

@@ -111,7 +111,7 @@ async def test_at_its_end_a_journal_leaves_the_log_of_the_one_in_its_place_alone
 def test_a_daemon_whose_journal_is_moved_ends_with_its_reason_and_the_way_back_has_everything(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, tmp_path / "no-model").start()
     try:
-        daemon.wait(lambda s: s["error"], "up", 30)
+        daemon.wait(lambda s: s["error"], "up", 180)
         file = tmp_path / "more.jsonl"
         file.write_text('{"text": "a line"}\n')
         assert daemon.ctl("submit", str(file)).returncode == 0
@@ -130,7 +130,7 @@ def test_a_daemon_whose_journal_is_moved_ends_with_its_reason_and_the_way_back_h
         for one in files:
             one.with_name(f"{one.name}.old").rename(one)
         daemon.start()
-        daemon.wait(lambda s: s["error"], "up again", 30)
+        daemon.wait(lambda s: s["error"], "up again", 180)
         assert daemon.query("SELECT count(*) FROM events WHERE body LIKE '%a line%'") == [(1,)]
         assert daemon.ctl("journal", "verify").returncode == 0
     finally:

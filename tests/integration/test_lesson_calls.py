@@ -79,7 +79,7 @@ def of(
             if events:
                 await journal.append(events, 1)
             await Executor(config, journal, NONE, NONE, submit, tasks, NONE, Dreamer(config)).run(effect)
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while not inputs:
                     await anyio.sleep(0.003)
             if events:

@@ -43,7 +43,7 @@ async def run(path, failures: int, retryable: bool) -> tuple[Loop, NoEffects, li
     journal.failures, journal.retryable = failures, retryable
     executor, loop = NoEffects(), Loop(State(), journal)
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             loop.post(inp.Started(1, "test", SETTINGS, "/s"))
             async with anyio.create_task_group() as tasks:
 
@@ -86,7 +86,7 @@ async def started(path: Path) -> AsyncIterator[tuple[Loop, NoEffects]]:
     """A loop that was not run yet, on the real journal, with its first input."""
     journal = await Journal.open(path)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             loop = Loop(State(), journal)
             loop.post(inp.Started(1, "test", SETTINGS, "/s"))
             yield loop, NoEffects()

@@ -297,7 +297,7 @@ async def life(config: Config, *happened: ev.Event) -> AsyncIterator[Loop]:
 
 
 async def until(what: Any) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while not what():
             await anyio.sleep(0.003)
 
@@ -321,7 +321,7 @@ def test_a_kill_while_it_is_told_tells_it_once_more_and_a_failure_is_tried_again
             one = config(f"http://127.0.0.1:{server.port}/{SECRET}", tmp_path / "state")
             async with life(one, *happened(one)) as loop:
                 await until(lambda: server.active)
-                with anyio.fail_after(1):  # the loop takes inputs meanwhile
+                with anyio.fail_after(20):  # the loop takes inputs meanwhile
                     await loop.submit(inp.PauseRequested("p"))
             await until(lambda: not server.active)
             server.script = [behave.answers(b"", 503), behave.answers(b"ok"), behave.answers(b"ok")]

@@ -58,7 +58,7 @@ def broken_model(source: Path, target: Path, how: str) -> Path:
 def test_a_model_that_cannot_be_shared(tiny_model, tmp_path, how, words):
     with daemon_on(tmp_path / "d", broken_model(tiny_model, tmp_path / "m", how)) as daemon:
         daemon.start()
-        status = daemon.wait(lambda s: s["error"], "the refusal", 30)
+        status = daemon.wait(lambda s: s["error"], "the refusal", 180)
         assert status["state"] == "degraded" and status["engine"]["pid"] is None
         for word in words:
             assert word in status["error"]
@@ -67,7 +67,7 @@ def test_a_model_that_cannot_be_shared(tiny_model, tmp_path, how, words):
         if how == "missing":
             shutil.copytree(tiny_model, daemon.model)
             daemon.ctl("resume")
-            daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 30)
+            daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 180)
 
 
 def test_a_busy_port(tiny_model, tmp_path):
@@ -75,7 +75,7 @@ def test_a_busy_port(tiny_model, tmp_path):
         squatter.bind(("127.0.0.1", daemon.port))
         squatter.listen()
         daemon.start()
-        status = daemon.wait(lambda s: s["error"], "the refusal", 30)
+        status = daemon.wait(lambda s: s["error"], "the refusal", 180)
         assert f"port {daemon.port}" in status["error"] and "[engine] port" in status["error"]
 
 
@@ -88,7 +88,7 @@ def test_a_temporary_directory_that_is_not_ours(tiny_model, tmp_path, monkeypatc
         link = engine_tmp_dir(load_config(str(daemon.config), [], {}))
         link.symlink_to(tmp_path)
         daemon.start()
-        status = daemon.wait(lambda s: s["error"], "the refusal", 30)
+        status = daemon.wait(lambda s: s["error"], "the refusal", 180)
         assert str(link) in status["error"] and "Traceback" not in daemon.log()
         assert daemon.config.exists(), "what the link points to is untouched"
 
@@ -99,7 +99,7 @@ def test_a_stale_socket_and_a_file_in_its_place(tiny_model, tmp_path):
         with socket.socket(socket.AF_UNIX) as old:
             old.bind(str(daemon.socket))
         daemon.start()
-        daemon.wait(lambda s: s["error"], "an answer on the socket", 30)
+        daemon.wait(lambda s: s["error"], "an answer on the socket", 180)
         assert daemon.socket.stat().st_mode & 0o777 == 0o600
         assert daemon.socket.parent.stat().st_mode & 0o777 == 0o700
         daemon.stop()
@@ -111,17 +111,17 @@ def test_under_a_service_manager_the_socket_is_found_by_the_configuration_alone(
     runtime = Path(tempfile.mkdtemp(prefix="apollod-run-"))
     with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
         daemon.start({"RUNTIME_DIRECTORY": str(runtime)})
-        daemon.wait(lambda s: s["error"], "an answer through the link", 30)
+        daemon.wait(lambda s: s["error"], "an answer through the link", 180)
         assert daemon.socket.is_symlink() and (runtime / "apollod.sock").is_socket()
         assert json.loads(daemon.ctl("status", "--json").stdout)["paths"]["socket"] == str(runtime / "apollod.sock")
         daemon.kill()
         assert daemon.socket.is_symlink()
         daemon.start()  # by hand, after a crash
-        daemon.wait(lambda s: s["error"], "an answer on the socket itself", 30)
+        daemon.wait(lambda s: s["error"], "an answer on the socket itself", 180)
         assert daemon.socket.is_socket() and not daemon.socket.is_symlink()
         daemon.kill()
         daemon.start({"RUNTIME_DIRECTORY": str(runtime)})
-        daemon.wait(lambda s: s["error"], "an answer through the link", 30)
+        daemon.wait(lambda s: s["error"], "an answer through the link", 180)
         daemon.stop()
         assert not daemon.socket.is_symlink() and not (runtime / "apollod.sock").exists()
     runtime.rmdir()
@@ -136,7 +136,7 @@ def test_no_daemon_is_exit_code_3(tmp_path):
 def test_a_stranger_on_the_socket_costs_nothing(tiny_model, tmp_path):
     with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
         daemon.start()
-        daemon.wait(lambda s: s["error"], "an answer on the socket", 30)
+        daemon.wait(lambda s: s["error"], "an answer on the socket", 180)
         for garbage in (b"\xff" * 64, (5).to_bytes(4, "big") + b"hello", b"GET / HTTP/1.1\r\n\r\n"):
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.connect(str(daemon.socket))
@@ -152,7 +152,7 @@ def test_a_process_that_is_no_child_cannot_play_one(tiny_model, tmp_path, role):
     """It would be handed the weights, or could hand over a manifest."""
     with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
         daemon.start()
-        daemon.wait(lambda s: s["error"], "an answer on the socket", 30)
+        daemon.wait(lambda s: s["error"], "an answer on the socket", 180)
         link = Link.connect(str(daemon.socket), 10)
         link.send(messages.Hello(role, os.getpid()))
         with pytest.raises(LinkClosed):
@@ -195,7 +195,7 @@ def test_a_model_in_a_shared_cache_is_refused_with_the_command_that_makes_a_priv
         assert checked.returncode == 1 and "cp -a --reflink=auto" in checked.stderr
         before = {file: file.stat().st_mtime_ns for file in cached.rglob("*")}
         daemon.start()
-        error = daemon.wait(lambda s: s["error"], "the refusal", 30)["error"]
+        error = daemon.wait(lambda s: s["error"], "the refusal", 180)["error"]
         assert "Hugging Face cache" in error and error in daemon.ctl("status").stdout
         assert {file: file.stat().st_mtime_ns for file in cached.rglob("*")} == before
         command = error.partition("`")[2].rpartition("`")[0]
@@ -216,10 +216,10 @@ def test_weights_that_somebody_writes_are_not_loaded_and_what_a_crash_left_is_fi
         assert (daemon.model / ".apollod" / "redo").exists()
         with WeightsLock(daemon.model):
             daemon.start(engine_that_waits(tmp_path))
-            error = daemon.wait(lambda s: s["error"], "the refusal", 30)["error"]
+            error = daemon.wait(lambda s: s["error"], "the refusal", 180)["error"]
             assert f"in use by pid {os.getpid()}" in error and "Traceback" not in daemon.log()
         daemon.ctl("resume")
-        daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 30)
+        daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 180)
         assert not (daemon.model / ".apollod" / "redo").exists()
         assert (daemon.model / "model.safetensors").read_bytes() == bytes(weights)
         with pytest.raises(WeightsLocked, match="reads"), WeightsLock(daemon.model):

@@ -236,13 +236,15 @@ class Terminal:
         self._tmux = ["tmux", "-S", tempfile.mktemp(dir=root), "-f", "/dev/null"]
         size = ["-x", str(columns), "-y", str(lines)]
         shell = f"{command}; echo ended with $?; sleep 60"
-        subprocess.run([*self._tmux, "new-session", "-d", *size, shell], check=True, timeout=20)
+        subprocess.run([*self._tmux, "new-session", "-d", *size, shell], check=True, timeout=120)
 
     def press(self, *keys: str) -> None:
-        subprocess.run([*self._tmux, "send-keys", *keys], check=True, timeout=20)
+        subprocess.run([*self._tmux, "send-keys", *keys], check=True, timeout=120)
 
     def picture(self, *options: str) -> str:
-        done = subprocess.run([*self._tmux, "capture-pane", "-p", *options], capture_output=True, text=True, timeout=20)
+        done = subprocess.run(
+            [*self._tmux, "capture-pane", "-p", *options], capture_output=True, text=True, timeout=120
+        )
         return done.stdout
 
     def until(self, *texts: str) -> str:
@@ -254,7 +256,7 @@ class Terminal:
         return seen
 
     def close(self) -> None:
-        subprocess.run([*self._tmux, "kill-server"], check=False, timeout=20)
+        subprocess.run([*self._tmux, "kill-server"], check=False, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +271,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         patch.setattr(journals, "AT", time.time_ns() - 3 * 3600 * 10**9)
         write(root / "state" / "journal.db", STORY)
     driver.Daemon.start(made)  # without a trainer there is nothing to import beforehand
-    made.wait(lambda status: status["error"], "up", 30)
+    made.wait(lambda status: status["error"], "up", 180)
     yield made
     if made.alive():
         made.kill()

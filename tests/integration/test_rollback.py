@@ -160,7 +160,7 @@ def test_the_hook_saw_every_checkpoint_and_its_failure_stops_nothing(daemon: Dae
     assert seen[0]["APOLLOD_MODEL_DIR"] == str(daemon.model) and len(seen[0]["APOLLOD_CHECKPOINT_FINGERPRINT"]) == 16
     (daemon.root / "hooked.fails").touch()
     daemon.ctl("checkpoint")
-    daemon.wait(lambda _: any(isinstance(e, ev.HookFailed) for e in journal_of(daemon)), "the failure to be told", 30)
+    daemon.wait(lambda _: any(isinstance(e, ev.HookFailed) for e in journal_of(daemon)), "the failure to be told", 180)
     failed = next(e for e in journal_of(daemon) if isinstance(e, ev.HookFailed))
     assert "ended with 1: no route to host" in failed.reason and daemon.status()["state"] == "serving"
 

@@ -64,7 +64,7 @@ def of(model: ThinkingModel, tmp_path: Path, *sets: str, effects: Sequence[fx.Ef
             executor = Executor(config, NONE, NONE, NONE, submit, tasks, Judge(config), dreamer)
             for count, effect in enumerate(effects, 1):
                 await executor.run(effect)
-                with anyio.fail_after(60):
+                with anyio.fail_after(120):
                     while len(inputs) < count:
                         await anyio.sleep(0.003)
             return server

@@ -53,7 +53,7 @@ async def connected(path: Path, api: EngineApi, ended: list[ApolloError]) -> Asy
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, handle)
         peer = Peer(path)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             yield peer
         peer.socket.close()
         tasks.cancel_scope.cancel()

@@ -127,7 +127,7 @@ class Watched:
         assert self.under_way.begin(key, work)
 
     async def until(self, there: Callable[[], Any]) -> None:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while not there():
                 await anyio.sleep(0.002)
 
@@ -152,7 +152,7 @@ async def watching(idle_s: float) -> AsyncIterator[Watched]:
         )
         it = Watched(vllm, server, config, tasks)
         tasks.start_soon(it.watch.run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             yield it
         tasks.cancel_scope.cancel()
 

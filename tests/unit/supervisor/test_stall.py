@@ -32,7 +32,7 @@ async def watched(tmp_path: Path, stall_s: float, told: list[inp.Input], live: A
         )
         tasks.start_soon(watch_trainer, executor.context, child)
         try:
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 await live(child, executor)
         finally:
             await process.stop(0.0)
@@ -86,7 +86,7 @@ def test_whoever_answers_something_is_at_work_on_the_rest() -> None:
                     questions.answer("step")
                 tasks.cancel_scope.cancel()
         assert not scope.cancelled_caught
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             assert await questions.overdue(0.1) == "write-checkpoint"
 
     anyio.run(main)

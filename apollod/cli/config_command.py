@@ -101,8 +101,9 @@ def _growth(loaded: Config) -> Growth | None:
 def _shown(loaded: Config) -> dict[str, Any]:
     """Every value but the secrets."""
     tree: dict[str, Any] = msgspec.to_builtins(loaded)
-    for section in ("engine", "judge"):
-        tree[section]["api_key"] = "..." if tree[section]["api_key"] else ""
+    for section in tree.values():
+        if isinstance(section, dict) and section.get("api_key"):
+            section["api_key"] = "..."
     told = tree["quality"]["on_alarm"]
     if isinstance(told, str) and is_url(told):
         tree["quality"]["on_alarm"] = f"{origin(told)}/..."

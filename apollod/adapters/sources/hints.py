@@ -39,6 +39,8 @@ async def looks(
                     if changed or anyio.current_time() - last >= every_s:
                         last = anyio.current_time()
                         yield
-        except (OSError, WatchfilesRustInternalError):
-            await anyio.sleep(every_s)
-            yield
+        except* (OSError, WatchfilesRustInternalError):  # in a group: it comes out of a task group of watchfiles
+            pass
+        await anyio.sleep(every_s)
+        last = anyio.current_time()
+        yield

@@ -1,6 +1,7 @@
 """Where bytes that are no record are kept: one file each, named by its SHA-256, durable before anybody speaks of it."""
 
 import os
+from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -81,5 +82,6 @@ class Keeping:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._file.close()
         self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of bytes that a full disk did not take: whoever wrote or committed heard of it
+            self._file.close()

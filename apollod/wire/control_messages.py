@@ -16,9 +16,13 @@ class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
     """`apollod ctl status`."""
 
 
+SUBMIT_LINES = 1000
+"""of one request, at most: each that is none is kept, and made durable, before it is answered"""
+
+
 class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
-    """Lines of an inbox file given directly; `source` names them in the journal. `first`: the number of the first line
-    within its source, from 1."""
+    """Lines of an inbox file given directly, at most SUBMIT_LINES; `source` names them in the journal. `first`: the
+    number of the first line within its source, from 1."""
 
     lines: list[bytes]
     source: str

@@ -508,6 +508,17 @@ def test_an_unwritable_quarantine_takes_nothing(daemon: Daemon, monkeypatch: pyt
     assert len(daemon.bad()) == 1
 
 
+def test_the_same_bytes_are_made_durable_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of a hundred thousand bad records that are the same would take a minute."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd, real=os.fsync: (synced.append(fd), real(fd)))
+    quarantine = Quarantine(tmp_path)
+    first = quarantine.keep(b"{}")
+    once = len(synced)
+    assert once and [quarantine.keep(b"{}") for _ in range(3)] == [first] * 3
+    assert len(synced) == once and Path(first.path).read_bytes() == b"{}"
+
+
 def test_what_a_full_disk_did_not_take_is_not_left_there(tmp_path: Path) -> None:
     """Else it would stay full. A limit on the size of files stands for the disk."""
     quarantine, before = Quarantine(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -763,7 +774,7 @@ def test_watch_hints_at_a_new_file_and_at_time(daemon: Daemon) -> None:
 
 def test_watch_goes_on_after_a_name_that_is_not_utf8(daemon: Daemon) -> None:
     """The notification of such a file cannot be read."""
-    name = os.fsencode(daemon.dir) + b"/x\xff.jsonl"
+    name = daemon.dir / os.fsdecode(b"x\xff.jsonl")
 
     async def main() -> list[str]:
         with anyio.fail_after(120):
@@ -771,8 +782,7 @@ def test_watch_goes_on_after_a_name_that_is_not_utf8(daemon: Daemon) -> None:
             async for _ in daemon.inbox.watch(every_s=0.2):
                 looks += 1
                 if looks == 2:  # the watch is surely on now
-                    with open(name, "wb") as file:
-                        file.write(text_line(1))
+                    name.write_bytes(text_line(1))
                 if looks > 2 and (found := daemon.inbox.scan()):
                     daemon.write("b.jsonl", text_line(2))
                     if len(found) == 2:

@@ -6,9 +6,10 @@ import pytest
 from support.childless import answered, reached
 from support.journals import STORY, TWIN, A, B, F, write
 
-from apollod.cli.control import ctl, giving
+from apollod.cli.control import ctl
 from apollod.cli.main import main
 from apollod.supervisor.config import Config
+from apollod.wire import control_messages
 from apollod.wire import messages as msg
 
 BAD = "this is no record"
@@ -20,7 +21,7 @@ def config(tmp_path, monkeypatch) -> Config:
 
 
 def test_a_line_is_recorded_with_its_number_in_the_file(config, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(giving, "SUBMIT_LINES", 3)
+    monkeypatch.setattr(control_messages, "SUBMIT_LINES", 3)
     file = tmp_path / "many.jsonl"
     file.write_text("".join(f'{{"text": "line {n}"}}\n' if n not in (2, 5) else f"{BAD}\n" for n in range(1, 8)))
     assert main(["ctl", "submit", str(file), "--socket", "unused"]) == 0

@@ -38,6 +38,9 @@ class Quarantine:
 
     def keep(self, data: bytes | bytearray) -> QuarantinedFile:
         """Put bytes away. Raises OSError when they cannot be written."""
+        digest = sha256(data).hexdigest()
+        if (kept := self._directory / f"{digest}.kept").exists():  # durable: it has its name since it was
+            return QuarantinedFile(len(data), digest, str(kept))
         with self.begin() as keeping:
             keeping.write(data)
             return keeping.commit()

@@ -8,7 +8,7 @@ from apollod.cli.control import ctl
 from apollod.cli.control.quality.until_learned import until_learned
 from apollod.wire import control_messages as msg
 
-SUBMIT_LINES, SUBMIT_BYTES = 1000, 8 << 20
+SUBMIT_BYTES = 8 << 20
 """of one request"""
 
 
@@ -40,7 +40,7 @@ def _take(stream: BinaryIO) -> list[bytes]:
     """The lines of one request."""
     lines: list[bytes] = []
     taken = 0
-    while len(lines) < SUBMIT_LINES and taken < SUBMIT_BYTES and (line := stream.readline()):
+    while len(lines) < msg.SUBMIT_LINES and taken < SUBMIT_BYTES and (line := stream.readline()):
         lines.append(line)
         taken += len(line)
     return lines

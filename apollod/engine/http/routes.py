@@ -9,7 +9,8 @@ import os
 import secrets
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -27,6 +28,7 @@ from apollod.engine.serve.refresh import Refresher
 from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire.capture_terms import capture_terms
+from apollod.wire.control_messages import SUBMIT_LINES
 from apollod.wire.messages import (
     CheckpointRequest,
     Failure,
@@ -46,12 +48,17 @@ DOCUMENT_S = 3600.0
 CAPTURED_S = 2.0  # until an answer that was just given is kept; milliseconds as a rule
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
 SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
+STATUS_THREADS, LONG_THREADS, THREADS = 4, 8, 16
+"""that wait for the supervisor: for its status, for what may take minutes (a checkpoint, a document), for all else.
+None of these takes the threads of another, nor those of vLLM."""
 SOURCE = "http"
+IN_PARTS = "send it in parts, or drop a file into the inbox"
 NAMES = "APOLLOD_HTTP_NAMES"  # environment variable: `[engine] names`, with commas between them
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
 """exit code of a Failure -> status; any other is 503 where the same request may be granted later, else 409"""
 
 Handler = Callable[[Request], Awaitable[JSONResponse]]
+T = TypeVar("T")
 
 
 class Routes:
@@ -67,6 +74,9 @@ class Routes:
         self._served = Served()
         self._refresher: Refresher | None = None
         self._settle_captures: Callable[[float], None] | None = None
+        self._for_status = ThreadPoolExecutor(STATUS_THREADS, "apollod-status")
+        self._for_long = ThreadPoolExecutor(LONG_THREADS, "apollod-long")
+        self._for_others = ThreadPoolExecutor(THREADS, "apollod-ask")
 
     def attach_router(self, app: FastAPI) -> None:
         """Add the routes, and the middlewares that count, label and extend what vLLM's own routes answer; vLLM's
@@ -131,8 +141,10 @@ class Routes:
     async def _train(self, request: Request) -> JSONResponse:
         body = await _read(request)
         if body is None:
-            return _too_long("send it in parts, or drop a file into the inbox")
+            return _too_long(IN_PARTS)
         lines = _lines(body)
+        if len(lines) > SUBMIT_LINES:
+            return _error(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
         answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
         if isinstance(answer, JSONResponse):
             return answer
@@ -158,7 +170,7 @@ class Routes:
             return _too_long("shorten the correction")
         wanted = feedback_of(body)
         if self._settle_captures is not None:  # the answer may have been given a moment ago
-            await asyncio.to_thread(self._settle_captures, CAPTURED_S)
+            await self._in_thread(self._for_others, self._settle_captures, CAPTURED_S)
         answer = await self._ask(wanted, ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
 
@@ -199,12 +211,18 @@ class Routes:
 
     async def _ask(self, message: ControlRequest, timeout_s: float) -> dict[str, Any] | JSONResponse:
         """The body of the supervisor's reply, or its refusal as a response. One connection a request."""
-        answer = await asyncio.to_thread(_exchange, self._socket_path, message, timeout_s)
+        threads = self._for_long if timeout_s > ANSWER_S else self._for_others
+        if isinstance(message, StatusRequest):
+            threads = self._for_status
+        answer = await self._in_thread(threads, _exchange, self._socket_path, message, timeout_s)
         if isinstance(answer, Failure):
             status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
             return _error(status, answer.error, answer.hint)
         body: dict[str, Any] = answer.body
         return body
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, work, *args)
 
 
 def plugin() -> Routes:

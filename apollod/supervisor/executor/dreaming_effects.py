@@ -112,9 +112,7 @@ async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str
     better answer is not the model's, and in contrast nothing is stripped (docs/decisions/0020)."""
     if effect.pattern.objective != "context" or effect.mode != "bare" or effect.stage != "judging":
         return ""
-    teacher = await _dreamer(context).teacher(
-        effect.told, effect.scenario, effect.answer, effect.surrounding, thought
-    )
+    teacher = await _dreamer(context).teacher(effect.told, effect.scenario, effect.answer, effect.surrounding, thought)
     return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 

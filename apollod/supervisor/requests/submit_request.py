@@ -8,10 +8,13 @@ from apollod.core import inputs as inp
 from apollod.explain import reason
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
+from apollod.wire.control_messages import SUBMIT_LINES
 
 
 async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
     """Answered when what became of each line is recorded."""
+    if len(request.lines) > SUBMIT_LINES:
+        return msg.Failure(f"{len(request.lines)} records are more than {SUBMIT_LINES}", "send them in parts", code=2)
     kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
     try:
         batch = await anyio.to_thread.run_sync(

@@ -1,8 +1,10 @@
 """HTTP routes and refreshing, with a stand-in supervisor on a real socket and a stand-in engine; no model."""
 
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -123,6 +125,35 @@ def test_a_body_over_the_limit_is_413(server: Server) -> None:
 
     answer = server.client.post("/train", content=chunks(), headers=JSON)
     assert answer.status_code == 413 and answer.json()["hint"]
+
+
+@pytest.mark.parametrize("count", [1000, 1001, 100_000])
+def test_as_many_records_as_a_command_gives_at_once_and_no_more(server: Server, count: int) -> None:
+    server.host.answerer = lambda request: msg.Reply({"examples": ["i"], "duplicates": 0, "rejected": []})
+    answer = server.client.post("/train", content=b'{"examples":[' + b",".join([b"{}"] * count) + b"]}", headers=JSON)
+    assert answer.status_code == (202 if count == 1000 else 413), answer.json()
+    assert len(server.host.requests) == (count == 1000)
+
+
+def test_who_waits_for_the_status_or_a_checkpoint_keeps_nobody_else_waiting(server: Server) -> None:
+    """Eighty of each wait for a supervisor that does not answer them."""
+    answered = threading.Event()
+
+    def answerer(request: msg.Request) -> msg.Answer:
+        if isinstance(request, msg.StatusRequest | msg.CheckpointRequest):
+            assert answered.wait(60)
+        return msg.Reply({"examples": ["i"], "duplicates": 0, "rejected": []})
+
+    server.host.answerer = answerer
+    with ThreadPoolExecutor(160) as clients:
+        waiting = [clients.submit(server.client.get, "/apollod/status") for _ in range(80)]
+        waiting += [clients.submit(server.client.post, "/checkpoint") for _ in range(80)]
+        while sum(isinstance(one, msg.StatusRequest | msg.CheckpointRequest) for one in server.host.requests) < 12:
+            time.sleep(0.01)
+        assert server.client.post("/train", json=RECORD).status_code == 202
+        assert not any(one.done() for one in waiting)
+        answered.set()
+        assert {one.result().status_code for one in waiting} == {200}
 
 
 @pytest.mark.parametrize(("code", "status"), [(1, 409), (2, 400), (3, 503), (4, 403), (5, 409)])

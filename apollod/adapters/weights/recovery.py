@@ -7,12 +7,17 @@ long as a checkpoint, and a file that kills it kills nothing else.
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from apollod.adapters.system import systemd
 from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
+
+WATCH_S = 5.0
+"""between two looks at a process that is waited for"""
 
 
 class _Recovered(msgspec.Struct):
@@ -35,17 +40,41 @@ def recover(model_dir: Path) -> int | None:
         str(model_dir),
         "--json",
     ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    code, out, complaint = run_watched(command)
     try:
-        found = msgspec.json.decode(done.stdout, type=_Recovered)
+        found = msgspec.json.decode(out, type=_Recovered)
     except msgspec.MsgspecError:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise ApolloError(
-            f"`apollo-checkpoint recover` ended with {done.returncode}: {last}", f"run it: {' '.join(command)}"
+            f"`apollo-checkpoint recover` ended with {code}: {last}", f"run it: {' '.join(command)}"
         ) from None
     if found.error:
         raise ApolloError(found.error, found.hint)
     return found.step
+
+
+def run_watched(command: Sequence[str], every_s: float = WATCH_S) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of a command that the loop waits for. A service manager's watchdog is told that all
+    is well for as long as the command reads or writes: 54 GB take minutes. Blocking."""
+    seen = ""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while True:
+            try:
+                out, complaint = process.communicate(timeout=every_s)
+            except subprocess.TimeoutExpired:
+                if (now := _bytes_moved(process.pid)) != seen:
+                    systemd.notify("WATCHDOG=1")
+                seen = now
+            else:
+                return process.returncode, out, complaint
+
+
+def _bytes_moved(pid: int) -> str:
+    """What a process has read and written so far (proc(5), /proc/PID/io); empty where it cannot be seen."""
+    try:
+        return Path(f"/proc/{pid}/io").read_text(encoding="ascii")
+    except OSError:
+        return ""
 
 
 def observe(model_dir: Path, path: Path) -> str:

@@ -74,6 +74,8 @@ class EngineChild:
         self.loaded_event = anyio.Event()
         self.versions: dict[str, str] = {}
         self.refusal = ""
+        self.last_words = ""
+        """why it was ended, where it hung"""
         self.api = EngineApi(post)
 
     async def serve_worker(self, connection: Connection) -> None:

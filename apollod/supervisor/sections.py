@@ -78,6 +78,9 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_cache_mib: NotNegative = 0
     """memory of the KV cache; 0: on a GPU what weights and training leave, else 512"""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
+    stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
+    """an engine that answers nothing for so long, not even with one token, hangs: it is ended, and another one is
+    started; 0: never"""
     names: tuple[str, ...] = ()
     """what clients call the server besides its address and localhost, such as ["apollo.lan", "web.lan:3000"]; requests
     and web pages from elsewhere may change nothing"""

@@ -32,6 +32,7 @@ from apollod.supervisor.child_commands import (
 from apollod.supervisor.children import EngineChild, TrainerChild
 from apollod.supervisor.config import Config
 from apollod.supervisor.executor.context import Context, Handler, Inline
+from apollod.supervisor.executor.engine_pulse import until_hung
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -55,7 +56,6 @@ async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[in
     )
     child = children.engine = EngineChild(process, effect.model_dir, reading, context.post, plan)
     context.tasks.start_soon(_watch_engine, context, child)
-    context.tasks.start_soon(_await_engine, context, child)
     return [inp.EngineStarted(process.pid, effect.model_dir)]
 
 
@@ -111,19 +111,22 @@ async def _remove_semaphores(config: Config) -> None:
 
 
 async def _await_engine(context: Context, child: EngineChild) -> None:
-    """It is up when the manifest is here and /health answers."""
+    """It is up when the manifest is here and /health answers; from then on it is ended if it hangs."""
     e = context.config.engine
     with anyio.move_on_after(e.start_timeout_s) as scope:
         await child.loaded_event.wait()
-        while child.loaded is not None and not await engine_http.healthy(e.host, e.port):
-            if context.children.engine is not child:
-                return
+        while True:
+            if child.loaded is None or await engine_http.healthy(e.host, e.port):
+                break
             await anyio.sleep(HEALTH_POLL_S)
     if scope.cancelled_caught:
         child.refusal = f"not ready after {e.start_timeout_s:g} s; raise [engine] start_timeout_s"
         await child.process.stop(5.0)
     elif child.loaded is not None:  # else it ended first
         context.post(engine_up(context.config, child, child.loaded))
+        if e.stall_s:
+            child.last_words = await until_hung(context.config)
+            await child.process.stop(0.0)
 
 
 def engine_up(config: Config, child: EngineChild, loaded: msg.Loaded) -> inp.EngineUp:
@@ -140,9 +143,14 @@ def engine_up(config: Config, child: EngineChild, loaded: msg.Loaded) -> inp.Eng
 
 
 async def _watch_engine(context: Context, child: EngineChild) -> None:
-    code = await child.process.wait()
+    """Report its exit, and bring it about when it does not come up, or hangs."""
+    async with anyio.create_task_group() as watching:
+        watching.start_soon(_await_engine, context, child)
+        code = await child.process.wait()
+        watching.cancel_scope.cancel()
     reason = child.refusal or describe_exit(code)
-    if not child.refusal and not child.process.stopping and (last := child.process.last_error()):
+    last = child.last_words or ("" if child.process.stopping else child.process.last_error())
+    if not child.refusal and last:
         reason = f"{reason}: {last}"
     child.loaded_event.set()  # nobody needs to wait for it any more
     child.close()

@@ -176,6 +176,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "threads",
             "kv_cache_mib",
             "start_timeout_s",
+            "stall_s",
             "names",
         ],
         "trainer": [

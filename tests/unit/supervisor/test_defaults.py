@@ -19,7 +19,7 @@ PROMISED: dict[str, dict[str, Any]] = {
     "engine": {
         "host": "127.0.0.1", "port": 8000, "args": (), "served_name": "apollo", "api_key": "", "threads": 0,
         "kv_cache_mib": 0,
-        "start_timeout_s": 1800.0, "names": (),
+        "start_timeout_s": 1800.0, "stall_s": 1800.0, "names": (),
     },
     "trainer": {
         "optimizer": "apollo", "lr": 1e-5, "lr_direct": 0.0, "rank": 64, "scale": "channel", "limiter": 1.01,

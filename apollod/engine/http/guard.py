@@ -1,10 +1,10 @@
-"""Who may change something over HTTP: refuses what a web page could send without its reader's knowledge.
+"""Who may ask something over HTTP: refuses what a web page could send without its reader's knowledge.
 
 A page on any site can make its visitor's browser POST to a loopback address. As long as it is `text/plain` the browser
 asks nobody (Fetch standard, CORS-safelisted request), and vLLM by default tells those that do ask that every origin is
-welcome (`--allowed-origins`). With DNS rebinding the page's own name leads here, so that even its origin matches. Hence
-three checks, of what a page cannot forge: `Host` names this server, `Origin` is this server's own, and the body says
-that it is JSON.
+welcome (`--allowed-origins`), so that such a page may read, too. With DNS rebinding the page's own name leads here, so
+that even its origin matches. Hence three checks, of what a page cannot forge: `Host` names this server, `Origin` is
+this server's own, and the body of what changes something says that it is JSON.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
+READS = frozenset({"GET", "HEAD"})
 """methods of routes that change nothing"""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -42,10 +42,10 @@ class Guard:
         self._keyed = keyed
 
     def refusal(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-        """Why this request may not change anything; None where it may, or where its method changes nothing.
+        """Why this request is not let in; None where it is.
 
         `headers`: raw ones, names in lower case (ASGI)."""
-        if method in READS:
+        if method == "OPTIONS":  # a browser asks what it may do
             return None
         hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
         # A page that was rebound to this address does not have the key, and no browser adds one by itself. So with a
@@ -59,10 +59,10 @@ class Guard:
         if not all(self._is_own_origin(origin, hosts) for origin in origins):
             return Refused(
                 403,
-                f"a page of {', '.join(origins)} may not change anything here (header Origin)",
+                f"a page of {', '.join(origins)} may not ask anything here (header Origin)",
                 "add that page's host:port to [engine] names if it is yours",
             )
-        return self._not_json(headers)
+        return None if method in READS else self._not_json(headers)
 
     def _is_ours(self, authority: str) -> bool:
         """Any port: the one that a client sees may be forwarded."""

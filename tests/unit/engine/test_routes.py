@@ -263,6 +263,21 @@ def test_no_route_of_ours_lets_a_web_page_change_anything(
     assert not server.host.requests
 
 
+def test_no_route_of_ours_tells_a_web_page_anything(server: Server) -> None:
+    reads = [
+        route.path for route in server.app.routes
+        if isinstance(route, Route) and route.path.startswith(("/apollod", "/train", "/feedback", "/lessons"))
+        and "GET" in (route.methods or ())
+    ]  # fmt: skip
+    assert {"/train/status", "/apollod/status", "/apollod/quality", "/lessons/{lesson}"} <= set(reads)
+    for path in reads:
+        for headers in ({"Host": "evil.example:8000"}, {"Origin": "https://evil.example"}):
+            answer = server.client.get(path, headers=headers)
+            assert answer.status_code == 403 and "evil.example" in answer.json()["error"], path
+    assert not server.host.requests
+    assert server.client.get("/apollod/status", headers={"Origin": "http://127.0.0.1:8000"}).status_code == 200
+
+
 def test_a_body_of_no_type_is_415(server: Server) -> None:
     assert server.client.post("/train", content=b'{"text": "t"}').status_code == 415
     assert not server.host.requests
@@ -321,7 +336,8 @@ def test_with_a_key_a_proxy_may_leave_its_name_and_pages_from_elsewhere_still_ma
 def test_the_host_is_an_address_of_the_listener(listener: str, host: str, open_: bool) -> None:
     headers = [(b"host", host.encode()), (b"content-type", b"application/json; charset=utf-8")]
     assert (Guard(listener).refusal("POST", headers) is None) == open_
-    assert Guard(listener).refusal("GET", headers) is None
+    assert (Guard(listener).refusal("GET", headers[:1]) is None) == open_
+    assert Guard(listener).refusal("OPTIONS", headers) is None
 
 
 def test_two_hosts_or_none_are_no_host_of_ours() -> None:

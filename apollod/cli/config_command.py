@@ -14,6 +14,7 @@ from apollod.cli.render import size
 from apollod.cli.toml_value import toml_value
 from apollod.errors import ApolloError, ConfigError
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.exposures import exposures
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +62,7 @@ def _check(args: argparse.Namespace) -> int:
         "inbox": str(loaded.inbox_dir),
         "url": loaded.url,
     }
-    grown = _growth(loaded)
+    grown, warnings = _growth(loaded), exposures(loaded)
     history, free, limit = 0, 0, 0
     if not refused:
         history, free = config_problems.history_bytes(loaded), config_problems.free_bytes(loaded)
@@ -71,8 +72,10 @@ def _check(args: argparse.Namespace) -> int:
         disk = {"history_bytes": history, "free_bytes": free, "keep_bytes": limit}
         products = config_problems.products(loaded)
         answer = {"schema_version": 1, "ok": not refused, "error": error, **paths, **disk, "products": products}
-        print(json.dumps(answer | {"growth": grown._asdict() if grown else None}))
+        print(json.dumps(answer | {"warnings": warnings, "growth": grown._asdict() if grown else None}))
     elif not refused:
+        for warning in warnings:
+            print(f"warning: {warning}")
         if grown:
             print(f"the state directory grows: {render.growth_text(*grown)}")
         print(f"ok: model {paths['model']}, state {paths['state']}, inbox {paths['inbox']}, {paths['url']}")

@@ -37,6 +37,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
+from apollod.supervisor.exposures import exposures
 from apollod.supervisor.follow_up_cases import shipped_digest
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
@@ -67,6 +68,8 @@ async def run(config: Config) -> None:
     judge, dreamer = Judge(config, by_daemon=True), Dreamer(config)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
+    for exposure in exposures(config):
+        log.warning("exposed", reason=exposure)
     try:
         _check_not_lost(config)
         remove_of_the_dead(config.state_dir, window_search.ROOM)

@@ -276,7 +276,17 @@ def test_config_check_as_an_object(tmp_path, capsys):
     assert told == {
         "ok": True, "error": "", "model": str(model), "state": str(tmp_path), "inbox": str(tmp_path / "inbox"),
         "url": "http://127.0.0.1:8000", "history_bytes": 0, "growth": None,
+        "warnings": [],
     }  # fmt: skip
+    model.chmod(0o777)
+    (reachable, writable) = answer_of(capsys, *config, "--set", "engine.host=0.0.0.0")["warnings"]
+    assert "set [engine] api_key" in reachable and f"chmod go-w {model}" in writable
+    assert main([*config, "--set", "engine.host=0.0.0.0"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")] == [
+        f"warning: {one}" for one in (reachable, writable)
+    ]
+    keyed = answer_of(capsys, *config, "--set", "engine.host=::", "--set", "engine.api_key=k")["warnings"]
+    assert keyed == [writable]
     assert answer_of(capsys, *config, "--set", "trainer.kernels=triton", code=1)["error"]
 
 

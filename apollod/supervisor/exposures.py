@@ -1,0 +1,46 @@
+"""What lets others teach or read this model, and is probably not meant: said by `config check` and at the start."""
+
+import os
+import stat
+from ipaddress import ip_address
+from pathlib import Path
+
+from apollod.supervisor.config import Config
+
+
+def exposures(config: Config) -> list[str]:
+    """One line for each, with the way out; none: nobody but this user and root gets in, as far as can be seen here."""
+    engine, found = config.engine, list[str]()
+    if not _is_loopback(engine.host) and not engine.api_key:
+        found.append(
+            f"whoever reaches {config.url} may teach this model and read what it says of others: set [engine] api_key, "
+            'or host = "127.0.0.1"'
+        )
+    model = Path(config.model.path)
+    for name, path in {
+        "inbox": config.inbox_dir,
+        "state directory": config.state_dir,
+        "model directory": model,
+    }.items():
+        if mode := _open_to_others(path):
+            found.append(f"the {name} can be written by others (mode {mode:04o}): `chmod go-w {path}`")
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _open_to_others(path: Path) -> int:
+    """Permissions of a directory into which others may put files; 0: they may not, or there is none. The group of this
+    process is taken for its user's own, as it is on most systems."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0
+    mode = stat.S_IMODE(found.st_mode)
+    others = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid != os.getgid())
+    return mode if others else 0

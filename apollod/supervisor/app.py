@@ -24,6 +24,7 @@ from apollod.core.state import State
 from apollod.curation import redaction
 from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.probe_lines import Probe
+from apollod.curation.signals.follow_up_cases import shipped_digest
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources
@@ -38,7 +39,6 @@ from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.exposures import exposures
-from apollod.supervisor.follow_up_cases import shipped_digest
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -123,7 +123,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             if references_problem:
                 executor.context.references.complained(state.quality.references)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
-            growth = GrowthWatch(config.journal_path)
+            growth = GrowthWatch(config.journal_path, config.state_dir / "log")
             bootstrapper = Bootstrapper(config, loop)
             control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge, dreamer))
             loop.post(

@@ -1,12 +1,17 @@
-"""How fast the state directory grows, looked up now and then, so that a status need not read the journal."""
+"""How fast the state directory grows, looked up now and then, so that a status need not read the journal; and the logs
+of the children, which do not grow beyond a limit."""
 
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from apollod.adapters.journal.growth import Growth, growth
+from apollod.adapters.system import long_logs
 from apollod.errors import JournalError
+
+log = structlog.get_logger()
 
 LOOK_S = 60.0
 
@@ -14,8 +19,8 @@ LOOK_S = 60.0
 class GrowthWatch:
     """`latest`: None while nothing can be said."""
 
-    def __init__(self, journal: Path) -> None:
-        self._journal = journal
+    def __init__(self, journal: Path, logs: Path) -> None:
+        self._journal, self._logs = journal, logs
         self.latest: Growth | None = None
 
     async def run(self) -> None:
@@ -25,4 +30,14 @@ class GrowthWatch:
                 self.latest = await anyio.to_thread.run_sync(growth, self._journal)
             except (JournalError, OSError):
                 self.latest = None
+            await self._cut_logs()
             await anyio.sleep(LOOK_S)
+
+    async def _cut_logs(self) -> None:
+        try:
+            cut = await anyio.to_thread.run_sync(long_logs.cut, self._logs)
+        except OSError as error:
+            log.warning("log.not_cut", directory=str(self._logs), error=str(error))
+            return
+        for path in cut:
+            log.info("log.cut", path=str(path), older=f"{path}.1")

@@ -24,9 +24,9 @@ from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.curation.moments import Rules
+from apollod.curation.signals.follow_up_cases import shipped_cases, shipped_digest
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
-from apollod.supervisor.follow_up_cases import shipped_cases, shipped_digest
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.status_view import status_view
 from apollod.wire.status_sections.journal_status import Journal as JournalStatus

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -12,9 +13,10 @@ from support.daemon import Daemon
 from support.invariants import journal_of
 from support.llm_server import LlmServer, Request, send, serving
 
+from apollod.adapters.llm.engine_pulse import until_hung
 from apollod.core import events as ev
 from apollod.supervisor.config import load_config
-from apollod.supervisor.executor.engine_pulse import until_hung
+from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.wire.request_marks import BEGUN, ENDED
 
 STALL_S = 8.0
@@ -54,7 +56,7 @@ def test_an_engine_with_much_to_do_answers_late_and_is_not_hung(users_end: bool)
             server.otherwise = behave
             config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=1.0"], {})
             with anyio.move_on_after(5.0) as scope:
-                await until_hung(config)
+                await until_hung(partial(own_endpoint, config), config.engine.stall_s)
             return scope.cancelled_caught
 
     assert anyio.run(main) is users_end
@@ -69,7 +71,7 @@ def test_a_refusal_is_an_answer() -> None:
             server.otherwise = behave
             config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=0.5"], {})
             with anyio.move_on_after(3.0) as scope:
-                await until_hung(config)
+                await until_hung(partial(own_endpoint, config), config.engine.stall_s)
             return scope.cancelled_caught
 
     assert anyio.run(main)

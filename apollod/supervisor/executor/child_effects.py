@@ -9,6 +9,7 @@ import anyio
 import structlog
 
 from apollod.adapters.llm import engine_http
+from apollod.adapters.llm.engine_pulse import until_hung
 from apollod.adapters.system import model_dir, semaphores
 from apollod.adapters.system.files import make_empty
 from apollod.adapters.system.processes import ChildProcess, describe_exit
@@ -32,7 +33,7 @@ from apollod.supervisor.child_commands import (
 from apollod.supervisor.children import EngineChild, TrainerChild
 from apollod.supervisor.config import Config
 from apollod.supervisor.executor.context import Context, Handler, Inline
-from apollod.supervisor.executor.engine_pulse import until_hung
+from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -125,7 +126,7 @@ async def _await_engine(context: Context, child: EngineChild) -> None:
     elif child.loaded is not None:  # else it ended first
         context.post(engine_up(context.config, child, child.loaded))
         if e.stall_s:
-            child.last_words = await until_hung(context.config)
+            child.last_words = await until_hung(partial(own_endpoint, context.config), e.stall_s)
             await child.process.stop(0.0)
 
 

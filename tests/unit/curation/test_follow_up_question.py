@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from apollod.curation.signals.follow_up_cases import shipped_cases
 from apollod.curation.signals.follow_up_question import (
     PROMPT,
     FollowUpCase,
@@ -15,7 +16,6 @@ from apollod.curation.signals.follow_up_question import (
     read_follow_up_cases,
 )
 from apollod.errors import RecordRefused
-from apollod.supervisor.follow_up_cases import shipped_cases
 from apollod.wire.records import record_of_forms
 
 CASE = b'{"rejects": true, "lang": "en", "user": "u", "assistant": "a", "reply": "r"}'

@@ -1,13 +1,14 @@
 """Whether the engine still answers: one that is up and answers nothing for a long time hangs."""
 
+from collections.abc import Callable
+
 import anyio
 
 from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.request_counts import UserCounts
 from apollod.errors import LlmError, LlmTimedOut, LlmUnreachable
-from apollod.supervisor.config import Config
-from apollod.supervisor.executor.own_engine import own_endpoint
 
 LOOKS = 10
 """tokens that are asked for in the time after which the engine is taken to hang"""
@@ -16,11 +17,11 @@ COUNTS_S = 5.0
 PROMPT = [{"role": "user", "content": "."}]
 
 
-async def until_hung(config: Config) -> str:
-    """Ask for one token now and then, until none came for `[engine] stall_s` and no request of a user ended meanwhile,
-    either: an engine with much to do answers late, and is not hung. Returns what was asked in vain."""
-    limit_s = config.engine.stall_s
-    async with HttpLlm(own_endpoint(config, limit_s)) as llm, UserCounts(own_endpoint(config, COUNTS_S)) as counts:
+async def until_hung(endpoint: Callable[[float], Endpoint], limit_s: float) -> str:
+    """Ask for one token now and then, until none came for `limit_s` and no request of a user ended meanwhile, either:
+    an engine with much to do answers late, and is not hung. Returns what was asked in vain. `endpoint`: the engine, for
+    questions that may take so many seconds."""
+    async with HttpLlm(endpoint(limit_s)) as llm, UserCounts(endpoint(COUNTS_S)) as counts:
         answered_s, ended = anyio.current_time(), await _ended(counts)
         while anyio.current_time() - answered_s < limit_s:
             await anyio.sleep(limit_s / LOOKS)

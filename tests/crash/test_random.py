@@ -43,6 +43,7 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
         )  # on a busy machine a start takes longer, and a life has to have something in it
         daemon.kill()
         load.start()
+        before = 0
         for number in range(KILLS - FULL):
             daemon.start(other)
             time.sleep(chance.uniform(0.3, 3.0) * up_s)
@@ -51,6 +52,8 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
             last, kind = journal_reader.query(
                 daemon.journal, "SELECT seq, kind FROM events ORDER BY seq DESC LIMIT 1"
             ).rows[0]
+            up_s *= 1.0 if last > before else 2.0  # the machine is busier than it was at the first start
+            before = last
             say(
                 f"intake {number + 1}/{KILLS - FULL} (seed {SEED}): supervisor killed after event {last} {kind}, "
                 f"{load.total} lines"

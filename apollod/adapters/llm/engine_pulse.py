@@ -1,4 +1,4 @@
-"""Whether the engine still answers: one that is up and answers nothing for a long time hangs."""
+"""Watch whether the engine still answers: one that is up and answers nothing for a long time hangs."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ async def until_hung(endpoint: Callable[[float], Endpoint], limit_s: float) -> s
 
 
 async def _answers(llm: HttpLlm) -> bool:
-    """True for a refusal, too: whoever refuses is there."""
+    """Return True for a refusal, too: whoever refuses is there."""
     try:
         await llm.complete(PROMPT, Sampling(max_tokens=1, temperature=0.0))
     except (LlmTimedOut, LlmUnreachable):
@@ -44,7 +44,7 @@ async def _answers(llm: HttpLlm) -> bool:
 
 
 async def _ended(counts: UserCounts) -> int | None:
-    """How many requests of users have ended; None where nobody says."""
+    """Return the number of user requests that have ended; None where nobody says."""
     try:
         return (await counts.read()).ended
     except LlmError:

@@ -70,7 +70,7 @@ def run_watched(command: Sequence[str], every_s: float = WATCH_S) -> tuple[int, 
 
 
 def _bytes_moved(pid: int) -> str:
-    """What a process has read and written so far (proc(5), /proc/PID/io); empty where it cannot be seen."""
+    """Return the I/O counters of a process as text (proc(5), /proc/PID/io); empty where they cannot be read."""
     try:
         return Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:

@@ -123,8 +123,8 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
 
 
 def _stripped(pattern: PatternSettings, dream: Dream) -> tuple[Removed, ...]:
-    """What the model was told and does not read while it learns, where it stood: it was the system message, or the end
-    of it. In contrast the text that it is judged by remains, at the very end, and what stood before that is removed."""
+    """Return what the model was told and does not read while it learns, where it stood: as the system message, or at
+    its end. In contrast the text that it is judged by remains, at the very end; what stood before that is removed."""
     left = "" if dream.mode == "bare" else expected(pattern, dream.mode, dream.contrast)
     told, around = told_then(pattern, dream).removesuffix(left).removesuffix(JOINT), dream.surrounding
     if not told:

@@ -1,7 +1,7 @@
 """When an anchor is frozen, and when it is of no use any more.
 
 Nothing is learned meanwhile: an answer counts only if the weights stood still. Steps wait for the first few and for
-those that somebody wants; the others are frozen when nothing waits to be learned.
+those that somebody wants, steps of a lesson for all that ship; else these are frozen when nothing waits to be learned.
 """
 
 from itertools import islice
@@ -19,7 +19,7 @@ from apollod.core.lessons.standing import standing
 from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.state import State
 
-AT_ONCE = 4
+AT_ONCE = 8
 """answers that the engine is asked for side by side"""
 
 

@@ -149,6 +149,22 @@ def test_steps_wait_for_a_few_and_the_rest_come_when_nothing_waits():
     assert [len(one.held) for one in done] == [len(one.held) for one in world.of(ev.StepStarted)] == [1, 1]
 
 
+def test_steps_of_a_lesson_wait_for_all_that_ship():
+    """Taught right after a start, as a person does who tries it."""
+    world = TaughtWorld(teaching(hold=1.0))
+    world.start()
+    world.settle()
+    world.engine_up()
+    world.want("who is x", "Ann")
+    waits = set[str]()
+    while not world.of(ev.StepStarted):
+        waits.add(blocked(Activity.STEP, world.state))
+        assert world.call() or world.answer()
+    usable = [one for one in world.state.holding.anchors.values() if one.digest]
+    assert len(usable) == SHIPPED and len(world.of(ev.StepStarted)[0].held) == OF_PRACTICE
+    assert any(f"of {SHIPPED} answers" in one for one in waits)
+
+
 def test_the_wait_says_why_and_ends_where_the_engine_does_not_answer():
     world = World(HOLDING)
     world.start()

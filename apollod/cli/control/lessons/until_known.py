@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from string import digits
 from typing import Any
 
 from apollod.cli import render
@@ -16,6 +17,8 @@ from apollod.wire import control_messages as msg
 WAIT_S = 0.3
 OVER = ("known", "given up", "replaced")
 """states in which nothing more becomes of a lesson by itself"""
+_NO_DIGITS = str.maketrans("", "", digits)
+"""what waits for something that is counted is said once, not with every number"""
 PROMISED = ("schema_version", "lesson", "state", "before", "after", "kept", "steps", "drift", "seconds")
 BESIDE = ("kind", "reason", "question", "answer", "already")
 """fields of what `--json` prints: those of the contract, and others"""
@@ -38,9 +41,9 @@ def _waited(path: str, lesson: dict[str, Any]) -> dict[str, Any]:
         while lesson["state"] not in OVER:
             if watched:
                 print(f"\r\x1b[K{render.plain(_progress(lesson))}", end="", file=sys.stderr, flush=True)
-            elif (waits := _waits(lesson)) not in ("", said):
+            elif (waits := _waits(lesson)) and (words := waits.translate(_NO_DIGITS)) != said:
                 print(render.plain(f"apollod: {lesson['lesson']} waits: {waits}"), file=sys.stderr)
-                said = waits
+                said = words
             if lesson["waits"]:
                 check(path, f"lesson {lesson['lesson']} waits", f"lesson show {lesson['lesson']}")
             time.sleep(WAIT_S)

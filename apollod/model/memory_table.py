@@ -42,7 +42,7 @@ from typing import Any
 from apollod.errors import ModelRefused
 from apollod.model.selection import selected
 from apollod.model.shapes import ModelShapes, Stored, head_dim, layer_types
-from apollod.model.step_shape import Batch, StepShape, largest_steps
+from apollod.model.step_shape import CHUNK, Batch, StepShape, largest_steps
 from apollod.wire.messages import OptimizerSettings
 
 BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
@@ -332,7 +332,7 @@ def _full(text: Mapping[str, Any], length: int, kind: str) -> int:
 def _linear(text: Mapping[str, Any], step: StepShape) -> int:
     hidden, heads, width = text["hidden_size"], text["linear_num_value_heads"], text["linear_value_head_dim"]
     channels = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + heads * width
-    padded = step.in_chunks(64)
+    padded = step.in_chunks(CHUNK)
     token = 20 * hidden + 8 * text["intermediate_size"] + 8 + 4 * channels + heads * (26 * width + 22)
     chunks = padded * heads * (36 * width + 1296) + padded * heads * (width**2 + 1) // 16
     return int(step.tokens * token + chunks + 8 * hidden + 6 * channels + 4096 + 8 * heads)

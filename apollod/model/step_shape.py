@@ -8,6 +8,9 @@ from apollod.core.holding.choice import OF_PRACTICE
 ROWS = OF_PRACTICE
 """sequences of a batch, at most: wordings that one step practises, and anchors that it holds"""
 
+CHUNK = 64
+"""tokens of a gated delta net's chunk (transformers, torch_chunk_gated_delta_rule)"""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -55,13 +58,14 @@ def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Itera
     """Shapes, one of which takes the most memory of all that are one example of at most `max_tokens`, or have at most
     `bound` tokens, with their anchors if steps hold any.
 
-    What a step takes grows with the tokens of each, but for one thing: logits are kept of at most width / 2 learned
-    tokens (trainer/objectives/head.py), so a shorter batch may take more than a longer one."""
+    What a step takes grows with the tokens of each, but for two things: logits are kept of at most width / 2 learned
+    tokens (trainer/objectives/head.py), and a gated delta net fills each sequence up to whole chunks. So a shorter
+    batch may take more than a longer one."""
     half = width // 2
     for length in {max_tokens, min(max_tokens, half + 1)}:
         yield StepShape(Batch(1, length))
     most = min(max_tokens, bound)
-    for tokens in {most, min(most, bound // 2)} if holds else {most}:
+    for tokens in {most, min(most, bound // 2), min(most, ROWS)} if holds else {most}:
         for learned in _sizes(tokens, half):
             left = bound - learned.tokens if holds else 0
             for held in _sizes(left, half) if left > 0 else (Batch(),):
@@ -69,10 +73,18 @@ def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Itera
 
 
 def _sizes(most: int, half: int) -> Iterator[Batch]:
-    """Of at least `most` tokens, in as many sequences as there may be; and with `half` learned ones, if those have
-    fewer."""
+    """Of at least `most` tokens, in one sequence and in as many as there may be; of as many chunks as there may be; and
+    with `half` learned tokens, if those are fewer."""
     rows = min(ROWS, most)
     yield Batch(rows, -(-most // rows))
+    yield Batch(1, most)
+    yield max(_just_over(most), key=lambda batch: batch.in_chunks(CHUNK))
     rows = next(rows for rows in range(ROWS, 0, -1) if half % rows == 0)
     if (kept := Batch(rows, half // rows + 1)).tokens < most:
         yield kept
+
+
+def _just_over(most: int) -> Iterator[Batch]:
+    """Of at most `most` tokens, each sequence one token longer than whole chunks."""
+    for length in range(1, most + 1, CHUNK):
+        yield Batch(min(ROWS, most // length), length)

@@ -1,6 +1,7 @@
 """The judge of the configuration: who it is, what it is planted, and how it is asked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.judging import Terms, ask
 from apollod.core import events as ev
+from apollod.core.dreams.policy import SIDE_BY_SIDE
 from apollod.core.intake.events import Removed
 from apollod.core.judging.inputs import Judged
 from apollod.curation.judging.cases import Case, read_cases, with_injections, without_repeats
@@ -35,11 +37,14 @@ class Judge:
         self.cases = {case.planted.id: case for case in cases}
         url, key = (config.api_url, engine.api_key) if self.served else (section.base_url, section.api_key)
         limit_s, own = section.timeout_s, config.is_own(section.base_url)
+        whole_s = section.votes * limit_s + 5.0  # votes are asked for side by side, and may wait for a place
         self._endpoint = Endpoint(
-            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0,
+            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=whole_s,
             ours=by_daemon and own,
         )  # fmt: skip
         self._llm = HttpLlm(self._endpoint)
+        at_once = max(section.concurrency, SIDE_BY_SIDE if self.served else 1)
+        self._for_dreams = HttpLlm(replace(self._endpoint, concurrency=at_once))
         self._max_tokens, self._priority = section.max_tokens, _priority(config)
         self._thinking = section.thinking if own else None
         told = "" if self._thinking in (None, "template") else f", thinking {self._thinking}"
@@ -54,22 +59,25 @@ class Judge:
 
     async def ask(
         self, canonical: bytes, votes: int, temperature: float, removed: Sequence[Removed] = (),
-        followed: Sequence[str] = (),
+        followed: Sequence[str] = (), dreamt: bool = False,
     ) -> Judged:  # fmt: skip
-        """About a record; `removed` was stripped from it, `followed` came after it. Raises an LlmError,
-        VerdictNonsense, and RecordRefused for what is no record."""
+        """About a record; `removed` was stripped from it, `followed` came after it. What is `dreamt` is judged while
+        nobody else uses our own engine, which may be asked more at a time then. Raises an LlmError, VerdictNonsense,
+        and RecordRefused for what is no record."""
         question = question_about(canonical, removed, followed)
         terms = Terms(votes, temperature, self._max_tokens, self._priority, self._thinking)
-        return await ask(self._llm, question, terms, self._endpoint.without_key)
+        llm = self._for_dreams if dreamt else self._llm
+        return await ask(llm, question, terms, self._endpoint.without_key)
 
     async def keep_connected(self) -> None:
         """Keep connections open between questions, until cancelled."""
-        async with self._llm:
+        async with self._llm, self._for_dreams:
             await anyio.sleep_forever()
 
     async def close(self) -> None:
         """Close what connections there are."""
-        await self._llm.__aexit__(None, None, None)
+        for llm in (self._llm, self._for_dreams):
+            await llm.__aexit__(None, None, None)
 
 
 def _priority(config: Config) -> int | None:

@@ -1,6 +1,7 @@
 """The judge over real HTTP: real loop, journal and client, an endpoint with every misbehaviour, a kill in between."""
 
 import json
+import re
 import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -32,7 +33,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor, judging_effects
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
-from apollod.wire.records import Record
+from apollod.wire.records import Record, record_of
 
 KEY = "sk-never-to-be-seen"
 NONE = cast(Any, None)
@@ -294,11 +295,42 @@ def test_votes_that_differ(state: Path) -> None:
     async def main() -> None:
         async with serving(port=PORT) as server:
             said = ["good", "bad"] * 5
-            server.otherwise = judging(lambda judged: verdict(said.pop(0), judged))
+
+            async def slowly(server: LlmServer, stream: Any, request: Any) -> None:
+                await anyio.sleep(0.1)
+                await judging(lambda judged: verdict(said.pop(0), judged))(server, stream, request)
+
+            server.otherwise = slowly
             async with life(config_of(state, server.url, "votes=3")) as one:
                 (example,) = await one.lines("an answer")
                 await one.settled()
-                assert reasons(one)[example] == ("person", "the judge is not sure (good, bad, good): because")
+                who, reason = reasons(one)[example]
+                votes = re.fullmatch(r"the judge is not sure \((.*)\): because", reason)
+                assert who == "person" and votes and sorted(votes[1].split(", ")) == ["bad", "good", "good"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("dreamt, at_once", [(True, 3), (False, 1)])
+def test_votes_on_what_is_dreamt_do_not_wait_for_each_other(state: Path, dreamt: bool, at_once: int) -> None:
+    """At our own engine, which nobody else uses then; else one at a time, as [judge] concurrency says."""
+
+    async def main() -> None:
+        async with serving(port=PORT) as server:
+
+            async def slowly(server: LlmServer, stream: Any, request: Any) -> None:
+                await anyio.sleep(0.1)
+                await judging(by_words)(server, stream, request)
+
+            server.otherwise = slowly
+            own = ["model.path=/m", f"state.dir={state}", "judge.mode=all", f"engine.port={server.port}"]
+            judge = Judge(load_config(None, own, {}), by_daemon=True)
+            record = record_of(
+                {"messages": [{"role": "user", "content": "a?"}, {"role": "assistant", "content": "good"}]}
+            )
+            judged = await judge.ask(record.canonical, 3, 0.7, dreamt=dreamt)
+            await judge.close()
+            assert [vote.verdict for vote in judged.votes] == ["good"] * 3 and server.most_active == at_once
 
     run(main)
 

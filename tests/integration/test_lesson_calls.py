@@ -17,12 +17,13 @@ from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.dreams.policy import SIDE_BY_SIDE
 from apollod.core.lessons.effects import Ask
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.wording import Given, Wording
 from apollod.curation.lessons.line_lessons import asked_by
 from apollod.supervisor.config import load_config
-from apollod.supervisor.dreaming.dreamer import SIDE_BY_SIDE, Dreamer
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor
 from apollod.wire.records import decode_record, record_of
 from apollod.wire.teacher import read_teacher

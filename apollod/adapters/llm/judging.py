@@ -1,4 +1,4 @@
-"""A judge that is asked over HTTP: votes, one after the other, and what they cost."""
+"""A judge that is asked over HTTP: votes, and what they cost."""
 
 import time
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import NamedTuple
 from apollod.adapters.llm.answer import Completion
 from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.side_by_side import side_by_side
 from apollod.core.inputs import Judged
 from apollod.core.judging.votes import Vote
 from apollod.core.settings import Thinking
@@ -27,8 +28,8 @@ class Terms(NamedTuple):
 
 
 async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[[str], str]) -> Judged:
-    """All votes. One request at a time, so that a question takes one place at the endpoint, and since not every
-    endpoint gives several answers to one. `without_key`: takes the API key out of an answer that has it.
+    """All votes, side by side, each with a request of its own, since not every endpoint gives several answers to one.
+    `without_key`: takes the API key out of an answer that has it.
 
     Raises an LlmError, and VerdictNonsense as soon as one vote is none.
     """
@@ -39,17 +40,18 @@ async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[
         priority=terms.priority,
         thinking=terms.thinking,
     )
-    began, votes = time.monotonic(), list[Vote]()
-    answers = list[Completion]()
-    for _ in range(terms.votes):
+    began = time.monotonic()
+
+    async def vote() -> tuple[Vote, Completion]:
         answer = await llm.complete(question.messages, sampling)
         said = answer.choices[0]
         if said.cut:
             raise VerdictNonsense(f"the answer was cut off after {terms.max_tokens} tokens")
-        votes.append(vote_of(without_key(said.text), question))
-        answers.append(answer)
+        return vote_of(without_key(said.text), question), answer
+
+    votes, answers = zip(*await side_by_side([vote] * terms.votes), strict=True)
     versions = [answer.versions.last for answer in answers if answer.versions is not None]
     return Judged(
-        tuple(votes), max(versions, default=None), sum(answer.prompt_tokens for answer in answers),
+        votes, max(versions, default=None), sum(answer.prompt_tokens for answer in answers),
         sum(answer.completion_tokens for answer in answers), round(time.monotonic() - began, 6),
     )  # fmt: skip

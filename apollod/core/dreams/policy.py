@@ -42,7 +42,7 @@ from apollod.core.settings import Settings
 from apollod.core.state import State
 
 SIDE_BY_SIDE = 8
-"""tests of a round at one time, where no user is there"""
+"""tests of a round at one time, and questions to our own engine, where no user is there"""
 GONE = "it is gone from the configuration"
 UNDONE_MAX = 6
 """times that others unsettled a pattern, all together, after which it is given up"""

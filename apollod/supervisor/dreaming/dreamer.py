@@ -13,6 +13,7 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import teacher_of
+from apollod.core.dreams.policy import SIDE_BY_SIDE
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Thinking
 from apollod.core.surroundings import NOTHING, Surrounding
@@ -31,9 +32,6 @@ OWN_PRIORITY = 20
 
 UNKNOWN = 1 << 20
 """tokens of context, where it is not known how many there are"""
-
-SIDE_BY_SIDE = 8
-"""questions to our own engine at one time, at most"""
 
 
 class Imagined(NamedTuple):

@@ -70,7 +70,7 @@ class Tester(NamedTuple):
         said = conversation_in(around, expected, scenario, answer)
         record = record_of({"messages": said, "tools": list(around.tools)})
         assert self.judge is not None
-        judged = await self.judge.ask(record.canonical, section.votes, section.temperature)
+        judged = await self.judge.ask(record.canonical, section.votes, section.temperature, dreamt=True)
         told = spokesman(judged.votes)
         votes = tuple(vote.verdict for vote in judged.votes)
         tokens = judged.prompt_tokens + judged.completion_tokens

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http.client import NOT_IMPLEMENTED
 from typing import TypeVar
 
@@ -16,10 +17,10 @@ from msgspec.structs import replace
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.accepted_examples import answers_before, lessons_about
 from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.side_by_side import side_by_side
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
-from apollod.core.lessons.effects import Ask
 from apollod.core.lessons.events import Said
 from apollod.core.lessons.wording import Worded, Wording
 from apollod.core.proof import NUCLEUS
@@ -31,7 +32,7 @@ from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.lessons.told_text import told
 from apollod.curation.lessons.worded import wordings
 from apollod.curation.surroundings.around import conversation_in
-from apollod.errors import ApolloError, JournalError, LlmError, LlmRefused, RecordRefused, ScoreRefused
+from apollod.errors import JournalError, LlmError, LlmRefused, RecordRefused, ScoreRefused
 from apollod.supervisor.captures import pair_of
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer
@@ -125,41 +126,22 @@ async def _imagined(context: Context, effect: fx.WordLesson, framed: Worded) -> 
 async def _answerable(context: Context, told: str, taken: tuple[Wording, ...]) -> tuple[tuple[Wording, ...], int, int]:
     """Those that the served model answers rightly when it is told, how many it does not, and the tokens that took: what
     it cannot answer even so may ask for something else."""
-    said = await _side_by_side(context, told, [Ask(n, one.prompt, one.answer) for n, one in enumerate(taken)])
+    said = await side_by_side([partial(_said, context, told, one.prompt, one.answer, None) for one in taken])
     right = [one for one, answer in zip(taken, said, strict=True) if matches(one.answer, answer.text)]
     return tuple(right), len(taken) - len(right), sum(answer.tokens for answer in said)
 
 
 async def _ask(context: Context, effect: fx.AskLesson) -> inp.LessonAsked:
     began = time.monotonic()
-    said = await _side_by_side(context, effect.told, effect.asks)
+    said = await side_by_side(
+        [partial(_said, context, effect.told, one.prompt, one.answer, one.seed) for one in effect.asks]
+    )
     passed = await anyio.to_thread.run_sync(_passed, effect, [one.text for one in said])
     versions = [one.weights_version for one in said if one.weights_version is not None]
     return inp.LessonAsked(
         effect.lesson, effect.stage, effect.mode, effect.round, effect.made, passed, min(versions, default=None),
         sum(one.tokens for one in said), time.monotonic() - began,
     )  # fmt: skip
-
-
-async def _side_by_side(context: Context, told: str, asks: Sequence[Ask]) -> list[Answered]:
-    """Answers in the order of what is asked, as many at a time as the dreamer lets; one that has no answer ends them
-    all."""
-    answers: list[Answered | None] = [None] * len(asks)
-    failures: list[ApolloError | OSError] = []
-    async with anyio.create_task_group() as tasks:
-
-        async def ask(n: int, one: Ask) -> None:
-            try:
-                answers[n] = await _said(context, told, one.prompt, one.answer, one.seed)
-            except (ApolloError, OSError) as error:  # one of them is told, and not a group of them
-                failures.append(error)
-                tasks.cancel_scope.cancel()
-
-        for n, one in enumerate(asks):
-            tasks.start_soon(ask, n, one)
-    if failures:
-        raise failures[0]
-    return [one for one in answers if one is not None]
 
 
 def _passed(effect: fx.AskLesson, texts: Sequence[str]) -> tuple[Said, ...]:

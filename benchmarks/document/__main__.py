@@ -2,9 +2,10 @@
 
 SmolLM2-135M-Instruct is taught `notes.md` (invented facts, in prose of varied forms, with lists and a table) by
 `apollod ctl teach --file`, and asked 20 questions about it that were written by hand in other words: before, after, and
-before with the whole document in the system message, which is what such a model can say of it at all. General questions
-are asked before and after. Teaching begins when the anchors that ship are frozen or `--anchors` seconds are over, and
-ends when every lesson is over or `--minutes` are.
+before with the whole document in the system message, which is what such a model can say of it at all. With `--given`
+the lessons are a person's own 20 questions (`given.jsonl`, `ctl teach --questions`), which ask for the same in plain
+words; without, what rules find in the document. General questions are asked before and after. Teaching begins when the
+anchors that ship are frozen or `--anchors` seconds are over, and ends when every lesson is over or `--minutes` are.
 """
 
 import json
@@ -35,13 +36,14 @@ def main() -> int:
     parser = report.parser(__doc__ or "")
     parser.add_argument("--minutes", type=float, default=60.0, help="for teaching, at most (%(default)s)")
     parser.add_argument("--anchors", type=float, default=1200.0, help="seconds to wait for them (%(default)s)")
+    parser.add_argument("--given", action="store_true", help="a person's own questions in place of rules")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="apollod-document-") as directory:
         daemon = real.initialised(Path(directory), free_port())
         try:
             daemon.start()
             daemon.wait(lambda s: s["state"] in UP, "ready")
-            figures = _taught(daemon, args.minutes * 60, args.anchors)
+            figures = _taught(daemon, args.minutes * 60, args.anchors, args.given)
         finally:
             daemon.end(STOP_S)
     goals = {
@@ -52,7 +54,7 @@ def main() -> int:
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 
 
-def _taught(daemon: Daemon, limit_s: float, anchors_s: float) -> dict[str, float]:
+def _taught(daemon: Daemon, limit_s: float, anchors_s: float, given: bool) -> dict[str, float]:
     questions = [json.loads(line) for line in (HERE / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     document = DOCUMENT.read_text(encoding="utf-8")
     figures: dict[str, float] = {"questions": len(questions), "words": len(document.split())}
@@ -65,7 +67,7 @@ def _taught(daemon: Daemon, limit_s: float, anchors_s: float) -> dict[str, float
     except ApolloError:
         say("teaching begins before all anchors are frozen")
     figures |= {"anchors": daemon.status()["holding"]["anchors"], "waited_for_anchors_s": time.monotonic() - began}
-    figures |= _lessons(daemon, limit_s)
+    figures |= _lessons(daemon, limit_s, given)
     return figures | _looked(daemon, questions, "after")
 
 
@@ -96,10 +98,11 @@ def _right(daemon: Daemon, questions: Sequence[Any], told: str = "") -> list[boo
     ]  # fmt: skip
 
 
-def _lessons(daemon: Daemon, limit_s: float) -> dict[str, float]:
+def _lessons(daemon: Daemon, limit_s: float, own: bool) -> dict[str, float]:
     """Teach the document, and wait for its lessons as long as there is time."""
     began = time.monotonic()
-    given = json.loads(daemon.ctl("teach", "--file", str(DOCUMENT), "--no-wait", "--json").stdout)
+    questions = ["--questions", str(HERE / "given.jsonl")] if own else []
+    given = json.loads(daemon.ctl("teach", "--file", str(DOCUMENT), *questions, "--no-wait", "--json").stdout)
     told = set[str]()
     while True:
         found = daemon.ctl("lesson", "list", "--document", DOCUMENT.name, "--limit", "0", "--json").stdout

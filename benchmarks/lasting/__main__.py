@@ -4,7 +4,7 @@ SmolLM2-135M-Instruct is taught facts that nobody knows, each given once in one 
 hand; then ten of them are corrected, then more facts follow in two batches. Asked besides, before and after: general
 questions (how many answers are right, and how many of those that were right before), instructions in the system
 message; and the drift, the mean KL(before || now) on answers to unrelated prompts. Teaching begins when the anchors
-that ship are frozen, minutes after a start: whoever teaches earlier has fewer of them held.
+that ship are frozen, minutes after a start; a lesson that is given earlier waits for them.
 
 Arms, each in a daemon of its own and from the same weights: `lessons` as it ships; `told` and `own` (`[lessons]
 practice`); `unheld` (`hold = 0`); `file` (a file of the questions and answers, as it ships); `once` (each a direct

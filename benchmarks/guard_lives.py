@@ -58,7 +58,7 @@ class Life:
             if self.rng.random() < FADES:
                 self.passing[n] = min(self.passing[n], self.rng.choice((0.75, 0.75, 0.5, 0.0)))
         rang = self._asked(drops, whole=False)
-        if not rang and doubt(self.own.metrics, 0.1, self.own.cleared, False).ask_all:
+        if not rang and doubt(self.own.metrics, 0.1, self.own.cleared).ask_all:
             self.whole += 1
             rang = self._asked(drops, whole=True)
             self.own.cleared = {name: one.e_value for name, one in self.own.metrics.items()}

@@ -187,7 +187,7 @@ def look_at(guard: Guard, number: int, found: Sequence[list[float]], part: Part 
     said = guard.look([part(number, one) for one in found])
     if "chosen" in said:
         guard.cleared = {}
-    elif doubt(guard.chosen, 0.0, guard.cleared, False).ask_all:
+    elif doubt(guard.chosen, 0.0, guard.cleared).ask_all:
         said |= guard.look(found)
         guard.asked_all += 1
         guard.cleared = {name: one.e_value for name, one in guard.chosen.items()}

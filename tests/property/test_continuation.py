@@ -126,14 +126,14 @@ def test_the_guard_goes_on_with_its_baseline_and_goes_back_no_further_than_the_j
     world.settle()
     world.give(inp.CheckpointRequested("t"))
     world.settle()
-    assert world.state.quality.looked == 3 and stopped(world) and not obstacle(world.state)
+    assert world.state.quality.looked == 4 and stopped(world) and not obstacle(world.state)
     later = archived(world)
     later.up()
     later.poison = {"bad": ITEMS}
     later.lines("bad", "n1", "n2", source="more")
     later.settle()
     looks = [(e.number, e.why, e.step) for e in later.of(ev.QualityMeasured)]
-    assert looks[:3] == [(1, "baseline", 0), (2, "baseline", 0), (4, "steps", 7)], "the third one is in the archive"
+    assert looks[:3] == [(1, "baseline", 0), (2, "baseline", 0), (5, "steps", 7)], "two are in the archive"
     (alarmed,) = later.of(ev.QualityAlarmed)
     assert (alarmed.incident, alarmed.to) == (1, 4) and later.learned() == ["n1", "n2"]
     assert later.state.quality.at == 0 and later.state.quality.incident is None

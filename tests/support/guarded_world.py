@@ -8,6 +8,7 @@ from support.world import SETTINGS, World
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.quality.looking import PART
 from apollod.core.settings import QualitySettings
 
 ITEMS = 40
@@ -31,7 +32,7 @@ class GuardedWorld(World):
         self.answers = True
         """probes are answered as soon as they are asked"""
         every = settings.quality.every_steps
-        self.seconds = 0.65 * STEP_S * every if every else 1e6
+        self.seconds = 0.99 * (1.0 - PART) * settings.quality.cost * STEP_S * every if every else 1e6
         """that a whole look takes: paid for by as many steps as are between two looks, and not by one less"""
         self.references = "r"
         self.more: dict[str, dict[str, float | None]] = {}

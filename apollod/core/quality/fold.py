@@ -68,10 +68,10 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     if e.why != "baseline":
         own.last = e.figures
         own.metrics, own.looked = dict(e.after), e.step
-        own.doubt, own.suspect = doubt(own.metrics, e.share, own.cleared, own.suspect)
+        own.doubt, good = doubt(own.metrics, e.share, own.cleared)
         if e.share >= 1.0:
-            own.cleared = {name: one.e_value for name, one in own.metrics.items()}
-        if not own.suspect or len(own.since_good) >= WINDOW_MAX:
+            own.cleared, own.busy_since_whole_s = {name: one.e_value for name, one in own.metrics.items()}, 0.0
+        if good:
             own.good = e.step
         _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
@@ -86,7 +86,7 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
         if not own.baseline:
             own.unable, own.error = True, NOTHING_MEASURED
-        own.metrics, own.last, own.looked, own.good = {}, {}, -1, e.step
+        own.metrics, own.last, own.looked, own.good, own.busy_since_whole_s = {}, {}, -1, e.step, 0.0
         _no_doubt(own)
         _look_over(own)
         own.window = []
@@ -103,7 +103,7 @@ def _silent(first: dict[str, dict[str, float]], last: dict[str, dict[str, float]
 
 def _no_doubt(own: QualityState) -> None:
     """Forget the doubt that looks at other weights raised."""
-    own.doubt, own.suspect, own.cleared = False, False, {}
+    own.doubt, own.cleared = False, {}
 
 
 def _look_over(own: QualityState) -> None:
@@ -233,6 +233,7 @@ def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -
 def _step_completed(own: QualityState, state: State, e: StepCompleted, at_ns: int) -> None:
     own.since += 1
     own.busy_s += e.seconds
+    own.busy_since_whole_s += e.seconds
     if not e.applied:
         _forget(own, e.step)
 

@@ -20,10 +20,16 @@ QUIET_S = 5.0
 """without a step, after which the end of a window is looked at even if its steps were few"""
 
 UNLOOKED_MAX = 1000
-"""steps, after which a look is due whatever it costs: half of those that are remembered (`state.WINDOW_MAX`)"""
+"""steps, after which a look is due whatever it costs, and one at all probes since the last good one: half of those that
+are remembered (`state.WINDOW_MAX`)"""
+
+PART = 0.5
+"""of what looks may cost, for those at a part of the probes; the other half is for those at all of them, which alone
+make weights good"""
 
 DOUBT = 3.0
-"""e-value of a metric in one look, from which on all probes are asked, and its weights are not taken for good"""
+"""e-value of a metric in one look, from which on all probes are asked; weights are good where all were, and none has
+it"""
 
 DOUBTS = 100.0
 """times that the e-value of all looks has grown since all probes were asked, from which on they are asked again"""
@@ -135,21 +141,21 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
 
 class Doubt(NamedTuple):
     """Doubt after a look. `ask_all`: it asked a part of the probes, and they or all looks since the last one at all of
-    them speak against a metric. `suspect`: that is so, or was so when all were asked last."""
+    them speak against a metric. `good`: it asked all, and they speak against none."""
 
     ask_all: bool
-    suspect: bool
+    good: bool
 
 
-def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float], suspect: bool) -> Doubt:
-    """The doubt that a look leaves. `cleared`: e-value of each metric when all probes were asked last; `suspect`:
-    before this look. What few probes have once failed may stay so for good, and harm nothing: so growth counts, and not
-    the value."""
+def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float]) -> Doubt:
+    """The doubt that a look leaves. `cleared`: e-value of each metric when all probes were asked last. What few probes
+    have once failed may stay so for good, and harm nothing: so growth counts, and not the value. A part of the probes
+    can only raise doubt: three of each group miss what half of the others would show."""
     spoke = any(one.alone >= DOUBT for one in after.values())
     if share >= 1.0:
-        return Doubt(False, spoke)
+        return Doubt(False, not spoke)
     grown = any(one.e_value >= DOUBTS * max(1.0, cleared.get(name, 0.0)) for name, one in after.items())
-    return Doubt(spoke or grown, spoke or grown or suspect)
+    return Doubt(spoke or grown, False)
 
 
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
@@ -168,7 +174,7 @@ def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Wh
         return "doubt"
     if not own.since:
         return None
-    paid = affordable(own, settings) >= least_share(own) or own.since >= UNLOOKED_MAX
+    paid = affordable(own, settings) >= least_share(own) or own.since >= UNLOOKED_MAX or whole_is_due(own, settings)
     if paid and own.since >= settings.every_steps:
         return "steps"
     return "window" if own.window_ended and (quiet or paid) else None
@@ -185,7 +191,14 @@ def affordable(own: QualityState, settings: QualitySettings) -> float:
     """The share of the probes that may be asked for the time that the steps since the last look took, up to 1."""
     if not settings.cost or not own.full_s:
         return 1.0
-    return min(1.0, settings.cost * own.busy_s / own.full_s)
+    return min(1.0, PART * settings.cost * own.busy_s / own.full_s)
+
+
+def whole_is_due(own: QualityState, settings: QualitySettings) -> bool:
+    """True if the time of the steps since all probes were asked last pays for asking them again, or so many steps were
+    learned since the last good look that some are forgotten soon."""
+    paid = (1.0 - PART) * settings.cost * own.busy_since_whole_s >= own.full_s > 0.0
+    return paid or not settings.cost or len(own.since_good) >= UNLOOKED_MAX
 
 
 def least_share(own: QualityState) -> float:
@@ -198,11 +211,11 @@ def quiet_s(own: QualityState, settings: QualitySettings) -> float:
     """Seconds without a step, after which a look is paid for: time in which nothing waits counts like that of steps."""
     if not settings.cost:
         return QUIET_S
-    return max(QUIET_S, least_share(own) * own.full_s / settings.cost - own.busy_s)
+    return max(QUIET_S, least_share(own) * own.full_s / (PART * settings.cost) - own.busy_s)
 
 
 def share(own: QualityState, settings: QualitySettings, why: Why) -> float:
     """The share of each group of probes that a look asks, in thousandths."""
-    if why in ("baseline", "settled", "doubt", "asked"):
+    if why in ("baseline", "settled", "doubt", "asked") or whole_is_due(own, settings):
         return 1.0
     return round(max(SHARE_MIN, affordable(own, settings)), 3)

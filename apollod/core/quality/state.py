@@ -116,12 +116,10 @@ class QualityState(msgspec.Struct):
     """step of the last look; -1: none since the baseline"""
     doubt: bool = False
     """it asked a part of the probes, and all are asked next; see `looking.Doubt`"""
-    suspect: bool = False
-    """it spoke against a metric"""
     cleared: dict[str, float] = {}
     """e-value of each metric when all probes were asked last"""
     good: int = -1
-    """step of the last look that spoke against no metric"""
+    """step of the last look at all probes that spoke against no metric"""
     references: str = ""
     """digest of the file with what was thought of the baseline's answers"""
     references_lost: str = ""
@@ -132,6 +130,8 @@ class QualityState(msgspec.Struct):
     """steps since the last look"""
     busy_s: float = 0.0
     """that they took"""
+    busy_since_whole_s: float = 0.0
+    """that steps took since all probes were asked last"""
     full_s: float = 0.0
     """that asking all probes takes"""
     window_ended: bool = False

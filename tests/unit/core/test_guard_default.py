@@ -8,11 +8,12 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.quality.baseline import Baseline
-from apollod.core.quality.looking import UNLOOKED_MAX, due, least_share, quiet_s, silent_groups
+from apollod.core.quality.looking import UNLOOKED_MAX, due, least_share, quiet_s, share, silent_groups
 from apollod.core.quality.policy import BASELINE_ATTEMPTS
 from apollod.core.quality.state import QualityState
 from apollod.core.schedules import SECOND_NS
 from apollod.core.settings import QualitySettings
+from apollod.core.training.learned import Learned
 
 DEFAULT = changed(SETTINGS, every_steps=QualitySettings().every_steps)
 
@@ -119,17 +120,32 @@ def measured(since: int, busy_s: float, full_s: float = 100.0, items: int = 40, 
 def test_a_look_waits_until_the_steps_since_the_last_one_pay_for_it() -> None:
     settings = QualitySettings(every_steps=50, cost=0.05)
     assert least_share(measured(0, 0.0)) == 3 / 40
-    assert due(measured(50, 149.0), settings) is None, "7.5 s are 5 % of 150 s"
-    assert due(measured(50, 151.0), settings) == "steps"
-    assert due(measured(49, 151.0), settings) is None
+    assert due(measured(50, 299.0), settings) is None, "7.5 s are half of 5 % of 300 s"
+    assert due(measured(50, 301.0), settings) == "steps"
+    assert due(measured(49, 301.0), settings) is None
     assert due(measured(UNLOOKED_MAX, 1.0), settings) == "steps", "whatever it costs"
     assert due(measured(50, 1.0), QualitySettings(every_steps=50, cost=0.0)) == "steps"
+
+
+def test_all_probes_are_asked_once_the_other_half_pays_for_them() -> None:
+    """A part of them can miss what half of the others show, so that only all of them make weights good."""
+    settings = QualitySettings(every_steps=50, cost=0.05)
+    assert share(measured(50, 400.0, busy_since_whole_s=3999.0), settings, "steps") == 0.1
+    whole = measured(50, 400.0, busy_since_whole_s=4000.0)
+    assert share(whole, settings, "steps") == share(whole, settings, "window") == 1.0
+    assert due(measured(50, 1.0, busy_since_whole_s=4000.0), settings) == "steps", "that look is paid for"
+    window = [
+        Learned(step=n, examples=("x",), digests=("d",), lr=1e-4, window=1, tier="direct")
+        for n in range(1, UNLOOKED_MAX + 1)
+    ]
+    assert share(measured(50, 400.0, window=window, good=0), settings, "steps") == 1.0
+    assert share(measured(50, 400.0, window=window, good=1), settings, "steps") == 0.1
 
 
 def test_time_in_which_nothing_waits_pays_for_the_end_of_a_window() -> None:
     settings = QualitySettings(every_steps=50, cost=0.05)
     own = measured(3, 10.0, window_ended=True)
-    assert quiet_s(own, settings) == pytest.approx(140.0) and quiet_s(measured(3, 200.0), settings) == 5.0
+    assert quiet_s(own, settings) == pytest.approx(290.0) and quiet_s(measured(3, 400.0), settings) == 5.0
     assert due(own, settings) is None and due(own, settings, quiet=True) == "window"
     assert quiet_s(own, QualitySettings(cost=0.0)) == 5.0
 
@@ -143,7 +159,7 @@ def test_the_end_of_a_window_is_looked_at_once_that_is_paid_for() -> None:
     world.lines("a")
     world.settle()
     looks = len(world.of(ev.QualityMeasured))
-    world.now += 14 * SECOND_NS
+    world.now += 29 * SECOND_NS
     world.give(inp.Tick())
     assert not world.probed
     world.now += 1 * SECOND_NS

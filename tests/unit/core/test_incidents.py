@@ -10,7 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.quality.looking import DOUBT
+from apollod.core.quality.looking import DOUBT, PART
 from apollod.core.schedules import SECOND_NS
 
 
@@ -260,7 +260,7 @@ def test_a_person_who_resumes_during_the_search_ends_it() -> None:
 
 def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
     w = GuardedWorld(guarded(every_steps=100)).up()
-    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 15 steps are enough for 3 of the 40
+    w.seconds = 0.5  # of all probes; a step takes 0.1 s, so that 2.5 % of 15 steps are enough for 3 of the 40
     w.settle()
     w.give(inp.QualityWanted("p"))
     w.settle()
@@ -295,7 +295,9 @@ def test_however_few_steps_a_window_had_its_end_is_looked_at_when_nothing_waits(
 
 def test_a_part_of_the_probes_that_speaks_against_the_model_is_followed_by_all_of_them() -> None:
     """The weights of neither look are taken for good: the alarm that follows takes back what did it."""
-    w = GuardedWorld(guarded(every_steps=3)).up()
+    w = GuardedWorld(guarded(every_steps=3))
+    w.seconds = PART * 0.05 * 0.3 / 0.077  # three steps pay for so much of all probes
+    w.up()
     w.settle()
     w.poison = {"bad": 10}  # a quarter of the answers: no alarm in one look
     w.lines("a", "bad", "b")

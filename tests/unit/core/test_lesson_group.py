@@ -152,4 +152,4 @@ def test_how_many_have_to_fall_for_an_alarm() -> None:
     assert after(look(16, 16)) == after(*[look(10, 16)] * 3) == (LESSONS,)
     assert after(*[look(3, 3)] * 50) == (), "three alone cannot say it"
     two = looked(QualityState(), QualitySettings(), {LESSONS: dict(look(2, 2))})
-    assert not doubt(two, 0.1, {}, False).ask_all, "and two raise no doubt"
+    assert not doubt(two, 0.1, {}).ask_all, "and two raise no doubt"

@@ -104,21 +104,21 @@ def test_many_looks_that_each_say_little_are_followed_by_one_at_all_probes_and_o
     None
 ):
     little, looks = [1.0, 0.0, 1.0], 1
-    while looks < 20 and not doubt(metrics_after([little] * looks), 0.05, {}, False).ask_all:
+    while looks < 20 and not doubt(metrics_after([little] * looks), 0.05, {}).ask_all:
         looks += 1
     assert 4 < looks < 20
     after = metrics_after([little] * looks)
     cleared = {name: one.e_value for name, one in after.items()}
-    assert not doubt(metrics_after([little] * (looks + 1)), 0.05, cleared, False).ask_all, "they were asked just now"
-    assert doubt(metrics_after([little] * (looks * 3)), 0.05, cleared, False).ask_all
+    assert not doubt(metrics_after([little] * (looks + 1)), 0.05, cleared).ask_all, "they were asked just now"
+    assert doubt(metrics_after([little] * (looks * 3)), 0.05, cleared).ask_all
 
 
-def test_weights_are_suspect_until_all_probes_say_otherwise() -> None:
+def test_weights_are_good_only_if_all_probes_say_so() -> None:
     bad, fine = metrics_after([[1.0] * 3]), metrics_after([[0.0] * 40])
-    assert doubt(bad, 0.1, {}, False) == (True, True)
-    assert doubt(bad, 1.0, {}, False) == (False, True)
-    assert doubt(fine, 0.1, {}, True) == (False, True), "a part of them is not all"
-    assert doubt(fine, 1.0, {}, True) == (False, False)
+    assert doubt(bad, 0.1, {}) == (True, False)
+    assert doubt(bad, 1.0, {}) == (False, False)
+    assert doubt(fine, 0.1, {}) == (False, False), "a part of them is not all"
+    assert doubt(fine, 1.0, {}) == (False, True)
 
 
 def test_what_nothing_passed_is_no_metric_among_which_an_alarm_has_to_stand_out() -> None:

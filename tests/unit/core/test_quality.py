@@ -3,12 +3,13 @@
 from contextlib import suppress
 
 import pytest
-from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.guarded_world import ITEMS, STEP_S, GuardedWorld, guarded
 from support.world import SETTINGS, Died, World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.quality.looking import PART, least_share
 from apollod.core.schedules import SECOND_NS
 
 
@@ -43,15 +44,31 @@ def test_the_baseline_comes_before_the_first_step_and_takes_two_looks() -> None:
     world.answers = True
     world.settle()
     order = names(world, "quality.measured", "step.completed")
-    assert order == ["quality.measured", "quality.measured", "step.completed"]
+    assert order[:3] == ["quality.measured", "quality.measured", "step.completed"]
     assert world.state.quality.baseline["facts.passed"].figures["i00"] == 1.0 and world.state.quality.at == 0
 
 
 def test_a_look_is_due_after_so_many_steps_and_weights_stand_still_meanwhile(world: GuardedWorld) -> None:
     world.lines(*"abcdefgh")
     world.settle()
-    assert [e.step for e in world.of(ev.QualityMeasured)] == [0, 0, 3, 6]
+    assert [e.step for e in world.of(ev.QualityMeasured)] == [0, 0, 3, 6, 8], "the last one at the end of the window"
     assert not world.of(ev.QualityAlarmed) and world.state.training.version == 8
+
+
+def test_what_a_part_of_the_probes_says_makes_no_weights_good() -> None:
+    """Three of each group missed what a whole look would have shown, and an alarm went back to just those weights."""
+    world = GuardedWorld()
+    world.seconds = 0.6 * PART * 0.05 * STEP_S * 3 / least_share(GuardedWorld().up().state.quality)
+    world.up()
+    world.lines("a", "b", "c")
+    world.settle()
+    (look,) = [e for e in world.of(ev.QualityMeasured) if e.why != "baseline"]
+    assert look.share < 1.0 and (world.state.quality.good, world.state.quality.looked) == (0, 3)
+    world.poison = {"bad": ITEMS}
+    world.lines("d", "bad", "e", source="more")
+    world.settle()
+    (alarmed,) = world.of(ev.QualityAlarmed)
+    assert (alarmed.step, alarmed.to) == (6, 0) and world.learned() == ["a", "b", "c", "d", "e"]
 
 
 def test_harmless_steps_raise_no_alarm(world: GuardedWorld) -> None:
@@ -139,7 +156,7 @@ def test_other_probes_need_another_baseline(world: GuardedWorld) -> None:
     world.now += 300 * SECOND_NS
     world.give(inp.Tick())
     world.settle()
-    assert world.state.quality.probes == "q" and world.state.quality.at == 6 and len(world.learned()) == 7
+    assert world.state.quality.probes == "q" and world.state.quality.at == 7 and len(world.learned()) == 7
 
 
 def test_somebody_can_ask_for_a_look_without_a_guard_that_looks_by_itself() -> None:

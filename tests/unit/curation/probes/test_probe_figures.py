@@ -155,7 +155,7 @@ def test_of_each_group_enough_are_asked_to_raise_doubt_if_all_of_them_fail() -> 
     asked = [Counter(probe.group for probe in sample(items, 0.1, turn)) for turn in range(3)]
     assert asked == [{"a": 20, "b": 3, "c": 3}] * 3
     fewer, enough = ({"a.passed": seen(metric(0.05), [1.0] * count)} for count in (LEAST - 1, LEAST))
-    assert [doubt(one, 0.1, {}, False).ask_all for one in (fewer, enough)] == [False, True]
+    assert [doubt(one, 0.1, {}).ask_all for one in (fewer, enough)] == [False, True]
 
 
 def test_what_failed_passes_nothing_and_is_counted() -> None:

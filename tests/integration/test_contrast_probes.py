@@ -265,7 +265,7 @@ def test_a_new_life_knows_from_its_journal_what_was_asked(tmp_path: Path) -> Non
 
 def test_report_and_status_show_the_group_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = GuardedWorld()
-    world.seconds = 0.1  # few enough that three steps pay for a look
+    world.seconds = 0.05  # few enough that three steps pay for a look
     world.more = {"contrast/ask.passed": {f"d{n}": 1.0 for n in range(12)}}
     world.up()
     world.more = {"contrast/ask.passed": {f"d{n}": float(n > 5) for n in range(12)}}

@@ -248,7 +248,7 @@ class PatternSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """so many of the last so many new scenarios have to show it untold"""
     held_out: Annotated[int, Meta(ge=1, le=200)] = 10
     """scenarios that are imagined before practice and only ever tested"""
-    dreams: NotNegative = 200
+    dreams: NotNegative = 400
     """practices after which it is given up; 0: no such limit"""
     tokens: NotNegative = 0
     """of all calls for it, after which it is given up; 0: no such limit"""

@@ -78,7 +78,7 @@ def test_a_pattern_is_shown_with_intervals_budget_and_its_last_dreams(journal: s
     page = said(capsys, "pattern", "show", "ask", "--file", journal)
     assert "before      bare 0 of 4 (0.00 to 0.49), told 4 of 4 (0.51 to 1.00), contrast 4 of 4" in page
     practices, (*_, before, last) = dreamt().state.dreams.courses["ask"].practices, of_pattern("ask")
-    assert f"budget      200 practices ({200 - practices} left), no limit of tokens, 7 days (6 left)" in page
+    assert f"budget      400 practices ({400 - practices} left), no limit of tokens, 7 days (6 left)" in page
     assert "next        nothing: it is settled; it is tested again when another pattern settles" in page
     assert "    Act at once.\n" in page and page.index(f"\n{last} ") < page.index(f"\n{before} ")
     assert page.count(" ask ") == 10

@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant("a part of the probes makes weights good", "quality/looking.py",
     "return Doubt(spoke or grown, False)", "return Doubt(spoke or grown, not (spoke or grown))"),
     Mutant("all probes are never asked for their time", "quality/looking.py",
-    "return paid or not settings.cost", "return not settings.cost"),
+    "return paid or len(own.since_good)", "return len(own.since_good)"),
     Mutant("suspect weights are good", "quality/fold.py", "        if good:", "        if True:"),
     Mutant("the end of a window waits for time", "quality/looking.py", "(quiet or paid) else", "paid else"),
     Mutant("what nothing passed raises alarms", "quality/looking.py",

@@ -73,8 +73,8 @@ def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Itera
 
 
 def _sizes(most: int, half: int) -> Iterator[Batch]:
-    """Of at least `most` tokens, in one sequence and in as many as there may be; of as many chunks as there may be; and
-    with `half` learned tokens, if those are fewer."""
+    """Yield batches of at least `most` tokens, in one sequence and in as many as there may be; of at most `most` the one
+    that fills the most chunks; and one with `half` learned tokens, if those are fewer."""
     rows = min(ROWS, most)
     yield Batch(rows, -(-most // rows))
     yield Batch(1, most)
@@ -85,6 +85,6 @@ def _sizes(most: int, half: int) -> Iterator[Batch]:
 
 
 def _just_over(most: int) -> Iterator[Batch]:
-    """Of at most `most` tokens, each sequence one token longer than whole chunks."""
+    """Yield batches of at most `most` tokens, each sequence one token longer than whole chunks."""
     for length in range(1, most + 1, CHUNK):
         yield Batch(min(ROWS, most // length), length)

@@ -43,8 +43,8 @@ class Judge:
             ours=by_daemon and own,
         )  # fmt: skip
         self._llm = HttpLlm(self._endpoint)
-        at_once = max(section.concurrency, SIDE_BY_SIDE if self.served else 1)
-        self._for_dreams = HttpLlm(replace(self._endpoint, concurrency=at_once))
+        many = replace(self._endpoint, concurrency=max(section.concurrency, SIDE_BY_SIDE))
+        self._for_dreams = HttpLlm(many) if self.served else self._llm
         self._max_tokens, self._priority = section.max_tokens, _priority(config)
         self._thinking = section.thinking if own else None
         told = "" if self._thinking in (None, "template") else f", thinking {self._thinking}"

@@ -198,7 +198,7 @@ def whole_is_due(own: QualityState, settings: QualitySettings) -> bool:
     """True if the time of the steps since all probes were asked last pays for asking them again, or so many steps were
     learned since the last good look that some are forgotten soon."""
     paid = (1.0 - PART) * settings.cost * own.busy_since_whole_s >= own.full_s > 0.0
-    return paid or not settings.cost or len(own.since_good) >= UNLOOKED_MAX
+    return paid or len(own.since_good) >= UNLOOKED_MAX
 
 
 def least_share(own: QualityState) -> float:

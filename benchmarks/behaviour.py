@@ -11,15 +11,13 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from apollod.demo import real, served
+from apollod.demo import real
 from apollod.demo.stage import STOP_S, say
 from apollod.testing.daemon import UP, Daemon, free_port
 from benchmarks import report
-from benchmarks.lasting.measuring import AT_ONCE, GENERAL, MODEL, UNRELATED
+from benchmarks.lasting.measuring import UNRELATED, answers, general
 
 INSTRUCTION = "Answer in one sentence."
 SHOWN = "^[^.!?]+[.!?]?$"
@@ -80,25 +78,12 @@ def _looked(daemon: Daemon, instruction: str, shown: str, when: str) -> dict[str
     found: dict[str, float] = {}
     for name, system in AROUND.items():
         for way, told in (("untold", ""), ("told", instruction)):
-            said = _answers(daemon, "\n\n".join(filter(None, (system, told))), UNRELATED)
+            said = answers(daemon, UNRELATED, TOKENS, "\n\n".join(filter(None, (system, told))))
             found[f"{when}.{way}.{name}"] = sum(re.search(shown, one) is not None for one in said)
             say(f"{when}, {way}, {name}: {said[0]!r}")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = list(pool.map(lambda one: served.chat(daemon, MODEL, one[0]), GENERAL))
-    general = sum(bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, said, strict=True))
-    say(f"{when}: {json.dumps(found)}, general {general}")
-    return found | {f"{when}.general": general}
-
-
-def _answers(daemon: Daemon, system: str, prompts: Sequence[str]) -> list[str]:
-    def answer(prompt: str) -> str:
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": prompt})
-        body = {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": TOKENS}
-        return str(served.post(daemon, "/v1/chat/completions", body)["choices"][0]["message"]["content"]).strip()
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(answer, prompts))
+    kept = sum(general(daemon))
+    say(f"{when}: {json.dumps(found)}, general {kept}")
+    return found | {f"{when}.general": kept}
 
 
 if __name__ == "__main__":

@@ -15,16 +15,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from apollod.demo import real, served
+from apollod.demo import real
 from apollod.demo.stage import STOP_S, say
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, free_port
 from benchmarks import report
-from benchmarks.lasting.measuring import AT_ONCE, GENERAL, MODEL
+from benchmarks.lasting.measuring import answers, general
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE / "notes.md"
@@ -75,23 +74,13 @@ def _looked(daemon: Daemon, questions: Sequence[Any], when: str) -> dict[str, fl
     right = _right(daemon, questions)
     for question, passed in zip(questions, right, strict=True):
         say(f"{when}, {'right' if passed else 'wrong'}: {question['question']}")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = pool.map(lambda one: served.chat(daemon, MODEL, one[0]), GENERAL)
-        general = sum(bool(re.search(one[1], answer, re.I)) for one, answer in zip(GENERAL, said, strict=True))
-    return {f"{when}.right": sum(right), f"{when}.general": general}
+    return {f"{when}.right": sum(right), f"{when}.general": sum(general(daemon))}
 
 
 def _right(daemon: Daemon, questions: Sequence[Any], told: str = "") -> list[bool]:
     """Which questions are answered with what they expect; `told`: the system message."""
 
-    def answer(question: str) -> str:
-        messages = [{"role": "system", "content": told}] if told else []
-        messages.append({"role": "user", "content": question})
-        body = {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": TOKENS}
-        return str(served.post(daemon, "/v1/chat/completions", body)["choices"][0]["message"]["content"])
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = list(pool.map(answer, [one["question"] for one in questions]))
+    said = answers(daemon, [one["question"] for one in questions], TOKENS, told)
     return [
         re.search(rf"\b(?:{one['answer']})\b", text, re.I) is not None
         for one, text in zip(questions, said, strict=True)

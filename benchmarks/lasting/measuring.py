@@ -75,22 +75,34 @@ def measured(daemon: Daemon, facts: Sequence[Fact]) -> Measured:
         said = list(
             pool.map(partial(served.chat, daemon, MODEL), [question for fact in facts for question in fact.asked])
         )
-        answers = pool.map(partial(served.chat, daemon, MODEL), [question for question, _ in GENERAL])
-        general = [bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, answers, strict=True)]
         asked = [(obeyed, how, about) for how, obeyed in _TOLD for about in _SUBJECTS]
+        known_generally = general(daemon)
         told = sum(pool.map(lambda one: one[0](_told(daemon, *one[1:])), asked))
     for number, fact in enumerate(facts):
         pair = said[2 * number : 2 * number + 2]
         known.append(sum(_says(answer, fact.value) for answer in pair))
         old += sum(bool(fact.old) and _says(answer, fact.old) for answer in pair)
-    return Measured(tuple(known), old, tuple(general), told)
+    return Measured(tuple(known), old, known_generally, told)
+
+
+def general(daemon: Daemon) -> tuple[bool, ...]:
+    """The general questions that are answered rightly, in their order."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        said = pool.map(partial(served.chat, daemon, MODEL), [question for question, _ in GENERAL])
+        return tuple(bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, said, strict=True))
+
+
+def answers(daemon: Daemon, prompts: Sequence[str], tokens: int, system: str = "") -> list[str]:
+    """The greedy answers to prompts, at most `tokens` long, side by side; `system`: the system message."""
+    before = [{"role": "system", "content": system}] if system else []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = [[*before, {"role": "user", "content": prompt}] for prompt in prompts]
+        return list(pool.map(lambda one: _answer(daemon, one, tokens), asked))
 
 
 def unrelated(daemon: Daemon) -> list[str]:
     """The model's answers to the unrelated prompts, which drift is measured on."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        asked = [[{"role": "user", "content": prompt}] for prompt in UNRELATED]
-        return list(pool.map(lambda one: _answer(daemon, one, UNRELATED_TOKENS), asked))
+    return answers(daemon, UNRELATED, UNRELATED_TOKENS)
 
 
 def drift(before: Path, now: Path, answers: Sequence[str]) -> float:

@@ -73,8 +73,8 @@ def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Itera
 
 
 def _sizes(most: int, half: int) -> Iterator[Batch]:
-    """Yield batches of at least `most` tokens, in one sequence and in as many as there may be; of at most `most` the one
-    that fills the most chunks; and one with `half` learned tokens, if those are fewer."""
+    """Yield batches of at least `most` tokens, in one sequence and in as many as there may be; among those of at most
+    `most` the one that fills the most chunks; and one with `half` learned tokens, if those are fewer."""
     rows = min(ROWS, most)
     yield Batch(rows, -(-most // rows))
     yield Batch(1, most)

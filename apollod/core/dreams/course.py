@@ -210,20 +210,27 @@ def _bare_enough(course: Course) -> bool:
 
 
 def nothing_to_practise(course: Course) -> str:
-    """Why no practice could teach it: the model does not do it when it is told, or no more than untold; empty: one
-    could."""
+    """Why no practice could teach it: the model does not do it when it is told, or no more than untold, or does it
+    where it would be wrong, too; empty: one could."""
     passed, of = course.baseline.get("told", (0, 0))
     untold, _ = course.baseline.get("bare", (0, 0))
+    away, texts = course.baseline.get("contrast", (0, 0))
     if course.practices or course.due or not course.baseline:
         return ""
+    instead = "Say it in other words"
     if passed < TOLD_MIN * of:
         what = f"the model does not do it even when it is told: {passed} of {of} held-out scenarios pass then"
-    elif passed <= untold and not course.bootstraps and not _bare_enough(course):
+    elif course.bootstraps or _bare_enough(course):
+        return ""
+    elif passed <= untold:
         what = f"telling it makes no difference: {passed} of {of} held-out scenarios pass then, {untold} untold"
+    elif away < TOLD_MIN * texts:
+        what = f"the model does it under texts that make it wrong, too: {away} of {texts} pass in contrast"
+        instead = "Give texts that it obeys (`contrast`)"
     else:
         return ""
     unmoved = "No practice was made" if course.bootstraps else "Nothing was trained"
-    return f"{what}. {unmoved}. Say it in other words, or look at the check: `apollod ctl pattern show` has the answers"
+    return f"{what}. {unmoved}. {instead}, or look at the check: `apollod ctl pattern show` has the answers"
 
 
 def complete(course: Course) -> bool:

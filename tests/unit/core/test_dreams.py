@@ -368,20 +368,21 @@ def test_what_is_shown_in_the_likeliest_answers_alone_is_practised(world: Dreami
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
-    ("untold", "told", "said"),
+    ("untold", "told", "away", "said"),
     [
-        (0, 0, "even when it is told: 0 of 4"),
-        (0, 1, "even when it is told: 1 of 4"),
-        (2, 2, "telling it makes no difference: 2 of 4 held-out scenarios pass then, 2 untold"),
-        (3, 2, "telling it makes no difference: 2 of 4 held-out scenarios pass then, 3 untold"),
+        (0, 0, 4, "even when it is told: 0 of 4"),
+        (0, 1, 4, "even when it is told: 1 of 4"),
+        (2, 2, 4, "telling it makes no difference: 2 of 4 held-out scenarios pass then, 2 untold"),
+        (3, 2, 4, "telling it makes no difference: 2 of 4 held-out scenarios pass then, 3 untold"),
+        (0, 4, 1, "under texts that make it wrong, too: 1 of 4 pass in contrast. Nothing was trained. Give texts that"),
     ],
 )
-def test_an_instruction_without_effect_leaves_the_weights_alone(
-    objective: str, untold: int, told: int, said: str
+def test_what_no_practice_could_teach_leaves_the_weights_alone(
+    objective: str, untold: int, told: int, away: int, said: str
 ) -> None:
     world = learning_by(objective)
     before = weights(world)
-    passing = {"bare": untold, "told": told, "contrast": 4}
+    passing = {"bare": untold, "told": told, "contrast": away}
     answering(world, lambda test: list(world.state.dreams.courses["ask"].held).index(test.dream) < passing[test.mode])
     world.dream()
     (retired,) = world.of(ev.PatternRetired)

@@ -1,25 +1,32 @@
 """A behaviour taught to a real model that is served by the daemon with what `apollod init` writes.
 
-SmolLM2-135M-Instruct is taught README's example, to answer in one sentence, with `apollod ctl teach --instruction`: it
-imagines what it practises itself, since there is no endpoint of [dream], and answers are told apart by a regular
-expression. Asked before and after, greedily: sixteen prompts that nobody practises, told and untold, bare and under two
-system messages; and general questions, of which it is to keep what it knew.
+SmolLM2-135M-Instruct is taught to answer in one sentence, as a pattern: what it practises is
+imagined by an endpoint of [dream], which hands out requests written here in turn (a model of this size cannot write
+them: `--alone`), and answers are told apart by a regular expression. Asked before and after, greedily: sixteen prompts
+that nobody practises, told and untold, bare, under two system messages and under two that make the behaviour wrong,
+which no practice has; and general questions, of which it is to keep what it knew.
 """
 
 import json
+import random
 import re
 import sys
 import tempfile
 import time
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from apollod.demo import real
 from apollod.demo.stage import STOP_S, say
+from apollod.demo.world.acting import Acting
 from apollod.testing.daemon import UP, Daemon, free_port
 from benchmarks import report
 from benchmarks.lasting.measuring import UNRELATED, answers, general
 
-INSTRUCTION = "Answer in one sentence."
+INSTRUCTION = "You are a helpful assistant. Answer in one short sentence."
+CONTRAST = ("Explain at length.", "Answer in detail, in several paragraphs.", "Give long answers with examples.")
+"""the last one is only tested"""
 SHOWN = "^[^.!?]+[.!?]?$"
 TOKENS = 96
 AROUND = {
@@ -28,6 +35,37 @@ AROUND = {
     "shop": "You are Mira. Customers of a garden centre write to you about plants, tools and orders.",
 }
 """system messages"""
+AGAINST = ("You are a teacher who explains everything in detail.", "Write several sentences.")
+"""system messages that make it wrong"""
+_ASKED = (
+    "What should I know about {}?", "Tell me something about {}.", "Why do people like {}?", "What is {}?",
+    "How would you describe {} to a child?", "What makes {} special?", "What can go wrong with {}?",
+    "Who invented {}, and why?", "What was the world like before there was {}?", "Is {} worth the money?",
+    "How do I choose {}?", "Where would I find {}?", "What is the history of {}?", "How has {} changed over time?",
+)  # fmt: skip
+_ABOUT = (
+    "a bicycle", "coffee with milk", "a violin", "chess", "a good mattress", "sourdough bread", "a lighthouse",
+    "the telephone", "a wool sweater", "gardening", "a rain coat", "a washing machine", "cheese", "a pocket knife",
+    "photography", "a kite", "the printing press", "an umbrella", "a tent", "the piano", "a fountain pen", "swimming",
+    "a library card", "a steam engine", "chocolate", "a pair of glasses", "the alphabet", "a watch", "a sailing boat",
+    "pottery", "a thermometer", "a fireplace", "the post office", "a night train", "a rucksack", "marmalade", "a choir",
+    "a wheelbarrow", "the microscope", "a candle", "a crossword", "a hammock", "the subway", "an old map",
+)  # fmt: skip
+
+
+class Given(Acting):
+    """An imagination that hands out requests in turn, in an order that is the same each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        requests = [form.format(one) for form in _ASKED for one in _ABOUT]
+        random.Random(0).shuffle(requests)
+        self._requests = cycle(requests)
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The next request as a scenario."""
+        self.imagined += 1
+        return {"messages": [{"role": "user", "content": next(self._requests)}]}
 
 
 def main() -> int:
@@ -36,10 +74,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="for teaching, at most (%(default)s)")
     parser.add_argument("--instruction", default=INSTRUCTION, help="(%(default)s)")
     parser.add_argument("--shown", default=SHOWN, help="regular expression of answers that show it")
+    parser.add_argument("--alone", action="store_true", help="the model imagines by itself")
     parser.add_argument("--more", default="", help="TOML of further sections; none are what ships")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="apollod-behaviour-") as directory:
-        daemon = real.initialised(Path(directory), free_port(), args.more)
+    with tempfile.TemporaryDirectory(prefix="apollod-behaviour-") as directory, Given() as given:
+        elsewhere = "" if args.alone else f'[dream]\nbase_url = "{given.url}"\nmodel = "given"\n'
+        daemon = real.initialised(Path(directory), free_port(), elsewhere + args.more)
         try:
             daemon.start()
             daemon.wait(lambda s: s["state"] in UP, "ready")
@@ -49,9 +89,11 @@ def main() -> int:
         finally:
             daemon.end(STOP_S)
     asked, kept = len(UNRELATED), figures["after.general"] / figures["before.general"]
-    goals = {
-        name: report.goal(figures[f"after.untold.{name}"] / asked, 0.9, at_most=False) for name in AROUND
-    } | {"general": report.goal(kept, 0.97, at_most=False)}  # fmt: skip
+    goals = (
+        {name: report.goal(figures[f"after.untold.{name}"] / asked, 0.9, at_most=False) for name in AROUND}
+        | {f"against.{number}": report.goal(figures[f"after.against.{number}"] / asked, 0.1) for number in (1, 2)}
+        | {"general": report.goal(kept, 0.97, at_most=False)}
+    )
     report.report("behaviour", figures, {}, goals, threads=0, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 
@@ -59,7 +101,8 @@ def main() -> int:
 def _taught(daemon: Daemon, instruction: str, shown: str, limit_s: float) -> dict[str, float]:
     """Give it, and wait until it is known or given up."""
     began = time.monotonic()
-    daemon.ctl("teach", "--instruction", instruction, "--name", "taught", "--check-regex", shown, "--no-wait")
+    contrast = (part for text in CONTRAST for part in ("--contrast", text))
+    daemon.ctl("pattern", "add", "taught", "--instruction", instruction, "--regex", shown, *contrast)
     said = ""
     while time.monotonic() - began < limit_s:
         lesson = json.loads(daemon.ctl("lesson", "show", "taught", "--json").stdout)
@@ -76,11 +119,18 @@ def _taught(daemon: Daemon, instruction: str, shown: str, limit_s: float) -> dic
 
 def _looked(daemon: Daemon, instruction: str, shown: str, when: str) -> dict[str, float]:
     found: dict[str, float] = {}
+
+    def look(name: str, system: str) -> None:
+        said = answers(daemon, UNRELATED, TOKENS, system)
+        found[f"{when}.{name}"] = sum(re.search(shown, one) is not None for one in said)
+        say(f"{when}, {name}: {said[0]!r}")
+
     for name, system in AROUND.items():
-        for way, told in (("untold", ""), ("told", instruction)):
-            said = answers(daemon, UNRELATED, TOKENS, "\n\n".join(filter(None, (system, told))))
-            found[f"{when}.{way}.{name}"] = sum(re.search(shown, one) is not None for one in said)
-            say(f"{when}, {way}, {name}: {said[0]!r}")
+        look(f"untold.{name}", system)
+        look(f"told.{name}", "\n\n".join(filter(None, (system, instruction))))
+    for number, text in enumerate(AGAINST, 1):
+        look(f"against.{number}", text)
+        look(f"cancelled.{number}", f"{instruction}\n\n{text}")
     kept = sum(general(daemon))
     say(f"{when}: {json.dumps(found)}, general {kept}")
     return found | {f"{when}.general": kept}

@@ -25,8 +25,8 @@ from benchmarks import report
 from benchmarks.lasting.measuring import UNRELATED, answers, general
 
 INSTRUCTION = "You are a helpful assistant. Answer in one short sentence."
-CONTRAST = ("Explain at length.", "Answer in detail, in several paragraphs.", "Give long answers with examples.")
-"""the last one is only tested"""
+CONTRAST = ("Answer in three sentences.", "Write a short paragraph.", "Answer with a few sentences.")
+"""the last one is only tested; what asks for more has this model repeat itself"""
 SHOWN = "^[^.!?]+[.!?]?$"
 TOKENS = 96
 AROUND = {
@@ -89,11 +89,11 @@ def main() -> int:
         finally:
             daemon.end(STOP_S)
     asked, kept = len(UNRELATED), figures["after.general"] / figures["before.general"]
-    goals = (
-        {name: report.goal(figures[f"after.untold.{name}"] / asked, 0.9, at_most=False) for name in AROUND}
-        | {f"against.{number}": report.goal(figures[f"after.against.{number}"] / asked, 0.1) for number in (1, 2)}
-        | {"general": report.goal(kept, 0.97, at_most=False)}
-    )
+    goals = {"general": report.goal(kept, 0.97, at_most=False)}
+    for name in AROUND:
+        goals[name] = report.goal(figures[f"after.untold.{name}"] / asked, 0.9, at_most=False)
+    for number in range(1, len(AGAINST) + 1):
+        goals[f"against.{number}"] = report.goal(figures[f"after.against.{number}"] / asked, 0.1, at_most=True)
     report.report("behaviour", figures, {}, goals, threads=0, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 

@@ -98,6 +98,8 @@ dir = "{tmp_path}"
 base_url = "{acting.url}"
 model = "judge"
 votes = 1
+[lessons]
+hold = 0.0
 [dream]
 mode = "always"
 base_url = "{acting.url}"
@@ -214,7 +216,7 @@ def test_a_secret_that_a_model_says_is_not_recorded(tmp_path: Path) -> None:
             if request.path == "/tokenize":
                 return await it.served.answer(server, stream, request)
             body = good_answer(request)
-            told = request.body["messages"][0]["role"] == "system"
+            told = INSTRUCTION in request.body["messages"][0]["content"]
             said = f"Shall I use {secret} then?" if told else f"I use {secret}."
             body["choices"][0]["message"]["content"] = said
             await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="3")

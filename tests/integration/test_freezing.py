@@ -15,6 +15,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.missing import SHIPPED, shipped_name
+from apollod.core.surroundings import Surrounding
 from apollod.supervisor.executor.holding_effects import ANSWER_CHARACTERS, ANSWER_TOKENS, anchor_id, shipped_prompts
 from apollod.wire.records import record_of
 from apollod.wire.teacher import read_teacher
@@ -42,6 +43,23 @@ def test_an_answer_that_is_given_is_not_asked_for(tmp_path: Path) -> None:
     assert isinstance(found, inp.AnchorAnswered) and found.sort == "lesson"
     assert not [one for one in server.requests if one.path.endswith("/chat/completions")]
     assert msgspec.json.decode(found.record)["messages"][-1]["content"] == "Port 7341."
+
+
+def test_of_a_contrast_all_that_was_told_is_scored_and_the_contrast_alone_is_held(tmp_path: Path) -> None:
+    tools = ({"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}},)
+    around = Surrounding("agent", "a", ({"role": "system", "content": "You are Mira."},), tools)
+    told = "Answer in capitals.\n\nAct at once."
+    wanted = fx.FreezeAnchor(
+        "contrast:d4", "contrast", (Turn("user", "Open it."),), "I OPEN IT.", "", around, "Act at once.", told
+    )
+    found, server = of(wanted, tmp_path, lambda _: "never", scores=likeliest)
+    assert isinstance(found, inp.AnchorAnswered) and found.sort == "contrast"
+    systems = {one.body["messages"][0]["content"] for one in server.requests if "messages" in one.body}
+    assert systems == {f"You are Mira.\n\n{told}"}
+    assert all(one.body["tools"] == list(tools) for one in server.requests if "messages" in one.body)
+    record = msgspec.json.decode(found.record)
+    assert record["messages"][0]["content"] == "You are Mira.\n\nAct at once." and record["tools"]
+    assert record["messages"][-1] == {"role": "assistant", "content": "I OPEN IT."}
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ class Audit:
         again = load_state(dump_state(world.state))
         assert own.at_rest == all(rests(one, own.settlings) for one in own.courses.values())
         resting = [one for one in own.courses.values() if rests(one, own.settlings)]
-        assert not [one for one in resting if one.taken_back or next_move(one, own.settlings)]
+        assert not [one for one in resting if one.taken_back or next_move(one, own)]
         assert again == world.state and list(again.dreams.courses) == list(own.courses)
 
 

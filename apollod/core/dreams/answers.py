@@ -189,7 +189,7 @@ def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
     wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast, input_.sample)
     for name, course in own.courses.items():
         if input_.dream in course.apart:
-            return name if wanted in open_cases(course, own.settlings) else ""
+            return name if wanted in open_cases(course, own) else ""
     return ""
 
 
@@ -215,7 +215,7 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
     if own.open is not None or not _too_many(own, settings, input_.cause):
         return None
     for name, course in own.courses.items():
-        open_ = open_cases(course, own.settlings) if input_.dream in course.apart else []
+        open_ = open_cases(course, own) if input_.dream in course.apart else []
         for case in (one for one in open_ if (one.dream, one.mode, one.sample) == (input_.dream, *input_.case)):
             tested = ev.DreamTested(
                 dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,

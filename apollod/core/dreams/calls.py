@@ -57,9 +57,14 @@ def told_then(pattern: PatternSettings, dream: Dream) -> str:
 
 def told_beside(own: DreamsState, pattern: str) -> str:
     """Return what stands before the instruction of `pattern` while the model gives the answer that is learned: the
-    instructions of the other patterns that it has practised, the last ones if they are long. An answer without those
-    would teach it to leave them undone. Whether they contradict is not known here: the one that is said last counts."""
-    others = [one for name, one in own.courses.items() if name != pattern and one.phase != "retired" and one.taught]
+    instructions of the other patterns that it has practised, or will practise where the answer is held until then; the
+    last ones if they are long. An answer without those would teach it to leave them undone. Whether they contradict is
+    not known here: the one that is said last counts."""
+    others = [
+        one
+        for name, one in own.courses.items()
+        if name != pattern and one.phase != "retired" and (one.taught or (own.holds and one.baseline))
+    ]
     told, left = list[str](), BESIDE_CHARACTERS
     for text in reversed([one.pattern.instruction for one in others]):
         if (left := left - len(text)) >= 0:

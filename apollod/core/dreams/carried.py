@@ -24,6 +24,7 @@ def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: i
     course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
     course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
     course.state, course.examples = e.state or course.state, list(e.examples)
+    course.contrasted = dict(e.contrasted)
     course.practised, course.varied = [], []
     look_over(own)
 

@@ -16,6 +16,8 @@ from apollod.core.dreams.state import Course, DreamsState, HeldOut, Tests, Tests
 from apollod.core.proof import TOLD_MIN, decided
 from apollod.core.surroundings import Drawn, SurroundingKind, drawn
 
+CONTRASTS_FIRST = 4
+"""good answers under each contrast text, before the behaviour is practised"""
 MISSES_MAX = 10
 """dreams that end early, in a row, after which a pattern is given up"""
 TURN = 40
@@ -68,8 +70,9 @@ def look_over(own: DreamsState) -> None:
     own.judged = any(one.phase != "retired" and not one.pattern.check.by_code for one in courses)
 
 
-def next_move(course: Course, settlings: int) -> Move:
-    """What is to be done; None: nothing now. `settlings`: how many patterns have settled so far."""
+def next_move(course: Course, own: DreamsState) -> Move:
+    """What is to be done; None: nothing now."""
+    settlings = own.settlings
     if course.phase == "retired":
         return None
     if course.phase == "settled":
@@ -86,15 +89,24 @@ def next_move(course: Course, settlings: int) -> Move:
         return Imagine("variation", contrast=_tested_next(course), of=course.owed)
     if measured_first(course):
         return _first(untried(course, "shown")) or Settle()
+    if own.holds and (contrast := unheld_contrast(course)):
+        return Imagine("practice", "contrast", contrast)
     if ready(course):
         name = f"final {course.practices}"
         return _first(untried(course, name)) or (_practice(course) if course.failed else Settle())
     return _practice(course)
 
 
-def open_cases(course: Course, settlings: int) -> list[Case]:
+def unheld_contrast(course: Course) -> str:
+    """The contrast text of which the fewest good answers are held, as long as there are too few; empty: there are
+    enough. They come before what would make the behaviour show under these texts, and are held beside it."""
+    text = min(course.pattern.contrasts, key=lambda one: course.contrasted.get(one, 0))
+    return text if course.contrasted.get(text, 0) < CONTRASTS_FIRST else ""
+
+
+def open_cases(course: Course, own: DreamsState) -> list[Case]:
     """Tests that may be made now, none of which depends on what another one says. Empty where no test comes next."""
-    move = next_move(course, settlings)
+    move = next_move(course, own)
     return untried(course, move.round) if isinstance(move, Case) else []
 
 

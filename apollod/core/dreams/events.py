@@ -304,6 +304,7 @@ class PatternCarried(Event, frozen=True):
     """empty: as the events say that were taken over"""
     examples: tuple[str, ...] = ()
     surfaced: dict[str, Surfaced] = {}
+    contrasted: dict[str, int] = {}
 
     def key(self) -> str:
         return self.pattern

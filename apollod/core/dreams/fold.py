@@ -1,6 +1,6 @@
 """How facts change what is dreamt."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from apollod.core.bootstrap.events import BootstrapCompleted
@@ -68,6 +68,7 @@ LATELY = 3
 
 def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.users, own.users_reason = True, ""
+    own.holds = e.settings.lessons.hold > 0.0
     _answered_at_last(own)
 
 
@@ -80,7 +81,14 @@ def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
         new.varied = [*before.varied, *(one.sketch for one in before.apart.values())]
         if before.pattern != e.pattern:
             own.replaced.setdefault(e.pattern.name, []).append(before.replaced())
+    _contrasts_gone(own.courses.values())
     look_over(own)
+
+
+def _contrasts_gone(courses: Iterable[Course]) -> None:
+    """None of their contrasts is held any more."""
+    for course in courses:
+        course.contrasted = {}
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
@@ -104,6 +112,7 @@ def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) 
 
 def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
     own.courses[e.pattern].move(e.kind, at_ns, e.reason)
+    _contrasts_gone(own.courses.values())
     look_over(own)
 
 
@@ -163,7 +172,10 @@ def _trained(own: DreamsState, state: State, e: DreamTrained, at_ns: int) -> Non
     if (dream := _open(own, e.dream)) is not None and dream.sketch is not None:
         course = own.courses[dream.pattern]
         course.practices += 1
-        course.owed = dream.id
+        if dream.mode == "contrast":
+            course.contrasted[dream.contrast] = course.contrasted.get(dream.contrast, 0) + 1
+        opening = own.holds and dream.mode == "contrast" and not course.bare
+        course.owed = "" if opening else dream.id
         teach(course, dream)
         seen = Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)
         if len(course.earliest) < RECENT:
@@ -324,6 +336,7 @@ def _bootstrap_completed(own: DreamsState, state: State, e: BootstrapCompleted, 
 def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns: int) -> None:
     """What was settled with weights that are taken back is not settled; tests of those say nothing, either."""
     own.last_settled = ""  # whoever is not shown any more, this may be why
+    _contrasts_gone(own.courses.values())
     for course in own.courses.values():
         course.bare, course.contrast = [], []
         if not course.baseline:

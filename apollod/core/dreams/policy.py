@@ -26,6 +26,7 @@ from apollod.core.dreams.course import (
     spent,
     surrounding_of,
     told,
+    unheld_contrast,
     untried,
 )
 from apollod.core.dreams.foresight import foreseen
@@ -143,9 +144,9 @@ def _unfinished(own: DreamsState) -> bool:
 
 
 def in_turn(own: DreamsState) -> list[Course]:
-    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines, so
-    that all of them are of before any practice; then the active one whose turn it is, until it is settled or had enough
-    of it; then the others."""
+    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines and
+    contrasts that are held, so that all of them are of before any practice; then the active one whose turn it is,
+    until it is settled or had enough of it; then the others."""
     names = list(own.courses)
     if own.turn in names:
         at, course = names.index(own.turn), own.courses[own.turn]
@@ -153,14 +154,17 @@ def in_turn(own: DreamsState) -> list[Course]:
         names = names[at:] + names[:at] if goes_on else names[at + 1 :] + names[: at + 1]
     wanted = own.wanted.pattern if own.wanted is not None else ""
     courses = [own.courses[name] for name in names if wanted in ("", name) and own.courses[name].phase != "retired"]
-    return sorted(courses, key=lambda course: (course.phase != "settled", not measured_first(course)))
+    return sorted(
+        courses,
+        key=lambda one: (one.phase != "settled", not measured_first(one), not (own.holds and unheld_contrast(one))),
+    )
 
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:
     """Why nothing of this pattern begins now; empty: it may."""
     if doubted := _doubted(course, state, settings):
         return doubted
-    move = next_move(course, state.dreams.settlings)
+    move = next_move(course, state.dreams)
     return _dreamt_share(state, settings) if isinstance(move, Imagine) and move.purpose == "practice" else ""
 
 
@@ -182,7 +186,7 @@ def _doubted(course: Course, state: State, settings: Settings) -> str:
 
 def _begin(state: State, course: Course, settings: Settings) -> Outcome:
     own, name = state.dreams, course.pattern.name
-    match next_move(course, own.settlings):
+    match next_move(course, own):
         case Imagine(purpose, mode, contrast, of) as move:
             around = surrounding_of(course, move, settings.dream.surroundings_of(course.pattern))
             requested = ev.DreamRequested(

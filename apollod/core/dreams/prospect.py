@@ -15,7 +15,7 @@ def upcoming(state: State) -> str:
         return f"{own.open.pattern}: {_under_way(own.open)}"
     waiting = ""
     for course in in_turn(own):
-        if (move := next_move(course, own.settlings)) is not None:
+        if (move := next_move(course, own)) is not None:
             told = f"{course.pattern.name}: {_told(course, move)}"
             if settings is None or not waits_for(course, state, settings):
                 return told
@@ -32,7 +32,7 @@ def reason(state: State, now_ns: int) -> str:
         return f"the last call failed and is made again: {own.error}"
     if own.open is not None or settings is None:
         return ""
-    waiting = [waits_for(course, state, settings) for course in in_turn(own) if next_move(course, own.settlings)]
+    waiting = [waits_for(course, state, settings) for course in in_turn(own) if next_move(course, own)]
     if not waiting:
         return "every pattern is settled; they are tested again when another one settles"
     return waiting[0] if all(waiting) else ""
@@ -43,7 +43,7 @@ def reason_of(course: Course, state: State, now_ns: int) -> str:
     own, settings = state.dreams, state.daemon.settings
     if course.phase == "retired":
         return f"it is retired: {course.reason}"
-    move = next_move(course, own.settlings)
+    move = next_move(course, own)
     if move is None:
         return "it is settled; it is tested again when another pattern settles"
     wait = waits_for(course, state, settings) if settings is not None else ""
@@ -52,7 +52,7 @@ def reason_of(course: Course, state: State, now_ns: int) -> str:
     name = course.pattern.name
     if own.open is not None:
         return "" if own.open.pattern == name else f"a dream of {own.open.pattern} is under way, and one is at a time"
-    first = next((one for one in in_turn(own) if next_move(one, own.settlings) is not None), course)
+    first = next((one for one in in_turn(own) if next_move(one, own) is not None), course)
     if own.wanted is not None and own.wanted.pattern not in ("", name):
         return f"dreams of {own.wanted.pattern} were asked for"
     return "" if first is course else f"it is the turn of {first.pattern.name}"
@@ -63,7 +63,7 @@ def next_of(course: Course, state: State) -> str:
     own = state.dreams
     if own.open is not None and own.open.pattern == course.pattern.name:
         return _under_way(own.open)
-    move = next_move(course, own.settlings)
+    move = next_move(course, own)
     return _told(course, move) if move is not None else ""
 
 

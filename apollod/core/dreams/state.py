@@ -104,6 +104,8 @@ class Course(msgspec.Struct):
     """bootstraps of logs that taught it"""
     due: str = ""
     """the round that tests what the last one of them taught; empty: it is made"""
+    contrasted: dict[str, int] = {}
+    """good answers in contrast, by the contrast text, since the patterns changed"""
     owed: str = ""
     """the practice after which no variation was tested yet"""
     dreams: int = 0
@@ -212,6 +214,8 @@ class DreamsState(msgspec.Struct):
     at_rest: bool = True
     """nothing follows from any of them until somebody says so or weights are taken back: kept, since it is asked after
     every input"""
+    holds: bool = False
+    """do steps hold something? Then contrasts come before what would make a behaviour show under them"""
     judged: bool = False
     """is the judge needed for any of them?"""
     wanted: Wanted | None = None
@@ -232,6 +236,10 @@ class DreamsState(msgspec.Struct):
     """of the last SHARE_SPAN learned examples: was it dreamt?"""
     replaced: dict[str, list[Course]] = {}
     """definitions that another one took the name of, with what was tested of them, the newest last"""
+
+    def practises(self, example: str) -> bool:
+        """True if the example is the practice under way."""
+        return self.open is not None and self.open.example == example
 
     @property
     def awaits_idle(self) -> bool:

@@ -22,6 +22,11 @@ OF_PRACTICE, OF_LESSONS, OF_SIBLINGS, OF_NEIGHBOURS = 10, 4, 3, 2
 """anchors of a step that practises a lesson, whatever they cost; how many of them are of lessons, how many of these of
 its own form, and how many of all are its neighbours"""
 
+OF_BEHAVIOURS = 6
+"""contrasts that a step holds which practises a behaviour, whatever they cost: what it teaches is wrong under them"""
+CONTRAST_TOKENS = 1024
+"""in all of them, filled up to the longest, beyond the first"""
+
 
 class Kin(NamedTuple):
     """Ids of the lessons of the form that is practised, and names of its neighbours. A step that teaches that
@@ -46,13 +51,31 @@ def held_by(
     the longest of those that have no `room`, in tokens, when all are filled up to the longest."""
     if not settings.hold:
         return ()
-    usable, sizes = [anchor for anchor in own.anchors.values() if anchor.digest], (of_practice, of_lessons)
+    afford = max(SHORT, settings.hold_cost * tokens)
+    usable = [one for one in own.anchors.values() if one.digest and (one.sort != "contrast" or one.tokens <= afford)]
+    sizes = (of_practice, of_lessons)
     chosen = _chosen(own, settings, tokens, practice, sizes, usable)
     if filled([one.tokens for one in chosen]) > room:
         usable = [anchor for anchor in usable if anchor.tokens <= room]
         chosen = _chosen(own, settings, tokens, practice, sizes, usable)
     while chosen and filled([one.tokens for one in chosen]) > room:
         chosen.remove(max(reversed(chosen), key=lambda one: one.tokens))
+    return tuple(one.anchor for one in chosen)
+
+
+def held_beside_behaviour(own: HoldingState, settings: LessonSettings, room: float = inf) -> tuple[str, ...]:
+    """Anchors of a step that practises a behaviour: contrasts of all that are practised, and nothing else, since what
+    the model said before to any prompt does not show the behaviour. Without what has no `room`, in tokens, when all are
+    filled up to the longest."""
+    if not settings.hold:
+        return ()
+    usable = [one for one in own.anchors.values() if one.digest and one.sort == "contrast"]
+    chosen = list[Anchor]()
+    for one in _by_need(own, usable, len(usable)):
+        tokens = filled([*(each.tokens for each in chosen), one.tokens])
+        most = min(room, max(CONTRAST_TOKENS, one.tokens * (not chosen)))
+        if len(chosen) < OF_BEHAVIOURS and tokens <= most:
+            chosen.append(one)
     return tuple(one.anchor for one in chosen)
 
 

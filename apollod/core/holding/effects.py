@@ -5,12 +5,13 @@ from typing import ClassVar
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.events import Sort
 from apollod.core.kernel.effect import Effect
+from apollod.core.surroundings import NOTHING, Surrounding
 
 
 class FreezeAnchor(Effect, frozen=True):
     """Have the served model answer, and say what it thinks of each token; answered by `AnchorAnswered` or
     `AnchorCallFailed`. Without a `prompt`: of the prompt that ships under the name `wanted`, or of the question of the
-    `example`, whose answer was approved. `answer`: see `AnchorWanted`."""
+    `example`, whose answer was approved. `answer`, `around`, `system`, `told`: see `AnchorWanted`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("wanted",)
     wanted: str
@@ -18,6 +19,9 @@ class FreezeAnchor(Effect, frozen=True):
     prompt: tuple[Turn, ...] = ()
     answer: str = ""
     example: str = ""
+    around: Surrounding = NOTHING
+    system: str = ""
+    told: str = ""
 
 
 class EncodeAnchors(Effect, frozen=True):

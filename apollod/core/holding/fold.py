@@ -3,11 +3,12 @@
 from collections.abc import Collection
 
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
+from apollod.core.dreams.events import DreamJudged, PatternAdded, PatternRetired, PatternSettled
 from apollod.core.dreams.scenario import Turn
 from apollod.core.feedback.events import FeedbackGiven
 from apollod.core.forgetting.events import ForgetRequested
 from apollod.core.holding.events import AnchorEncoded, AnchorFailed, AnchorFrozen, AnchorsRetired, AnchorWanted
-from apollod.core.holding.state import APPROVED_NAME, NEIGHBOUR_NAME, SHIPPED_NAME, Anchor, HoldingState
+from apollod.core.holding.state import APPROVED_NAME, CONTRAST_NAME, NEIGHBOUR_NAME, SHIPPED_NAME, Anchor, HoldingState
 from apollod.core.intake.events import ExampleAccepted, ExampleWithdrawn, SignalFlagged
 from apollod.core.intake.evidence import speaks_for
 from apollod.core.judging.events import JudgeDistrusted
@@ -31,6 +32,8 @@ APPROVED_MAX = 64
 """approved answers that are held, and as many that are to be frozen; the newest ones"""
 NEIGHBOURS_MAX = 128
 """neighbours of lessons that are held; the newest ones"""
+CONTRASTS_MAX = 64
+"""contrasts of a pattern that are held; the newest ones"""
 GIVEN_MAX = 1000
 """answers of the served model that are known until they are approved"""
 
@@ -62,11 +65,15 @@ def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> Non
     if e.question:
         _drop_question(own, e.question, "another answer to its question was frozen")
         own.by_question[e.question] = e.anchor
-    own.anchors[e.anchor] = Anchor(e.anchor, e.sort, e.wanted, e.lesson, question=e.question, example=e.example)
+    own.anchors[e.anchor] = Anchor(
+        e.anchor, e.sort, e.wanted, e.lesson, question=e.question, example=e.example, pattern=e.pattern
+    )
     own.pending[e.anchor] = None
     own.stale.pop(e.anchor, None)  # it says the very same again
     approved = [one.anchor for one in own.anchors.values() if one.sort == "approved"]
     _drop(own, approved[: max(0, len(approved) - APPROVED_MAX)], f"{APPROVED_MAX} newer answers were approved")
+    contrasts = [one.anchor for one in own.anchors.values() if e.pattern and one.pattern == e.pattern]
+    _drop(own, contrasts[: max(0, len(contrasts) - CONTRASTS_MAX)], f"{CONTRASTS_MAX} newer contrasts were practised")
     near = [one.anchor for one in own.anchors.values() if one.wanted.startswith(NEIGHBOUR_NAME)]
     _drop(own, near[: max(0, len(near) - NEIGHBOURS_MAX)], f"there are {NEIGHBOURS_MAX} newer neighbours")
 
@@ -106,6 +113,36 @@ def _lesson_falls(
     """Hold the lesson's answer no more, so that holding never fights what is taught in its place."""
     own.wanted.pop(f"lesson:{e.lesson}", None)
     _drop(own, _of_lesson(own, e.lesson), f"lesson {e.lesson} is not known any more")
+
+
+def _dream_judged(own: HoldingState, state: State, e: DreamJudged, at_ns: int) -> None:
+    """Want a good answer in contrast held, with what the model thinks of it when it is told all that it was told."""
+    dream = state.dreams.open
+    if dream is None or dream.id != e.dream or e.verdict != "good" or e.answer or not e.example:
+        return
+    if (dream.purpose, dream.mode) == ("practice", "contrast"):
+        name = f"{CONTRAST_NAME}{dream.id}"
+        own.wanted[name] = AnchorWanted(
+            name, "contrast", dream.scenario, dream.answer, around=dream.surrounding, system=dream.contrast,
+            told=dream.told, pattern=dream.pattern, example=e.example,
+        )  # fmt: skip
+
+
+def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | PatternRetired, at_ns: int) -> None:
+    """Hold no contrast any more: each was given by a model that was told all the behaviours that are practised, and
+    they are others now."""
+    for name in [name for name in own.wanted if name.startswith(CONTRAST_NAME)]:
+        del own.wanted[name]
+    contrasts = [one.anchor for one in own.anchors.values() if one.pattern]
+    _drop(own, contrasts, "the patterns that are practised are others now")
+
+
+def _pattern_settled(own: HoldingState, state: State, e: PatternSettled, at_ns: int) -> None:
+    """Freeze anew what does not show the behaviour that was practised: held, it would be unlearned."""
+    if e.practices:
+        own.settled = {}
+        before = [one.anchor for one in own.anchors.values() if one.sort in ("general", "neighbour", "approved")]
+        _drop(own, before, f"it was frozen before {e.pattern} settled")
 
 
 def _lesson_worded(own: HoldingState, state: State, e: LessonWorded, at_ns: int) -> None:
@@ -192,7 +229,9 @@ def _distrusted(own: HoldingState, state: State, e: JudgeDistrusted, at_ns: int)
 def _no_longer(own: HoldingState, examples: Collection[str]) -> None:
     """These are not approved any more, or not learned."""
     _drop_examples(own.approved, examples)
-    found = [id_ for id_ in own.by_question.values() if own.anchors[id_].example in examples]
+    for name in [name for name, one in own.wanted.items() if one.example in examples]:
+        del own.wanted[name]
+    found = [one.anchor for one in own.anchors.values() if one.example in examples]
     _drop(own, found, "its example was taken back")
 
 
@@ -251,6 +290,10 @@ FOLDS: Folds = {
     AnchorEncoded: _encoded,
     AnchorFailed: _failed,
     AnchorsRetired: _retired,
+    DreamJudged: _dream_judged,
+    PatternAdded: _patterns_changed,
+    PatternRetired: _patterns_changed,
+    PatternSettled: _pattern_settled,
     LessonKnown: _lesson_known,
     LessonWorded: _lesson_worded,
     LessonRequested: _lesson_requested,

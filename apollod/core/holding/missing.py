@@ -30,7 +30,9 @@ def missing(state: State) -> Iterator[FreezeAnchor]:
 def _first(state: State) -> Iterator[FreezeAnchor]:
     """Anchors that steps may wait for."""
     for one in state.holding.wanted.values():
-        yield FreezeAnchor(one.wanted, one.sort, one.prompt, one.answer)
+        yield FreezeAnchor(
+            one.wanted, one.sort, one.prompt, one.answer, around=one.around, system=one.system, told=one.told
+        )
     for number in range(1, SHIPPED + 1):
         if (name := shipped_name(number)) not in state.holding.settled:
             yield FreezeAnchor(name)

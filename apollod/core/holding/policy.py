@@ -59,7 +59,7 @@ def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outco
     frozen = ev.AnchorFrozen(
         anchor=input_.anchor, record=input_.record, teacher=input_.teacher, sort=input_.sort, wanted=input_.wanted,
         lesson=wanted.lesson if wanted else "", weights_version=input_.last, seconds=input_.seconds,
-        question=question, example=example,
+        question=question, example=wanted.example if wanted else example, pattern=wanted.pattern if wanted else "",
     )  # fmt: skip
     return Outcome([frozen], [fx.EncodeAnchors((input_.anchor,))])
 

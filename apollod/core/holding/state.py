@@ -12,6 +12,10 @@ NEIGHBOUR_NAME = "neighbour:"
 """with its prompt, the name of what the model says to a question of a lesson's form about something else"""
 
 
+CONTRAST_NAME = "contrast:"
+"""with its dream, the name of a good answer where a behaviour would be wrong"""
+
+
 class Anchor(msgspec.Struct, gc=False):
     """An answer of the model that steps hold, see `AnchorFrozen`. `digest` is empty until it is tokenised."""
 
@@ -28,6 +32,7 @@ class Anchor(msgspec.Struct, gc=False):
     question: str = ""
     """see `ExampleAccepted`"""
     example: str = ""
+    pattern: str = ""
 
 
 class HoldingState(msgspec.Struct):

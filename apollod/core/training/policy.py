@@ -4,7 +4,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.holding.choice import filled, held_by
+from apollod.core.holding.choice import filled, held_beside_behaviour, held_by
 from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -97,6 +97,9 @@ def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool
     lengths = [one.tokens for one in batch]
     room = _bound(state, settings) - (filled(lengths) if practice else max(lengths))
     kin = kin_practised(state.lessons) if practice else None
+    if state.dreams.practises(batch[0].example):
+        held = held_beside_behaviour(state.holding, settings.lessons, room)
+        return held[:1] if batch[0].holds_one else held
     held = held_by(state.holding, settings.lessons, sum(lengths), kin, room=room)
     return held[:1] if batch[0].holds_one else held
 

@@ -6,7 +6,7 @@ from functools import cache
 from hashlib import blake2b
 from http.client import NOT_FOUND, NOT_IMPLEMENTED
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 import anyio.to_thread
 import msgspec
@@ -20,7 +20,8 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.events import Sort
 from apollod.core.holding.policy import AT_ONCE
-from apollod.core.surroundings import NOTHING
+from apollod.core.surroundings import Surrounding
+from apollod.curation.contexts import as_asked
 from apollod.curation.lessons.line_lessons import Pair, asked_by
 from apollod.curation.redaction import redact_text
 from apollod.curation.surroundings.around import conversation_in
@@ -79,7 +80,8 @@ def _cause(error: LlmError) -> Literal["busy", "answer"]:
 async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswered:
     began = time.monotonic()
     sort, prompt, answer = await _asked(context, effect)
-    said, first = conversation_in(NOTHING, "", prompt), -1
+    around, first = effect.around, -1
+    said = _asked_in(around, effect.told or effect.system, prompt)
     priority = PRIORITY if serves_by_priority(context.config) else None
     async with HttpLlm(own_endpoint(context.config, LIMIT_S)) as llm:
         if not answer:
@@ -91,8 +93,9 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
             raise LlmNonsense("the model says nothing to this")
         if any(redact_text(text) != text for text in (answer, *(turn.content for turn in prompt))):
             raise RecordRefused("the answer or its prompt holds what looks like a secret")
-        teacher = await teacher_of(llm, said, answer, priority=priority)
-    record = record_of({"messages": [*said, {"role": "assistant", "content": answer}]}).canonical
+        teacher = await teacher_of(llm, said, answer, tools=around.tools, priority=priority)
+    held = [*conversation_in(around, effect.system, prompt, answer)]
+    record = record_of({"messages": held} | ({"tools": list(around.tools)} if around.tools else {})).canonical
     directory = context.config.state_dir / blobs.NAME
     digest = await anyio.to_thread.run_sync(blobs.keep, directory, write_teacher(teacher))
     return inp.AnchorAnswered(
@@ -100,6 +103,10 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
         first if first >= 0 else teacher.version, teacher.version, time.monotonic() - began,
         asked_by(prompt[0].content) if len(prompt) == 1 else "",
     )  # fmt: skip
+
+
+def _asked_in(around: Surrounding, system: str, prompt: tuple[Turn, ...]) -> list[dict[str, Any]]:
+    return [as_asked(one) for one in conversation_in(around, system, prompt)]
 
 
 async def _asked(context: Context, effect: fx.FreezeAnchor) -> tuple[Sort, tuple[Turn, ...], str]:

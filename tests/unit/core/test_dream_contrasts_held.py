@@ -1,0 +1,159 @@
+"""Good answers where a behaviour would be wrong are frozen before it is practised; steps that practise hold them."""
+
+import msgspec
+import pytest
+from property.test_continuation import archived
+from support.dreaming_world import PATTERN, DreamingWorld, text, with_patterns
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.dreams.course import CONTRASTS_FIRST
+from apollod.core.holding.choice import CONTRAST_TOKENS, OF_BEHAVIOURS, held_beside_behaviour, held_by
+from apollod.core.holding.state import Anchor, HoldingState
+from apollod.core.settings import LessonSettings
+from apollod.curation.dreaming.sketching import sketch_of
+
+ASK = msgspec.structs.replace(PATTERN, contrast=("Act at once.", "No questions.", "Only tested.", "Go ahead."))
+CAPS = msgspec.structs.replace(ASK, name="caps", instruction="Answer in capitals.")
+FIRST = len(ASK.contrasts) * CONTRASTS_FIRST
+
+
+def dreamt(*patterns: object, hold: float = 1.0, most: int = 10_000) -> DreamingWorld:
+    world = DreamingWorld(with_patterns(*patterns, hold=hold)).up()  # type: ignore[arg-type]
+    whole = world.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = whole(asked)
+        unlike = isinstance(said, inp.ScenarioAnswered)
+        return msgspec.structs.replace(said, sketch=sketch_of(text(-int(said.dream[1:])))) if unlike else said
+
+    world.reply = reply  # type: ignore[method-assign]
+    world.dream(most)
+    return world
+
+
+def practices(world: DreamingWorld) -> list[ev.DreamRequested]:
+    return [e for e in world.of(ev.DreamRequested) if e.purpose == "practice"]
+
+
+def held(world: DreamingWorld) -> list[Anchor]:
+    return [one for one in world.state.holding.anchors.values() if one.sort == "contrast"]
+
+
+def test_contrasts_of_all_patterns_come_before_any_practice_and_are_told_all_of_them() -> None:
+    world = dreamt(ASK, CAPS)
+    first = practices(world)[: 2 * FIRST]
+    assert {e.mode for e in first} == {"contrast"} and practices(world)[2 * FIRST].mode == "bare"
+    assert {(e.pattern, e.contrast) for e in first} == {
+        (one.name, text) for one in (ASK, CAPS) for text in one.contrasts
+    }
+    assert all([e.contrast for e in first].count(text) == 2 * CONTRASTS_FIRST for text in ASK.contrasts)
+    wanted = [e for e in world.answered if isinstance(e, fx.AnswerScenario)][: 2 * FIRST]
+    assert all(e.told.startswith((ASK.instruction, CAPS.instruction)) for e in wanted)
+    assert {e.pattern for e in world.of(ev.PatternSettled)} == {"ask", "caps"}
+
+
+def test_no_variation_is_tested_before_the_first_bare_practice() -> None:
+    world = dreamt(ASK)
+    kinds = [(e.purpose, e.mode) for e in world.of(ev.DreamRequested) if e.purpose in ("practice", "variation")]
+    assert kinds[: FIRST + 2] == [("practice", "contrast")] * FIRST + [("practice", "bare"), ("variation", "bare")]
+
+
+def test_a_step_that_practises_holds_contrasts_and_nothing_else() -> None:
+    world = dreamt(ASK)
+    assert len(held(world)) >= FIRST and {one.pattern for one in held(world)} == {"ask"}
+    bare = next(e for e in world.of(ev.StepStarted) if e.example.startswith("dream-ask-bare"))
+    sorts = [one.sort for one in world.of(ev.AnchorFrozen) if one.anchor in bare.held]
+    assert sorts == ["contrast"] * OF_BEHAVIOURS
+    frozen = next(e for e in world.of(ev.AnchorFrozen) if e.sort == "contrast")
+    assert (frozen.pattern, frozen.example) == ("ask", world.of(ev.DreamJudged)[0].example)
+
+
+def test_what_is_asked_of_the_engine_tells_all_and_what_is_held_tells_the_contrast() -> None:
+    world = DreamingWorld(with_patterns(ASK, CAPS, hold=1.0)).up()
+    asked = list[fx.FreezeAnchor]()
+    freeze = world.freeze
+
+    def heard(effect: fx.FreezeAnchor) -> None:
+        asked.append(effect)
+        freeze(effect)
+
+    world.freeze = heard  # type: ignore[method-assign]
+    world.dream(80)
+    contrasts = [one for one in asked if one.sort == "contrast"]
+    assert contrasts and all(one.answer == "answer" and one.system in ASK.contrasts for one in contrasts)
+    assert all(one.told.endswith(one.system) and one.told != one.system for one in contrasts)
+
+
+@pytest.mark.parametrize("change", ["another pattern", "retired"])
+def test_none_is_held_any_more_when_the_patterns_are_others(change: str) -> None:
+    world = dreamt(ASK)
+    assert held(world)
+    if change == "retired":
+        world.record(ev.PatternRetired(pattern="ask", by="a person", reason=""))
+    else:
+        world.record(ev.PatternAdded(pattern=CAPS, by="a person"))
+    assert not held(world) and not world.state.dreams.courses["ask"].contrasted
+    world.settle()
+    assert "others now" in world.of(ev.AnchorsRetired)[-1].reason
+
+
+def test_a_contrast_whose_example_is_taken_back_is_not_held() -> None:
+    world = dreamt(ASK)
+    example = held(world)[0].example
+    world.record(ev.ExampleWithdrawn(examples=(example,), by="a person"))
+    assert example not in {one.example for one in held(world)}
+
+
+def test_where_nothing_is_held_no_contrast_comes_first() -> None:
+    world = dreamt(ASK, hold=0.0)
+    assert practices(world)[0].mode == "bare" and not held(world)
+
+
+def anchors(*sizes: int, others: int = 2) -> HoldingState:
+    made = [Anchor(f"c{n}", "contrast", "", tokens=size, digest="d") for n, size in enumerate(sizes)]
+    made += [Anchor(f"a{n}", "general", "", tokens=50, digest="d") for n in range(others)]
+    return HoldingState(anchors={one.anchor: one for one in made})
+
+
+@pytest.mark.parametrize(
+    ("own", "room", "held"),
+    [
+        (anchors(*[60] * 9), 10_000, ("c0", "c1", "c2", "c3", "c4", "c5")),
+        (anchors(*[60] * 9), 150, ("c0", "c1")),
+        (anchors(1300, 60, 60), 10_000, ("c0",)),  # the longest, in its turn, alone
+        (anchors(60, 1300, 60), 10_000, ("c0", "c2")),
+        (anchors(1300, 60), 1000, ("c1",)),
+        (anchors(*[CONTRAST_TOKENS // 2] * 3), 10_000, ("c0", "c1")),
+        (anchors(others=2), 10_000, ()),
+    ],
+)
+def test_as_many_contrasts_as_there_is_room_for(own: HoldingState, room: int, held: tuple[str, ...]) -> None:
+    assert held_beside_behaviour(own, LessonSettings(), room) == held
+    assert held_beside_behaviour(own, LessonSettings(hold=0.0), room) == ()
+
+
+def test_a_short_step_of_anything_else_holds_no_long_contrast() -> None:
+    own = anchors(1300, others=1)
+    assert held_by(own, LessonSettings(), 40) == ("a0",)
+    assert "c0" in held_by(own, LessonSettings(), 10_000)
+
+
+def test_a_journal_that_goes_on_from_an_archive_holds_them_still() -> None:
+    world = dreamt(ASK)
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    other = archived(world)
+    assert isinstance(other, DreamingWorld)
+    assert [one.anchor for one in held(other)] == [one.anchor for one in held(world)]
+    assert other.state.dreams.courses["ask"].contrasted == world.state.dreams.courses["ask"].contrasted
+
+
+def test_what_was_frozen_before_a_behaviour_settled_is_frozen_anew() -> None:
+    world = dreamt(ASK)
+    settled = next(n for n, one in enumerate(world.journal) if isinstance(one.event, ev.PatternSettled))
+    before = {one.event.anchor for one in world.journal[:settled] if isinstance(one.event, ev.AnchorFrozen)}
+    general = [one for one in world.state.holding.anchors.values() if one.sort == "general"]
+    assert general and not before & {one.anchor for one in general}
+    assert held(world), "contrasts are held still"

@@ -51,6 +51,8 @@ class Story:
                 self._pattern_of[body["dream"]] = body["pattern"]
                 if body["purpose"] == "held-out":
                     self.line = f"{body['pattern']}: scenarios are imagined that are never practised"
+                if body["purpose"] == "contrast":
+                    self.line = f"{body['pattern']}: answers where it would be wrong, which are held"
             case "dream.imagined":
                 self._said(body["dream"], body["scenario"][-1]["content"])
             case "dream.trained":

@@ -13,6 +13,7 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.calls import expected, told_then
 from apollod.core.dreams.collapse import Dreamt, collapse
 from apollod.core.dreams.course import Case, open_cases
+from apollod.core.dreams.events import LEARNED_FROM
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
 from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
@@ -59,12 +60,13 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
     if input_.echo:
         return _again(state, settings, "echo", input_.echo, tokens=input_.tokens)
     tested = [*(one.sketch for one in course.apart.values()), *course.varied]
-    if dream.purpose == "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
+    learned_from = dream.purpose in LEARNED_FROM
+    if learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
         return _again(state, settings, "held-out", "tests are made with this scenario", tokens=input_.tokens)
-    if dream.purpose != "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
+    if not learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
         practised = "the scenario was practised, so a test with it would say nothing"
         return _again(state, settings, "repeats", practised, tokens=input_.tokens)
-    same = course.practised if dream.purpose == "practice" else tested
+    same = course.practised if learned_from else tested
     if any(likeness(input_.sketch, one) >= ALIKE for one in same):
         return _again(state, settings, "repeats", "the imagination repeats itself", tokens=input_.tokens)
     imagined = ev.DreamImagined(
@@ -101,9 +103,12 @@ def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
         tokens=input_.tokens, seconds=input_.seconds,
     )  # fmt: skip
     replace = msgspec.structs.replace
+    if dream.purpose == "contrast" and input_.verdict == "good":
+        return Outcome([judged, ev.DreamSettled(dream=dream.id)], [])
     if input_.verdict == "good":
         return _learn(state, dream, course, judged, input_)
-    if input_.verdict == "bad" and input_.better is not None and not second:
+    betters = input_.better is not None and not second and dream.purpose != "contrast"
+    if input_.verdict == "bad" and betters:
         return Outcome([replace(judged, better=input_.better)], [])
     why = f"the {'better answer' if second else 'answer'} is called {input_.verdict}"
     why += "" if second or input_.verdict == "unsure" else ", and no better one was written"

@@ -16,8 +16,8 @@ from apollod.core.dreams.state import Course, DreamsState, HeldOut, Tests, Tests
 from apollod.core.proof import TOLD_MIN, decided
 from apollod.core.surroundings import Drawn, SurroundingKind, drawn
 
-CONTRASTS_FIRST = 4
-"""good answers under each contrast text, before the behaviour is practised"""
+CONTRASTS_FIRST = 8
+"""good answers under each contrast text, before the behaviour is practised: two in each kind of surrounding"""
 MISSES_MAX = 10
 """dreams that end early, in a row, after which a pattern is given up"""
 TURN = 40
@@ -90,11 +90,11 @@ def next_move(course: Course, own: DreamsState) -> Move:
     if measured_first(course):
         return _first(untried(course, "shown")) or Settle()
     if own.holds and (contrast := unheld_contrast(course)):
-        return Imagine("practice", "contrast", contrast)
+        return Imagine("contrast", "contrast", contrast)
     if ready(course):
         name = f"final {course.practices}"
-        return _first(untried(course, name)) or (_practice(course) if course.failed else Settle())
-    return _practice(course)
+        return _first(untried(course, name)) or (_practice(course, own.holds) if course.failed else Settle())
+    return _practice(course, own.holds)
 
 
 def unheld_contrast(course: Course) -> str:
@@ -283,13 +283,14 @@ def _counted(tests: Tests) -> list[tuple[int, int]]:
     return [rate for mode, rate in tests.items() if mode != "told"]
 
 
-def _practice(course: Course) -> Imagine:
-    """Bare, unless the behaviour leaks; in turns, where both are to be learned."""
+def _practice(course: Course, holds: bool) -> Imagine:
+    """Bare, unless the behaviour leaks; in turns, where both are to be learned, and where a bare practice holds what it
+    is not to change."""
     passes, of = course.pattern.settle
     weak, bare = weak_contrasts(course), course.bare[-of:]
     held = len(bare) == of and sum(bare) >= passes
     turn = course.practices + course.misses
-    if weak and (held or turn % 2):
+    if weak and ((held and not holds) or turn % 2):
         return Imagine("practice", "contrast", weak[turn // 2 % len(weak)])
     return Imagine("practice")
 
@@ -301,6 +302,8 @@ def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKin
     match move.purpose:
         case "held-out":
             return drawn(kinds, len(course.held), len(course.pattern.tested_contrasts))
+        case "contrast":
+            return drawn(kinds, sum(course.contrasted.values()) + course.misses, contrasts)
         case "situation":
             return drawn(kinds, len(course.situations))
         case "variation":

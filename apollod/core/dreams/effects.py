@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from apollod.core.dreams.events import Mode, Purpose
+from apollod.core.dreams.events import LEARNED_FROM, Mode, Purpose
 from apollod.core.dreams.scenario import Surfaced, Turn
 from apollod.core.kernel.effect import Effect
 from apollod.core.settings import PatternSettings
@@ -36,7 +36,7 @@ class ImagineScenario(Effect, frozen=True):
     @property
     def use(self) -> SurroundingUse:
         """For what the surrounding may be used."""
-        return "practice" if self.purpose == "practice" else "tests"
+        return "practice" if self.purpose in LEARNED_FROM else "tests"
 
 
 class AnswerScenario(Effect, frozen=True):

@@ -10,10 +10,12 @@ from apollod.core.lessons.stages import LessonState
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
 
-Purpose = Literal["held-out", "practice", "variation", "situation"]
+Purpose = Literal["held-out", "practice", "variation", "situation", "contrast"]
 """held-out: imagined before practice began, only ever tested; situation: the same, where the behaviour would be wrong
-although nobody says so; practice: answered, judged, trained; variation: a new
-scenario after a practice, only tested."""
+although nobody says so; contrast: answered and judged under a text that makes the behaviour wrong, and held by the
+steps that follow; practice: answered, judged, trained; variation: a new scenario after a practice, only tested."""
+LEARNED_FROM: frozenset[Purpose] = frozenset({"practice", "contrast"})
+"""purposes of which no scenario may be tested, nor be like one that is"""
 Mode = Literal["bare", "contrast", "told", "situation"]
 """How a scenario is answered in its surrounding. bare: without the instruction, which has to show the behaviour; told:
 with it; contrast: with a text under which the behaviour would be wrong; situation: without any text, where it would be
@@ -206,7 +208,8 @@ class DreamTested(Event, frozen=True):
 
 
 class DreamSettled(Event, frozen=True):
-    """Its course is over: a held-out scenario is kept, a practice was learned, a variation was tested."""
+    """Its course is over: a held-out scenario is kept, an answer in contrast is good, a practice was learned, a
+    variation was tested."""
 
     kind: ClassVar[str] = "dream.settled"
     dream: str

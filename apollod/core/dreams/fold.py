@@ -18,6 +18,7 @@ from apollod.core.dreams.course import (
     weak_after,
 )
 from apollod.core.dreams.events import (
+    LEARNED_FROM,
     DreamAbandoned,
     DreamAnswered,
     DreamFailed,
@@ -142,8 +143,8 @@ def _imagined(own: DreamsState, state: State, e: DreamImagined, at_ns: int) -> N
     elif dream.purpose == "situation":
         course.situations[dream.id] = HeldOut(e.scenario, e.sketch, e.surrounding)
     else:
-        _keep(course.practised if dream.purpose == "practice" else course.varied, e.sketch)
-    if dream.purpose == "practice":
+        _keep(course.practised if dream.purpose in LEARNED_FROM else course.varied, e.sketch)
+    if dream.purpose in LEARNED_FROM:
         course.lately = [*course.lately[1 - LATELY :], e.scenario]
     _go_on(dream, "imagined")
 
@@ -165,6 +166,8 @@ def _judged(own: DreamsState, state: State, e: DreamJudged, at_ns: int) -> None:
     course.examples += [e.example] if e.example else []
     if e.better is not None:
         dream.answer = e.better
+    if dream.purpose == "contrast" and e.verdict == "good":
+        course.contrasted[dream.contrast] = course.contrasted.get(dream.contrast, 0) + 1
     _go_on(dream, "bettered" if e.better is not None else e.verdict)
 
 
@@ -172,10 +175,7 @@ def _trained(own: DreamsState, state: State, e: DreamTrained, at_ns: int) -> Non
     if (dream := _open(own, e.dream)) is not None and dream.sketch is not None:
         course = own.courses[dream.pattern]
         course.practices += 1
-        if dream.mode == "contrast":
-            course.contrasted[dream.contrast] = course.contrasted.get(dream.contrast, 0) + 1
-        opening = own.holds and dream.mode == "contrast" and not course.bare
-        course.owed = "" if opening else dream.id
+        course.owed = dream.id
         teach(course, dream)
         seen = Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)
         if len(course.earliest) < RECENT:

@@ -1,7 +1,7 @@
 """What is dreamt next, and why it is not, in people's words. Pure."""
 
 from apollod.core.activities import Activity, blocked
-from apollod.core.dreams.course import Case, Imagine, Move, Settle, Unsettle, next_move
+from apollod.core.dreams.course import CONTRASTS_FIRST, Case, Imagine, Move, Settle, Unsettle, next_move
 from apollod.core.dreams.policy import in_turn, waits_for
 from apollod.core.dreams.state import Course, Dream
 from apollod.core.schedules import is_due
@@ -78,6 +78,9 @@ def _told(course: Course, move: Move) -> str:
             return f"held-out scenario {len(course.held) + 1} of {course.pattern.held_out}"
         case Imagine("situation"):
             return f"situation {len(course.situations) + 1} of {course.pattern.situations} in which it would be wrong"
+        case Imagine("contrast"):
+            of = CONTRASTS_FIRST * len(course.pattern.contrasts)
+            return f"answer in contrast {sum(course.contrasted.values()) + 1} of {of}, to be held"
         case Imagine("variation", of=of):
             return f"variation of {of}"
         case Imagine(_, mode):

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
-from apollod.core.dreams.events import DreamJudged, PatternAdded, PatternRetired, PatternSettled
+from apollod.core.dreams.events import LEARNED_FROM, DreamJudged, PatternAdded, PatternRetired, PatternSettled
 from apollod.core.dreams.scenario import Turn
 from apollod.core.feedback.events import FeedbackGiven
 from apollod.core.forgetting.events import ForgetRequested
@@ -118,9 +118,9 @@ def _lesson_falls(
 def _dream_judged(own: HoldingState, state: State, e: DreamJudged, at_ns: int) -> None:
     """Want a good answer in contrast held, with what the model thinks of it when it is told all that it was told."""
     dream = state.dreams.open
-    if dream is None or dream.id != e.dream or e.verdict != "good" or e.answer or not e.example:
+    if dream is None or dream.id != e.dream or e.verdict != "good" or e.answer:
         return
-    if (dream.purpose, dream.mode) == ("practice", "contrast"):
+    if dream.mode == "contrast" and dream.purpose in LEARNED_FROM:
         name = f"{CONTRAST_NAME}{dream.id}"
         own.wanted[name] = AnchorWanted(
             name, "contrast", dream.scenario, dream.answer, around=dream.surrounding, system=dream.contrast,

@@ -9,6 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.course import CONTRASTS_FIRST
+from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.choice import CONTRAST_TOKENS, OF_BEHAVIOURS, held_beside_behaviour, held_by
 from apollod.core.holding.state import Anchor, HoldingState
 from apollod.core.settings import LessonSettings
@@ -34,7 +35,7 @@ def dreamt(*patterns: object, hold: float = 1.0, most: int = 10_000) -> Dreaming
 
 
 def practices(world: DreamingWorld) -> list[ev.DreamRequested]:
-    return [e for e in world.of(ev.DreamRequested) if e.purpose == "practice"]
+    return [e for e in world.of(ev.DreamRequested) if e.purpose in ("contrast", "practice")]
 
 
 def held(world: DreamingWorld) -> list[Anchor]:
@@ -54,10 +55,10 @@ def test_contrasts_of_all_patterns_come_before_any_practice_and_are_told_all_of_
     assert {e.pattern for e in world.of(ev.PatternSettled)} == {"ask", "caps"}
 
 
-def test_no_variation_is_tested_before_the_first_bare_practice() -> None:
+def test_contrasts_are_neither_learned_nor_tested() -> None:
     world = dreamt(ASK)
-    kinds = [(e.purpose, e.mode) for e in world.of(ev.DreamRequested) if e.purpose in ("practice", "variation")]
-    assert kinds[: FIRST + 2] == [("practice", "contrast")] * FIRST + [("practice", "bare"), ("variation", "bare")]
+    kinds = [(e.purpose, e.mode) for e in world.of(ev.DreamRequested) if e.purpose != "held-out"]
+    assert kinds[: FIRST + 2] == [("contrast", "contrast")] * FIRST + [("practice", "bare"), ("variation", "bare")]
 
 
 def test_a_step_that_practises_holds_contrasts_and_nothing_else() -> None:
@@ -67,7 +68,8 @@ def test_a_step_that_practises_holds_contrasts_and_nothing_else() -> None:
     sorts = [one.sort for one in world.of(ev.AnchorFrozen) if one.anchor in bare.held]
     assert sorts == ["contrast"] * OF_BEHAVIOURS
     frozen = next(e for e in world.of(ev.AnchorFrozen) if e.sort == "contrast")
-    assert (frozen.pattern, frozen.example) == ("ask", world.of(ev.DreamJudged)[0].example)
+    assert (frozen.pattern, frozen.example) == ("ask", "")
+    assert world.of(ev.StepStarted)[0].example == bare.example, "nothing is learned before"
 
 
 def test_what_is_asked_of_the_engine_tells_all_and_what_is_held_tells_the_contrast() -> None:
@@ -80,7 +82,7 @@ def test_what_is_asked_of_the_engine_tells_all_and_what_is_held_tells_the_contra
         freeze(effect)
 
     world.freeze = heard  # type: ignore[method-assign]
-    world.dream(80)
+    world.dream(160)
     contrasts = [one for one in asked if one.sort == "contrast"]
     assert contrasts and all(one.answer == "answer" and one.system in ASK.contrasts for one in contrasts)
     assert all(one.told.endswith(one.system) and one.told != one.system for one in contrasts)
@@ -99,11 +101,17 @@ def test_none_is_held_any_more_when_the_patterns_are_others(change: str) -> None
     assert "others now" in world.of(ev.AnchorsRetired)[-1].reason
 
 
-def test_a_contrast_whose_example_is_taken_back_is_not_held() -> None:
-    world = dreamt(ASK)
-    example = held(world)[0].example
-    world.record(ev.ExampleWithdrawn(examples=(example,), by="a person"))
-    assert example not in {one.example for one in held(world)}
+def test_a_contrast_that_was_learned_and_is_taken_back_is_not_held() -> None:
+    world = DreamingWorld(with_patterns(ASK, hold=1.0)).up()
+    one = ev.AnchorWanted(
+        wanted="contrast:d9", sort="contrast", prompt=(Turn("user", "Open it."),), answer="I open it.",
+        system="Act at once.", pattern="ask", example="x",
+    )  # fmt: skip
+    world.record(one)
+    world.settle()
+    assert [each.example for each in held(world)] == ["x"]
+    world.record(ev.ExampleWithdrawn(examples=("x",), by="a person"))
+    assert not held(world)
 
 
 def test_where_nothing_is_held_no_contrast_comes_first() -> None:

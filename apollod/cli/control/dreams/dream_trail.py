@@ -8,6 +8,7 @@ from apollod.cli.render import indented
 Object = Mapping[str, Any]
 _PURPOSES = {
     "held-out": "held out: imagined before practice began, and only ever tested",
+    "contrast": "in contrast: answered and judged with a text under which the behaviour is wrong; steps hold it",
     "practice": "practised: answered with the instruction, judged, and learned without it",
     "variation": "a variation: new after a practice, and only tested",
 }

@@ -8,6 +8,7 @@ from apollod.core.daemon.events import DaemonStarted
 from apollod.core.dreams.carried import CARRIED
 from apollod.core.dreams.collapse import Dreamt
 from apollod.core.dreams.course import (
+    CONTRASTS_FIRST,
     complete,
     held_out_contrast,
     look_over,
@@ -63,6 +64,8 @@ from apollod.core.training.events import StepCompleted, all_examples
 
 SITUATION_MISSES = 3
 """situations in a row that could not be imagined, after which a pattern does with those that it has"""
+CONTRAST_MISSES = 3
+"""answers in contrast in a row that are not good, after which no more are asked for under this text"""
 LATELY = 3
 """practised scenarios that the imagination is told of"""
 
@@ -272,6 +275,8 @@ def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) ->
                 course.owed = ""
             if dream.purpose == "situation" and course.misses >= SITUATION_MISSES:
                 course.no_situations, course.misses = e.reason, 0
+            if dream.purpose == "contrast" and course.misses >= CONTRAST_MISSES:
+                course.contrasted[dream.contrast], course.misses = CONTRASTS_FIRST, 0
         own.open = None
         _answered_at_last(own)
 

@@ -9,6 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.course import CONTRASTS_FIRST
+from apollod.core.dreams.fold import CONTRAST_MISSES
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.choice import CONTRAST_TOKENS, OF_BEHAVIOURS, held_beside_behaviour, held_by
 from apollod.core.holding.state import Anchor, HoldingState
@@ -112,6 +113,17 @@ def test_a_contrast_that_was_learned_and_is_taken_back_is_not_held() -> None:
     assert [each.example for each in held(world)] == ["x"]
     world.record(ev.ExampleWithdrawn(examples=("x",), by="a person"))
     assert not held(world)
+
+
+def test_a_text_under_which_no_answer_is_good_is_left_out_and_the_pattern_is_practised() -> None:
+    world = DreamingWorld(with_patterns(ASK, hold=1.0)).up()
+    bad = ASK.contrasts[1]
+    world.verdict = lambda asked: "unsure" if asked.expected == bad else "good"
+    world.dream(400)
+    under = [e for e in practices(world) if e.purpose == "contrast"]
+    assert [e.contrast for e in under].count(bad) == CONTRAST_MISSES
+    assert all([e.contrast for e in under].count(one) == CONTRASTS_FIRST for one in ASK.contrasts if one != bad)
+    assert any(e.mode == "bare" for e in practices(world))
 
 
 def test_where_nothing_is_held_no_contrast_comes_first() -> None:

@@ -16,6 +16,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state, obstacle
 from apollod.core.dreams.course import next_move, rests
+from apollod.core.dreams.events import LEARNED_FROM
 from apollod.core.dreams.policy import advance
 from apollod.core.fold import fold
 from apollod.core.schedules import DAY_NS, SECOND_NS
@@ -224,10 +225,10 @@ class Audit:
                 assert said not in practised | tested, "a scenario was dreamt twice"
                 (practised if self.now(e.dream).purpose == "practice" else tested).add(said)
             case ev.DreamAnswered():
-                assert self.now(e.dream).purpose == "practice"
+                assert self.now(e.dream).purpose in LEARNED_FROM
             case ev.DreamJudged():
-                assert self.now(e.dream).purpose == "practice"
-                assert not e.example or e.verdict == "good"
+                assert self.now(e.dream).purpose in LEARNED_FROM
+                assert not e.example or (e.verdict == "good" and self.now(e.dream).purpose == "practice")
                 self.good = e.example
             case ev.ExampleAccepted() if e.source.startswith("dream:"):
                 dream = e.source.removeprefix("dream:")

@@ -180,7 +180,9 @@ def _alarm(state: State) -> str:
     what = f"the quality guard raised alarm {incident.number} at step {incident.step} ({', '.join(incident.metrics)})"
     now = {
         "alarmed": f"the weights of step {incident.to} are wanted back",
-        "restored": "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
+        "restored": "the probes are asked of the weights that are back"
+        if incident.unmeasured
+        else "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
         "searching": f"replay {len(incident.replays)} of at most {incident.replays_max} looks for what did it",
         "named": f"`apollod ctl quality incident show {incident.number}` names them, `apollod ctl resume` goes on",
         "stuck": f"they cannot be had ({incident.reason}); `apollod ctl resume` goes on with what is there",

@@ -77,8 +77,8 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
     assert (one["after"]["outcome"], one["after"]["step"]) == ("passed", world.state.training.version)
     kinds = [each["kind"] for each in one["story"]]
     assert kinds == [
-        "quality.alarmed", "rollback.started", "rollback.completed", "quality.search_begun", "quality.named",
-        "example.held", "step.started", "quality.settled", "quality.measured",
+        "quality.alarmed", "rollback.started", "rollback.completed", "quality.measured", "quality.search_begun",
+        "quality.named", "example.held", "step.started", "quality.settled", "quality.measured",
     ]  # fmt: skip
     assert [each["seq"] for each in one["story"]] == sorted(each["seq"] for each in one["story"])
     assert all(set(each) == {"at", "seq", "kind", "text"} and each["text"] for each in one["story"])
@@ -90,6 +90,16 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
     assert "5 steps repeated with the examples that are left" in more
     row = page(path, capsys, "list").splitlines()[-1]
     assert "named" in row and "settled" in row
+
+
+def test_weights_that_are_worse_too_are_told_with_where_it_went_then(tmp_path: Path, capsys: Capture) -> None:
+    world = alarmed("a", "bad", poison={"bad": ITEMS})
+    before = [*world.journal]
+    worse = ev.QualityNotGood(incident=1, step=0, to=0, metrics=("facts.passed",))
+    path = write_story(tmp_path / "journal.db", [*before, ev.Recorded(before[-1].seq + 1, world.now, worse)])
+    one = shown(path, capsys, "1")
+    assert one["to"] == 0 and one["waits_for"] == "the last good weights"
+    assert one["story"][-1]["text"] == "step 0 is worse, too: facts.passed; good at step 0"
 
 
 def test_what_was_decided_about_the_culprits_since_is_told(tmp_path: Path, capsys: Capture) -> None:

@@ -123,7 +123,7 @@ def worsen(world: Daemon) -> None:
             if world.probed:
                 world.look()
     for _ in range(4):
-        World.settle(world)
+        world.restored()
         world.pass_time(70)
     if world.replayed:
         asked = world.replayed.pop()

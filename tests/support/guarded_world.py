@@ -120,6 +120,13 @@ class GuardedWorld(World):
             )
         )
 
+    def restored(self) -> None:
+        """The weights are back to which an alarm goes, and were measured."""
+        super().settle()
+        while self.state.quality.incident is not None and self.state.quality.incident.unmeasured:
+            self.look()
+            super().settle()
+
     def settle(self) -> None:
         """Steps and looks until there is nothing left to do."""
         while True:

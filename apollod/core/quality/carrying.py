@@ -35,7 +35,7 @@ def carried_quality(state: QualityState) -> QualityState:
     """The part of the state that both journals know."""
     return QualityState(
         probes=state.probes, contrasts=state.contrasts, baseline=state.baseline, silent=state.silent,
-        at=state.at, good=state.at,
+        at=state.at, good=state.at, goods=(state.at,) if state.baseline else (), window_from=state.at,
         references=state.references, number=state.number, incidents=state.incidents, alarms_ns=state.alarms_ns,
         totals=state.totals,
     )  # fmt: skip

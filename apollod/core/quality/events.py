@@ -8,10 +8,10 @@ from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.event import Event
 from apollod.core.quality.sequential import Metric
 
-Why = Literal["baseline", "steps", "window", "checkpoint", "settled", "doubt", "asked"]
+Why = Literal["baseline", "steps", "window", "checkpoint", "settled", "doubt", "asked", "restored"]
 """Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; window: nothing
 waits any more; checkpoint: one is due; settled: a behaviour was practised until it is shown; asked: somebody wants to
-know."""
+know; restored: an alarm took weights back, and those that are there now are measured before anything else."""
 
 VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "unfinished", "not_searched"]
 """Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
@@ -123,6 +123,20 @@ class QualityAlarmed(Event, frozen=True):
     metrics: tuple[str, ...]
     drops: dict[str, Drop]
     fell: dict[str, tuple[str, ...]] = {}
+
+    def key(self) -> str:
+        return str(self.incident)
+
+
+class QualityNotGood(Event, frozen=True):
+    """The weights of `step`, to which an alarm went back, are worse than the baseline, too, by `metrics`. Those of step
+    `to`, which an earlier look found good, are wanted back instead."""
+
+    kind: ClassVar[str] = "quality.not_good"
+    incident: int
+    step: int
+    to: int
+    metrics: tuple[str, ...]
 
     def key(self) -> str:
         return str(self.incident)

@@ -13,6 +13,7 @@ from apollod.core.quality.events import (
     QualityFailed,
     QualityMeasured,
     QualityNamed,
+    QualityNotGood,
     QualityReferencesLost,
     QualityReplayBegun,
     QualityReplayed,
@@ -24,7 +25,7 @@ from apollod.core.quality.events import (
     QualityTold,
     QualityWished,
 )
-from apollod.core.quality.looking import baselines, doubt, is_rate, known
+from apollod.core.quality.looking import baselines, doubt, is_rate, known, speaking
 from apollod.core.quality.sequential import renewed
 from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Measuring, QualityState, Totals
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
@@ -72,7 +73,9 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
         if e.share >= 1.0:
             own.cleared, own.busy_since_whole_s = {name: one.e_value for name, one in own.metrics.items()}, 0.0
         if good:
-            own.good = e.step
+            own.found_good(e.step)
+        if e.why == "restored" and own.incident is not None and own.incident.unmeasured:
+            own.incident.restored = "bad" if speaking(own.metrics) else "good"
         _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
         return
@@ -86,7 +89,8 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
         if not own.baseline:
             own.unable, own.error = True, NOTHING_MEASURED
-        own.metrics, own.last, own.looked, own.good, own.busy_since_whole_s = {}, {}, -1, e.step, 0.0
+        own.metrics, own.last, own.looked, own.busy_since_whole_s = {}, {}, -1, 0.0
+        own.good, own.goods, own.window_from = e.step, (e.step,), e.step
         _no_doubt(own)
         _look_over(own)
         own.window = []
@@ -116,6 +120,8 @@ def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> No
     own.totals = replace(own.totals, failed=own.totals.failed + 1)
     if e.gives_up:
         own.unable, own.asked = True, ""
+        if own.incident is not None and own.incident.unmeasured:
+            own.incident.restored = "unknown"
 
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:
@@ -128,6 +134,16 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
     )  # fmt: skip
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
     news.alarmed(own.telling, e, at_ns, _is_told(state))
+
+
+def _not_good(own: QualityState, state: State, e: QualityNotGood, at_ns: int) -> None:
+    """Go further back. What was learned between the two is searched, too."""
+    own.good, own.goods = e.to, tuple(one for one in own.goods if one <= e.to)
+    _no_doubt(own)
+    if (incident := own.incident) is not None:
+        before = [one for one in own.window if one.step > e.to]
+        incident.to, incident.phase, incident.restored = e.to, "alarmed", ""
+        incident.steps, incident.whole = (*before, *incident.steps), incident.whole and own.window_from <= e.to
 
 
 def _margin(own: QualityState, state: State, name: str) -> float:
@@ -203,7 +219,7 @@ def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) ->
 
 def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns: int) -> None:
     if own.incident is not None and own.incident.phase == "alarmed":  # else it is a person's, and settles the incident
-        own.incident.taken_back = len(e.undone)
+        own.incident.taken_back += len(e.undone)
         own.totals = replace(own.totals, taken_back=own.totals.taken_back + len(e.undone))
 
 
@@ -213,8 +229,9 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
     own.looked = e.to if own.baseline else -1
     _no_doubt(own)
     own.good = min(own.good, e.to)  # a later step is not there any more
-    own.window = [one for one in own.since_good if one.step <= e.to]
-    own.since = min(own.since, len(own.window))
+    own.goods = tuple(one for one in own.goods if one <= e.to)
+    own.window = [one for one in own.window if one.step <= e.to]
+    own.since = min(own.since, len(own.since_good))
     if own.incident is not None and own.incident.phase == "alarmed":
         own.incident.phase = "restored"
 
@@ -224,10 +241,14 @@ def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -
     tier = state.intake.taken[0].tier if state.intake.taken else "bulk"
     if e.again_of and (incident := own.incident) is not None:
         incident.again = tuple(one for one in incident.again if one.number > e.again_of)
-    if own.window and own.window[0].step <= own.good:
-        own.window = own.since_good
+    _forget_until(own, own.good if len(own.window) >= WINDOW_MAX else max(own.good_before(own.good), 0))
     if own.baseline and len(own.window) < WINDOW_MAX:
         own.window.append(Learned.of(e, tier))
+
+
+def _forget_until(own: QualityState, step: int) -> None:
+    if own.window and own.window[0].step <= step:
+        own.window, own.window_from = [one for one in own.window if one.step > step], step
 
 
 def _step_completed(own: QualityState, state: State, e: StepCompleted, at_ns: int) -> None:
@@ -266,6 +287,7 @@ FOLDS: Folds = {
     QualityMeasured: _measured,
     QualityFailed: _failed,
     QualityAlarmed: _alarmed,
+    QualityNotGood: _not_good,
     QualitySearchBegun: _search_begun,
     QualityReplayBegun: _replay_begun,
     QualityReplayed: _replayed,

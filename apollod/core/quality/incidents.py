@@ -46,7 +46,9 @@ def _begin_search(state: State, incident: Incident) -> Outcome:
     settings, own = state.daemon.settings, state.quality
     assert settings is not None
     window = examples_of(incident.steps)
-    if incident.step == incident.to:
+    if incident.restored == "bad":
+        reason = f"the weights of step {incident.to} are worse than the baseline, too, and no earlier ones are known"
+    elif incident.step == incident.to:
         reason = "the weights are those of the baseline or of the last good look: the probes say now this, now that"
     elif not settings.quality.culprits_max:
         reason = "[quality] culprits_max = 0"
@@ -126,8 +128,8 @@ def _end(state: State, incident: Incident) -> Outcome:
     assert settings is not None
     if state.training.running is not None or next_repeat(state) is not None or not may_repeat(own, incident):
         return nothing()
-    wrong_probes = incident.step == incident.to
-    if not incident.resumed and (settings.quality.resume == "manual" or stops(own.alarms_ns) or wrong_probes):
+    unsure = incident.step == incident.to or incident.restored == "bad"
+    if not incident.resumed and (settings.quality.resume == "manual" or stops(own.alarms_ns) or unsure):
         return nothing()
     return Outcome([_settled(incident, GUARD, f"the weights of step {incident.to} are back, and steps go on")], [])
 

@@ -139,6 +139,11 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
     return tuple(asked)
 
 
+def speaking(after: Mapping[str, Metric]) -> tuple[str, ...]:
+    """The metrics against which the last look speaks by itself, by name."""
+    return tuple(name for name, one in sorted(after.items()) if one.alone >= DOUBT)
+
+
 class Doubt(NamedTuple):
     """Doubt after a look. `ask_all`: it asked a part of the probes, and they or all looks since the last one at all of
     them speak against a metric. `good`: it asked all, and they speak against none."""
@@ -151,7 +156,7 @@ def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float
     """The doubt that a look leaves. `cleared`: e-value of each metric when all probes were asked last. What few probes
     have once failed may stay so for good, and harm nothing: so growth counts, and not the value. A part of the probes
     can only raise doubt: three of each group miss what half of the others would show."""
-    spoke = any(one.alone >= DOUBT for one in after.values())
+    spoke = bool(speaking(after))
     if share >= 1.0:
         return Doubt(False, not spoke)
     grown = any(one.e_value >= DOUBTS * max(1.0, cleared.get(name, 0.0)) for name, one in after.items())
@@ -161,6 +166,8 @@ def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
     """The reason for which a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to
     be learned, so that the end of a window can be looked at however few steps it had."""
+    if own.incident is not None and own.incident.unmeasured:
+        return "restored"
     if own.asked == "baseline":
         return "baseline"
     if own.asked:
@@ -216,6 +223,6 @@ def quiet_s(own: QualityState, settings: QualitySettings) -> float:
 
 def share(own: QualityState, settings: QualitySettings, why: Why) -> float:
     """The share of each group of probes that a look asks, in thousandths."""
-    if why in ("baseline", "settled", "doubt", "asked") or whole_is_due(own, settings):
+    if why in ("baseline", "settled", "doubt", "asked", "restored") or whole_is_due(own, settings):
         return 1.0
     return round(max(SHARE_MIN, affordable(own, settings)), 3)

@@ -1,8 +1,8 @@
 """Decide when the model is measured, and what follows when it is worse.
 
 A look that is due comes before the next step, so that weights stand still while they are looked at. Law: an alarm
-stops steps at once, and they go on only after the last good weights are back, or a person says so; three alarms in a
-day, and only a person.
+stops steps at once, and they go on only after the last good weights are back and were measured again, or a person says
+so; three alarms in a day, and only a person.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,20 @@ from apollod.core.lessons.standing import not_these
 from apollod.core.quality import incidents
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.lesson_group import LESSONS, LessonCase, counted, in_turn, is_asked
-from apollod.core.quality.looking import Figures, compared_with, due, fell, looked, quiet_s, share, silent_groups, worse
+from apollod.core.quality.looking import (
+    Figures,
+    compared_with,
+    due,
+    fell,
+    looked,
+    quiet_s,
+    share,
+    silent_groups,
+    speaking,
+    worse,
+)
 from apollod.core.quality.sequential import alarms, interval
-from apollod.core.quality.state import QualityState
+from apollod.core.quality.state import Incident, QualityState
 from apollod.core.quality.telling import on_told
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
 from apollod.core.settings import QualitySettings
@@ -36,7 +47,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.quality
     if settings is None or state.daemon.stopping:
         return nothing()
-    if own.incident is not None:
+    if own.incident is not None and not own.incident.unmeasured:
         return incidents.advance(state, own.incident)
     if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
@@ -106,18 +117,33 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
         contrasts=input_.contrasts,
     )  # fmt: skip
+    if open_.why == "restored" and own.incident is not None and own.incident.unmeasured:
+        return Outcome([measured, *_further_back(state, own.incident, speaking(after))], [])
     names = alarms(after)
     if not names:
         return Outcome([measured], [])
     before = compared_with(own, figures)
     told = {name: _drop(before[name], name, figures.get(name, {}), after[name].scale) for name in names}
-    begun = state.daemon.continued.step if state.daemon.continued else 0  # there is no way back beyond that
-    to = max(own.good, begun) if own.good >= 0 else open_.step
+    to = max(own.good, _first_step(state)) if own.good >= 0 else open_.step
     alarmed = ev.QualityAlarmed(
         incident=own.incidents + 1, step=open_.step, to=to, metrics=names, drops=told,
         fell={name: fell(before[name], name, figures.get(name, {})) for name in names if name != LESSONS},
     )  # fmt: skip
     return Outcome([measured, alarmed], [])
+
+
+def _first_step(state: State) -> int:
+    """There is no way back beyond the step at which the journal goes on from an archive."""
+    return state.daemon.continued.step if state.daemon.continued else 0
+
+
+def _further_back(state: State, incident: Incident, metrics: tuple[str, ...]) -> list[ev.Event]:
+    """What follows when the weights are back that a look found good once: good ones are those that pass now. Others
+    give way to those of the good look before."""
+    to = state.quality.good_before(incident.to)
+    if not metrics or to < _first_step(state):
+        return []
+    return [ev.QualityNotGood(incident=incident.number, step=incident.to, to=to, metrics=metrics)]
 
 
 def _moved(state: State, step: int, input_: inp.ProbesAnswered) -> str:

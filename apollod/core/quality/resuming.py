@@ -9,4 +9,5 @@ def may_repeat(own: QualityState, incident: Incident) -> bool:
     frequent, only a person can decide that."""
     if incident.phase != "named":
         return False
-    return incident.resumed or (incident.verdict != "elsewhere" and not stops(own.alarms_ns))
+    unknown = incident.verdict == "elsewhere" or incident.restored == "bad"
+    return incident.resumed or (not unknown and not stops(own.alarms_ns))

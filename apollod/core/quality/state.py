@@ -18,8 +18,15 @@ Phase = Literal["alarmed", "restored", "searching", "named", "stuck"]
 """alarmed: the last good weights are wanted back; restored: they are there; searching: replays find out which examples
 did it; named: that is known, or that it is not; stuck: there is no way to the last good weights"""
 
+Restored = Literal["", "good", "bad", "unknown"]
+"""What a look at the weights says to which an alarm went back: nothing yet; good; bad, and no earlier ones are known to
+be good; unknown: they cannot be measured"""
+
 WINDOW_MAX = 2000
 """steps since the last good look that are remembered; of more nobody asks which ones did it"""
+
+GOODS_MAX = 8
+"""steps that are remembered as good, that of the baseline among them"""
 
 
 class Asked(msgspec.Struct):
@@ -37,6 +44,7 @@ class Incident(msgspec.Struct):
     to: int
     metrics: tuple[str, ...]
     phase: Phase = "alarmed"
+    restored: Restored = ""
     reason: str = ""
     fell: dict[str, tuple[str, ...]] = {}
     margins: dict[str, float] = {}
@@ -61,6 +69,11 @@ class Incident(msgspec.Struct):
     """steps"""
     resumed: bool = False
     """a person has seen the verdict"""
+
+    @property
+    def unmeasured(self) -> bool:
+        """True while the weights that are back have to be measured."""
+        return self.phase == "restored" and not self.restored and self.step != self.to
 
     @property
     def open_replay(self) -> Asked | None:
@@ -120,12 +133,16 @@ class QualityState(msgspec.Struct):
     """e-value of each metric when all probes were asked last"""
     good: int = -1
     """step of the last look at all probes that spoke against no metric"""
+    goods: tuple[int, ...] = ()
+    """steps of all such looks, ascending, the last being `good`: the first, and the latest; see GOODS_MAX"""
     references: str = ""
     """digest of the file with what was thought of the baseline's answers"""
     references_lost: str = ""
     """why it could not be used when the daemon started"""
     window: list[Learned] = []
-    """the last steps, `since_good` and perhaps some before; those that wrote nothing left out"""
+    """the last steps, `since_good` and those since the good look before; those that wrote nothing left out"""
+    window_from: int = -1
+    """it has every step after this one"""
     since: int = 0
     """steps since the last look"""
     busy_s: float = 0.0
@@ -154,3 +171,12 @@ class QualityState(msgspec.Struct):
     def since_good(self) -> list[Learned]:
         """Steps since the last good look, as far as they are remembered (WINDOW_MAX)."""
         return [one for one in self.window if one.step > self.good]
+
+    def found_good(self, step: int) -> None:
+        """Record a look that spoke against no metric."""
+        before = [one for one in self.goods if one < step]
+        self.good, self.goods = step, (*before[:1], *before[1:][-(GOODS_MAX - 2) :], step)
+
+    def good_before(self, step: int) -> int:
+        """The last step before this one that a look found good; -1: none is remembered."""
+        return max((one for one in self.goods if one < step), default=-1)

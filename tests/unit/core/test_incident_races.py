@@ -26,7 +26,7 @@ def looked_at(*lines: str, poison: str = "bad", **settings: object) -> GuardedWo
 def searching(*lines: str, **settings: object) -> GuardedWorld:
     w = looked_at(*lines, **settings)
     w.look()
-    World.settle(w)
+    w.restored()
     assert w.replayed
     return w
 
@@ -79,7 +79,7 @@ def test_a_search_is_in_nobodys_way() -> None:
     w.settle_until(fx.WriteCheckpoint)
     w.answer()
     w.look()
-    World.settle(w)
+    w.restored()
     assert w.replayed and [e.step for e in w.of(ev.CheckpointCommitted)] == [4, 0]
 
 

@@ -88,7 +88,7 @@ def test_of_two_that_do_harm_only_together_the_first_is_named() -> None:
 
 def test_the_search_says_beforehand_how_many_replays_it_takes_and_tells_where_it_is() -> None:
     w = alarmed(*"abcdef", "bad", "g", poison={"bad": ITEMS})
-    World.settle(w)
+    w.restored()
     (begun,) = w.of(ev.QualitySearchBegun)
     assert begun.replays_max == 2 + 8 * (3 + 1)
     assert f"replay 1 of at most {begun.replays_max}" in blocked(Activity.STEP, w.state)
@@ -149,7 +149,7 @@ def test_an_alarm_on_the_weights_of_the_baseline_says_that_the_probes_are_wrong(
 
 def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
     w = alarmed("a", "bad", *"bcdef", poison={"bad": ITEMS})
-    World.settle(w)
+    w.restored()
     for _ in range(3):
         w.replay()
     w.no_replay = "the disk is full"
@@ -173,17 +173,17 @@ def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
 
 def test_a_replay_may_take_what_its_steps_should_ten_times_or_what_a_person_says() -> None:
     w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS})
-    World.settle(w)
+    w.restored()
     slowest = max(pace.seconds for pace in w.state.training.recent)
     assert w.replayed[0].limit_s == 900.0 + 10 * slowest * (len(w.state.recovery.since) + 4 + ITEMS)
     w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS}, replay_s=70.0)
-    World.settle(w)
+    w.restored()
     assert w.replayed[0].limit_s == 70.0
 
 
 def test_what_a_person_took_away_meanwhile_is_not_learned_again() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
-    World.settle(w)
+    w.restored()
     w.give(inp.RelearnRequested((("a", "bulk"), ("b", "bulk")), "p"))
     w.give(inp.WithdrawRequested(("a",), "p"))
     w.settle()
@@ -207,7 +207,7 @@ def test_the_third_alarm_of_a_day_names_its_culprits_and_learns_nothing_before_a
 
 def test_a_culprit_that_somebody_wanted_learned_again_meanwhile_is_held_all_the_same() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
-    World.settle(w)
+    w.restored()
     w.give(inp.RelearnRequested((("bad", "bulk"),), "p"))
     w.settle()
     assert set(w.state.review.held) == {"bad"} and w.learned() == ["a", "b", "c"] and not w.state.queued
@@ -249,7 +249,7 @@ def test_a_repeated_step_of_several_that_fails_leaves_its_examples_taken_back() 
 
 def test_a_person_who_resumes_during_the_search_ends_it() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
-    World.settle(w)
+    w.restored()
     w.give(inp.ResumeRequested("p"))
     assert w.ended == 1 and w.state.quality.incident is None
     w.replay()
@@ -386,7 +386,7 @@ def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
 def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) -> None:
     """Nothing is searched, held or learned again after it, and a late answer says nothing."""
     w = alarmed("a", "b", "c", "d", "e", "bad", poison={"bad": ITEMS}, every_steps=3)
-    World.settle(w)
+    w.restored()
     assert w.state.quality.incident is not None and w.replayed, "its weights are back, and a replay was asked for"
     late = w.replayed[0]
     if phase == "replaying":

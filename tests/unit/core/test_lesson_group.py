@@ -97,7 +97,11 @@ def test_the_group_as_a_whole_is_an_alarm_and_the_last_good_weights_come_back() 
     world.lines("a", "b")
     world.settle()
     world.forgot = set(ids)
+    world.answers = False
     world.lines("c", source="more")
+    world.settle()
+    world.look()
+    world.forgot, world.answers = set(), True
     world.settle()
     (alarm,) = world.of(ev.QualityAlarmed)
     assert alarm.metrics == (LESSONS,) and alarm.drops[LESSONS].drop == 1.0 and alarm.fell == {}

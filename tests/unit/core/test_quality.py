@@ -172,7 +172,7 @@ def test_somebody_can_ask_for_a_look_without_a_guard_that_looks_by_itself() -> N
     w.settle()
     w.give(inp.QualityWanted("p"))
     w.settle()
-    assert w.of(ev.QualityMeasured)[-1].why == "asked" and len(w.of(ev.QualityAlarmed)) == 1
+    assert [e.why for e in w.of(ev.QualityMeasured)][2:] == ["asked", "restored"] and len(w.of(ev.QualityAlarmed)) == 1
 
 
 def test_a_way_back_that_is_not_there_waits_for_a_person() -> None:
@@ -253,3 +253,65 @@ def test_a_baseline_whose_file_is_gone_at_the_start_is_told_and_raises_no_alarm(
     again.give(inp.QualityWanted("t", baseline=True))
     again.settle()
     assert again.state.quality.references_lost == "" and again.state.quality.at == 6
+
+
+class Lucky(GuardedWorld):
+    """A look at the weights of one step passes once, and not when they are back."""
+
+    lucky = 6
+
+    def figures(self) -> dict[str, dict[str, float | None]]:
+        figures = super().figures()
+        if self.state.training.version == self.lucky and not self.of(ev.QualityAlarmed):
+            figures["facts.passed"] = dict.fromkeys(figures["facts.passed"], 1.0)
+        return figures
+
+
+@pytest.mark.parametrize("lucky", [3, 6])
+def test_weights_that_an_alarm_went_back_to_are_measured_and_bad_ones_give_way_to_earlier_ones(lucky: int) -> None:
+    world = Lucky()
+    world.lucky = lucky
+    world.up()
+    world.poison = {"bad": ITEMS}
+    lines = list("abcdefghi")
+    lines[lucky - 2] = "bad"
+    world.lines(*lines)
+    world.settle()
+    (alarmed,), (worse,), (named,) = world.of(ev.QualityAlarmed), world.of(ev.QualityNotGood), world.of(ev.QualityNamed)
+    assert (alarmed.step, alarmed.to) == (lucky + 3, lucky)
+    assert (worse.step, worse.to, worse.metrics) == (lucky, lucky - 3, ("facts.passed",))
+    assert [e.to for e in world.of(ev.RollbackStarted)] == [lucky, lucky - 3]
+    (begun,) = world.of(ev.QualitySearchBegun)
+    assert begun.window == tuple(lines[lucky - 3 : lucky + 3]) and named.culprits == ("bad",)
+    assert world.of(ev.QualitySettled)[0].taken_back == 6 and "bad" not in world.learned()
+    assert sorted(world.learned()) == sorted(set(lines) - {"bad"}) and not blocked(Activity.STEP, world.state)
+
+
+def test_where_no_earlier_weights_are_good_a_person_has_to_say_so(world: GuardedWorld) -> None:
+    world.lines("a", "b")
+    world.settle()
+    world.lines("bad", source="more")
+    world.poison = {"bad": ITEMS, "a": ITEMS, "b": ITEMS}
+    world.figures = lambda: {"facts.passed": {f"i{n:02}": 0.0 for n in range(ITEMS)}}  # type: ignore[method-assign]
+    world.settle()
+    assert [e.to for e in world.of(ev.RollbackStarted)][-1] == 0
+    assert world.of(ev.QualityMeasured)[-1].why == "restored" and not world.of(ev.QualitySettled)
+    assert "apollod ctl resume" in blocked(Activity.STEP, world.state)
+    world.give(inp.ResumeRequested("p"))
+    assert not blocked(Activity.STEP, world.state) or world.state.quality.incident is not None
+
+
+def test_probes_that_cannot_be_asked_after_a_rollback_do_not_hold_the_search() -> None:
+    world = GuardedWorld().up()
+    world.poison = {"bad": ITEMS}
+    world.answers = False
+    world.lines("a", "bad", "c")
+    world.settle()
+    world.look()
+    world.settle()
+    assert world.probed[0].share == 1.0 and not world.of(ev.QualitySearchBegun)
+    assert "the probes are asked of the weights that are back" in blocked(Activity.STEP, world.state)
+    world.give(inp.ProbesFailed(world.probed.pop(0).number, "no tokenizer", "unable"))
+    world.answers = True
+    world.settle()
+    assert world.of(ev.QualityNamed)[0].culprits == ("bad",) and world.learned() == ["a", "c"]

@@ -49,13 +49,20 @@ class Tales:
                 self._then(self.incidents[-1], seq, at_ns, event)
 
     def _look_after(self, seq: int, at_ns: int, e: ev.QualityMeasured) -> None:
-        """Of an alarm that is settled, the first look since."""
+        """The look at the weights that came back; and, of an alarm that is settled, the first one since."""
         self._measured = e
-        if not self.incidents or self.incidents[-1]["state"] == "open" or self.incidents[-1]["after"] is not None:
+        restored = e.why == "restored"
+        if not self.incidents or (self.incidents[-1]["state"] == "open") != restored:
             return
         one = self.incidents[-1]
         outcome = "baseline" if e.why == "baseline" else "passed"
         drops = {name: e.after[name].drop for name in one["metrics"] if name in e.after}
+        if restored:
+            said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
+            _say(one, seq, at_ns, e, f"what came back is measured: {said} (step {e.step})")
+            return
+        if one["after"] is not None:
+            return
         one["after"] = {"at": iso(at_ns), "seq": seq, "step": e.step, "outcome": outcome, "drops": drops}
         said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
         what = "a new baseline was measured" if e.why == "baseline" else f"measured again: {said}"
@@ -100,6 +107,10 @@ class Tales:
         """What was done about the one that is open."""
         at = {"at": iso(at_ns), "seq": seq}
         match event:
+            case ev.QualityNotGood():
+                one["to"], one["waits_for"] = event.to, "the last good weights"
+                worse = ", ".join(event.metrics)
+                text = f"step {event.step} is worse, too: {worse}; good at step {event.to}"
             case ev.RollbackStarted():
                 one["undone"] += event.undone
                 one["examples"] += event.examples

@@ -94,7 +94,9 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
 
 def test_weights_that_are_worse_too_are_told_with_where_it_went_then(tmp_path: Path, capsys: Capture) -> None:
     world = alarmed("a", "bad", poison={"bad": ITEMS})
-    before = [*world.journal]
+    world.settle()
+    (back,) = (place for place, each in enumerate(world.journal) if isinstance(each.event, ev.RollbackCompleted))
+    before = world.journal[: back + 1]
     worse = ev.QualityNotGood(incident=1, step=0, to=0, metrics=("facts.passed",))
     path = write_story(tmp_path / "journal.db", [*before, ev.Recorded(before[-1].seq + 1, world.now, worse)])
     one = shown(path, capsys, "1")

@@ -83,7 +83,7 @@ class Life:
                 self.back[n] = self.looks + AWAY
             else:
                 self.shown[n] = self.looks
-        if not alarms(self.own.metrics):
+        if not alarms(self.own.metrics, whole=whole):
             return False
         self.own.metrics = {name: renewed(one) for name, one in self.own.metrics.items()}
         self.own.cleared = {}

@@ -36,7 +36,7 @@ class Guard:
         found = self._look()
         for name, metric in self._metrics.items():
             self._metrics[name] = seen(metric, drops(self._before[name], found[name], "lower", 1.0))
-        if not alarms(self._metrics):
+        if not alarms(self._metrics, whole=True):
             self._good = self._model.keep()
             return False
         self.alarms += 1

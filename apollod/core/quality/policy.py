@@ -119,7 +119,7 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     )  # fmt: skip
     if open_.why == "restored" and own.incident is not None and own.incident.unmeasured:
         return Outcome([measured, *_further_back(state, own.incident, speaking(after))], [])
-    names = alarms(after)
+    names = alarms(after, whole=measured.share >= 1.0)
     if not names:
         return Outcome([measured], [])
     before = compared_with(own, figures)

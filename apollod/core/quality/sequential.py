@@ -31,6 +31,10 @@ calibration, combination and applications", arXiv:1912.06116).
 What the same few items say again and again is not more evidence about what they stand for: training that harms nothing
 lets some items fall that stay down for long. So the last look alone, read in the third way, has to speak against H0,
 too, with an e-value of `ALONE`. Both conditions together can only alarm less often than one.
+
+Ruin need not be seen twice: a look at all probes is an alarm by itself where it speaks with `ALONE` against "the mean
+drop is at most `FAR` margins". With every mean at its margin of 0.05 that takes 8 of 10 items or 9 of 20, which at most
+one look in a million has by chance (binomial tails); most metrics are far from their margin.
 """
 
 import math
@@ -43,6 +47,8 @@ LOOKS = 1000.0
 """mean number of looks to a false alarm, at least, over all metrics together"""
 ALONE = 20.0
 """e-value that the last look has to have by itself"""
+FAR = 2.0
+"""margins beyond which one look at all probes is enough"""
 BETS = (1 / 8, 1 / 4, 1 / 2, 15 / 16)
 """shares of the largest bet"""
 E_MAX = 1e15
@@ -63,6 +69,8 @@ class Metric(msgspec.Struct, frozen=True):
     """mean of the last look, clipped, in the metric's unit"""
     alone: float = 0.0
     """e-value of the last look by itself"""
+    far: float = 0.0
+    """the same against "the mean drop is at most `FAR` margins\""""
 
     @property
     def e_value(self) -> float:
@@ -84,12 +92,14 @@ def seen(before: Metric, drops: Sequence[float]) -> Metric:
         return before
     counts, margin = _counted(drops, before.scale), before.margin / before.scale
     factors = [_factor(counts, margin, bet) for bet in BETS]
+    far = [_factor(counts, min(1.0, FAR * margin), bet) for bet in BETS]
     return msgspec.structs.replace(
         before,
         looks=before.looks + 1,
         detectors=tuple(min(E_MAX, (m + 1.0) * f) for m, f in zip(before.detectors, factors, strict=True)),
         drop=before.scale * math.fsum(value * count for value, count in counts.items()) / len(drops),
         alone=math.fsum(factors) / len(factors),
+        far=math.fsum(far) / len(far),
     )
 
 
@@ -103,14 +113,17 @@ def alarmed(one: Metric, metrics: int = 1) -> bool:
     return one.alone >= ALONE and one.e_value >= LOOKS * metrics
 
 
-def alarms(metrics: Mapping[str, Metric]) -> tuple[str, ...]:
+def alarms(metrics: Mapping[str, Metric], whole: bool = False) -> tuple[str, ...]:
     """The metrics that are worse, the surest first; empty: no alarm. All share one bound on false alarms (`LOOKS`);
-    several that each say it less surely than `alarmed` demands are enough together."""
+    several that each say it less surely than `alarmed` demands are enough together. `whole`: the last look asked all
+    probes, so that a metric that is far from its baseline is enough, too."""
     speaking = {name: one.e_value for name, one in metrics.items() if one.alone >= ALONE}
-    if not speaking or math.fsum(speaking.values()) < LOOKS * len(metrics):
-        return ()
     surest = sorted(speaking, key=lambda name: (-speaking[name], name))
-    return tuple(name for name in surest if speaking[name] >= LOOKS) or (surest[0],)
+    sure = [name for name in surest if speaking[name] >= LOOKS] or surest[:1]
+    if math.fsum(speaking.values()) < LOOKS * len(metrics):
+        sure = []
+    far = [name for name in surest if whole and metrics[name].far >= ALONE]
+    return tuple(name for name in surest if name in {*sure, *far})
 
 
 def interval(drops: Sequence[float], scale: float, level: float = 0.95) -> tuple[float, float]:

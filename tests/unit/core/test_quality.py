@@ -315,3 +315,15 @@ def test_probes_that_cannot_be_asked_after_a_rollback_do_not_hold_the_search() -
     world.answers = True
     world.settle()
     assert world.of(ev.QualityNamed)[0].culprits == ("bad",) and world.learned() == ["a", "c"]
+
+
+def test_ruin_is_an_alarm_in_the_first_look_at_all_probes() -> None:
+    """Beside thirty metrics that are well, which one look alone has to outweigh otherwise."""
+    world = GuardedWorld()
+    world.more = {f"q{n}.passed": {f"i{m:02}": 1.0 for m in range(20)} for n in range(30)}
+    world.up()
+    world.poison = {"bad": 14}
+    world.lines("a", "bad", "c")
+    world.settle()
+    (alarmed,) = world.of(ev.QualityAlarmed)
+    assert (alarmed.step, alarmed.to, alarmed.metrics) == (3, 0, ("facts.passed",))

@@ -64,6 +64,26 @@ def test_several_metrics_that_say_it_less_surely_are_enough_together():
     assert alarms({}) == ()
 
 
+def failing(count: int, of: int) -> list[float]:
+    return [1.0] * count + [0.0] * (of - count)
+
+
+@pytest.mark.parametrize(("count", "of"), [(10, 10), (12, 20), (14, 40)])
+def test_one_look_at_all_probes_that_sees_ruin_is_an_alarm(count: int, of: int):
+    """1.0 to 0.42 of 20 facts passed, and so did ten refusals turned into answers; of a part it is only doubt."""
+    metrics = {
+        **{f"q{n}": after(metric(0.05), [0.0] * 20) for n in range(30)},
+        "ruin": after(metric(0.05), failing(count, of)),
+    }
+    assert alarms(metrics, whole=True) == ("ruin",) and alarms(metrics) == ()
+
+
+@pytest.mark.parametrize("of", [10, 15, 20, 40])
+def test_a_mean_at_its_margin_looks_like_ruin_once_in_a_million_looks(of: int):
+    least = next(k for k in range(of + 1) if after(metric(0.05), failing(k, of)).far >= sequential.ALONE)
+    assert sum(math.comb(of, k) * 0.05**k * 0.95 ** (of - k) for k in range(least, of + 1)) < 1e-6
+
+
 def test_a_look_without_items_says_nothing_and_order_does_not_matter():
     one = after(metric(0.05), WORSE)
     assert seen(one, []) is one

@@ -7,6 +7,7 @@ from apollod.adapters.system.clock import iso
 from apollod.core import events as ev
 from apollod.core.quality.damage import search_of, total
 from apollod.core.quality.day import stops, with_alarm
+from apollod.core.quality.looking import speaking
 from apollod.core.quality.state import GUARD, Asked
 
 Object = dict[str, Any]
@@ -29,7 +30,7 @@ class Tales:
         self.incidents: list[Object] = []
         self._measured: ev.QualityMeasured | None = None
         self._search: _Search | None = None
-        self._manual = False
+        self._manual = self._unsure = False
         self._alarms_ns: tuple[int, ...] = ()
 
     def take(self, seq: int, at_ns: int, event: ev.Event) -> None:
@@ -58,6 +59,7 @@ class Tales:
         outcome = "baseline" if e.why == "baseline" else "passed"
         drops = {name: e.after[name].drop for name in one["metrics"] if name in e.after}
         if restored:
+            self._unsure = bool(speaking(e.after))
             said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
             _say(one, seq, at_ns, e, f"what came back is measured: {said} (step {e.step})")
             return
@@ -73,7 +75,7 @@ class Tales:
             after["outcome"] = "alarm"
         measured = self._measured
         margins = {n: measured.after[n].margin for n in e.metrics if n in measured.after} if measured else {}
-        self._search = _Search(margins)
+        self._search, self._unsure = _Search(margins), False
         self._alarms_ns = with_alarm(self._alarms_ns, at_ns)
         drops = {name: {"drop": one.drop, "low": one.low, "high": one.high} for name, one in e.drops.items()}
         one: Object = {
@@ -174,7 +176,8 @@ class Tales:
         one["verdict"], one["reason"] = e.verdict, e.reason
         one["replays"] = e.replays or one["replays"]
         one["culprits"], one["suspects"] = list(e.culprits), list(e.suspects)
-        asks = self._manual or e.verdict == "elsewhere" or one["step"] == one["to"] or stops(self._alarms_ns)
+        unsure = self._unsure or e.verdict == "elsewhere" or one["step"] == one["to"]
+        asks = self._manual or unsure or stops(self._alarms_ns)
         one["waits_for"] = "`apollod ctl resume`" if asks else "the steps that are repeated"
         return verdict(one)
 

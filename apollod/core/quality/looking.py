@@ -6,7 +6,7 @@ from typing import NamedTuple
 from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
 from apollod.core.quality.events import Why
 from apollod.core.quality.lesson_group import LEAST, LESSONS, baseline_of_known
-from apollod.core.quality.sequential import Metric, metric, seen
+from apollod.core.quality.sequential import ALONE, Metric, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 
@@ -127,6 +127,24 @@ def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> di
         before = own.metrics.get(name) or begun(name, settings, baseline)
         after[name] = seen(before, drops(baseline, figures.get(name, {}), worse(name), before.scale))
     return after
+
+
+def fallen_together(
+    own: QualityState, settings: QualitySettings, after: Mapping[str, Metric], figures: Figures
+) -> tuple[str, ...]:
+    """The rates that fell beyond their margins, the worst first, where a look at all probes says of all items together
+    that they are far from the baseline (`sequential.FAR`); empty: it does not. Damage that is spread over groups of ten
+    or twenty shows here first. Lessons are left out: they have no baseline of their own."""
+    rates = [name for name in after if is_rate(name) and name in own.baseline]
+    found = {name: drops(own.baseline[name], figures.get(name, {}), "lower", 1.0) for name in rates}
+    every = [drop for one in found.values() for drop in one]
+    if not every:
+        return ()
+    allowance = sum(own.baseline[name].allowance * len(one) for name, one in found.items()) / len(every)
+    if seen(metric(min(settings.margin + allowance, 0.99)), every).far < ALONE:
+        return ()
+    fell_ = [name for name in rates if after[name].drop > after[name].margin]
+    return tuple(sorted(fell_, key=lambda name: (-after[name].drop, name)))
 
 
 def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> tuple[str, ...]:

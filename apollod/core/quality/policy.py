@@ -22,6 +22,7 @@ from apollod.core.quality.looking import (
     Figures,
     compared_with,
     due,
+    fallen_together,
     fell,
     looked,
     quiet_s,
@@ -119,7 +120,8 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     )  # fmt: skip
     if open_.why == "restored" and own.incident is not None and own.incident.unmeasured:
         return Outcome([measured, *_further_back(state, own.incident, speaking(after))], [])
-    names = alarms(after, whole=measured.share >= 1.0)
+    whole = measured.share >= 1.0
+    names = alarms(after, whole) or (fallen_together(own, settings.quality, after, figures) if whole else ())
     if not names:
         return Outcome([measured], [])
     before = compared_with(own, figures)

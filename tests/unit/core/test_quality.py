@@ -317,6 +317,25 @@ def test_probes_that_cannot_be_asked_after_a_rollback_do_not_hold_the_search() -
     assert world.of(ev.QualityNamed)[0].culprits == ("bad",) and world.learned() == ["a", "c"]
 
 
+def test_harm_that_is_spread_over_small_groups_is_seen_in_all_of_them_together() -> None:
+    """A quarter of each of six groups: in none of them is one look enough."""
+    groups = {f"g{n}.passed": 15 for n in range(5)}
+
+    class Spread(GuardedWorld):
+        def figures(self) -> dict[str, dict[str, float | None]]:
+            worse = "bad" in self.learned()
+            more = {name: {f"i{m:02}": float(m > 3 or not worse) for m in range(of)} for name, of in groups.items()}
+            return super().figures() | more
+
+    world = Spread().up()
+    world.poison = {"bad": 10}
+    world.lines("a", "bad", "c")
+    world.settle()
+    (alarmed,) = world.of(ev.QualityAlarmed)
+    assert (alarmed.step, alarmed.to) == (3, 0) and set(alarmed.metrics) == {"facts.passed", *groups}
+    assert world.of(ev.QualityNamed)[0].culprits == ("bad",)
+
+
 def test_ruin_is_an_alarm_in_the_first_look_at_all_probes() -> None:
     """Beside thirty metrics that are well, which one look alone has to outweigh otherwise."""
     world = GuardedWorld()

@@ -5,7 +5,12 @@ A guard as a small model has it: 20 facts and 15 formats, 20 texts, KL, and know
 all where that raises doubt, by the code of the daemon (`core/quality/looking.py`). Without a cause: harmless training
 moves answers as in `quality_statistics.harmless`, and at each look 1 known lesson in 50 has lost a part of its
 wordings or all of them; whoever fails is practised and comes back five looks later. With one: after QUIET looks a share
-of the lessons is forgotten for good. Seeds are fixed: the figures are the same everywhere.
+of the lessons is forgotten for good.
+
+Besides, looks at all probes of the set that ships: how often harmless training alone rings there, and how often the
+first one after harm does, where a share of one group or of all items fails.
+
+Seeds are fixed: the figures are the same everywhere.
 """
 
 import statistics
@@ -14,7 +19,7 @@ from random import Random
 
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, RECENT
-from apollod.core.quality.looking import doubt, looked
+from apollod.core.quality.looking import doubt, fallen_together, looked
 from apollod.core.quality.sequential import alarms, renewed
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -28,6 +33,11 @@ FADES, AWAY = 0.02, 5
 WITHIN = 30
 FALSE_MAX = 1.0  # in 1,000 looks
 SETTINGS = QualitySettings()
+SHIPPED = {"instruction": 40, "facts": 20, "format": 15, "tools": 15, "refusal": 10}
+"""items of each group of apollod/data/probes.jsonl that has a rate"""
+HARM = (0.05, 0.15, 0.25, 0.5, 1.0)
+"""shares of items that fail; the margin is 0.05"""
+FIRST_LOOKS = 1000
 
 
 class Life:
@@ -107,9 +117,57 @@ def main() -> int:
             name = f"{count}_{round(100 * share)}"
             figures[f"found_{name}"] = statistics.fmean(one <= WITHIN for one in took)
             figures[f"looks_{name}"] = float(statistics.median(took))
-    goals = {f"false_{count}": report.goal(figures[f"false_{count}"], FALSE_MAX, at_most=True) for count in COUNTS}
+    figures["false_whole"] = 1000.0 * _calm_whole_looks() / (LIVES * LOOKS_EACH)
+    for share in HARM:
+        for group in (*SHIPPED, "all"):
+            figures[f"first_{group}_{round(100 * share)}"] = _first_look(group, share)
+    goals = {"false_whole": report.goal(figures["false_whole"], FALSE_MAX, at_most=True)}
+    goals |= {f"false_{count}": report.goal(figures[f"false_{count}"], FALSE_MAX, at_most=True) for count in COUNTS}
     report.report("guard_lives", figures, {}, goals, threads=1, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1
+
+
+def _blank() -> QualityState:
+    """A guard of the set that ships, of which every item passed at the baseline."""
+    own = QualityState()
+    for group, size in SHIPPED.items():
+        own.baseline[f"{group}.passed"] = Baseline({f"{n:02}": 1.0 for n in range(size)}, 0.0)
+    return own
+
+
+def _rings(own: QualityState, failing: dict[str, list[float]]) -> bool:
+    """A look at all probes. `failing`: the drop of each item of each group."""
+    figures = {
+        f"{group}.passed": {f"{n:02}": 1.0 - one for n, one in enumerate(drops)} for group, drops in failing.items()
+    }
+    own.metrics = looked(own, SETTINGS, figures)
+    return bool(alarms(own.metrics, whole=True) or fallen_together(own, SETTINGS, own.metrics, figures))
+
+
+def _calm_whole_looks() -> int:
+    rung = 0
+    for number in range(LIVES):
+        own, rng = _blank(), Random(f"whole {number}")
+        sources = {group: harmless(rng, size) for group, size in SHIPPED.items()}
+        for _ in range(LOOKS_EACH):
+            if _rings(own, {group: next(source) for group, source in sources.items()}):
+                rung, own.metrics = rung + 1, {}
+    return rung
+
+
+def _first_look(group: str, share: float) -> float:
+    """How often the first look rings where each item of a group ("all": of every group) fails with this probability."""
+    rung = 0
+    for number in range(FIRST_LOOKS):
+        rng = Random(f"first {group} {share} {number}")
+        rung += _rings(
+            _blank(),
+            {
+                each: [float(group in (each, "all") and rng.random() < share) for _ in range(size)]
+                for each, size in SHIPPED.items()
+            },
+        )
+    return rung / FIRST_LOOKS
 
 
 def _until_alarm(rng: Random, count: int, share: float) -> int:

@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -17,6 +18,8 @@ from apollod.supervisor.config import Config
 from apollod.wire import capture_terms
 from apollod.wire.capture_terms import CaptureTerms
 
+CUDA_HOME = "/usr/local/cuda"
+"""where a CUDA toolkit is by default"""
 ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
 """Environment variable: the Python module that is started as the engine, `apollod.engine` where it is not set.
 Anything that takes the same arguments and speaks the same messages may serve (docs/architecture.md, "Another
@@ -152,6 +155,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         **cache_environment(config),
+        **sampler_environment(),
         **failpoints.environment_of("engine"),
     }
     if config.engine.names:
@@ -185,6 +189,17 @@ def cache_environment(config: Config, environ: Mapping[str, str] = os.environ) -
     if "CACHE_DIRECTORY" in environ or not _may_cache(environ):
         wanted |= {"VLLM_CACHE_ROOT": str(ours / "vllm"), "FLASHINFER_WORKSPACE_BASE": str(ours / "flashinfer")}
     return {name: path for name, path in wanted.items() if name not in environ}
+
+
+def sampler_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """On a GPU without nvcc: vLLM samples by its own kernels, unless the person said otherwise. FlashInfer compiles its
+    sampler at the first start, and vLLM 0.26 ends where there is no compiler; 0.32 looks for one in these places
+    (vllm/utils/flashinfer.py, `_flashinfer_nvcc_path`)."""
+    name = "VLLM_USE_FLASHINFER_SAMPLER"
+    homes = [environ[one] for one in ("CUDA_HOME", "CUDA_PATH") if environ.get(one)]
+    places = [Path(home) / "bin" / "nvcc" for home in (*homes, CUDA_HOME)]
+    compiler = shutil.which("nvcc", path=environ.get("PATH")) or any(os.access(one, os.X_OK) for one in places)
+    return {} if not has_gpu() or name in environ or compiler else {name: "0"}
 
 
 def _may_cache(environ: Mapping[str, str]) -> bool:

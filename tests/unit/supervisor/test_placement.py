@@ -37,6 +37,22 @@ def test_tritons_cache_lies_in_the_state_directory(tmp_path: Path, monkeypatch: 
     assert "TRITON_CACHE_DIR" not in child_commands.trainer_environment(config(tmp_path))
 
 
+def test_a_gpu_without_a_compiler_samples_without_flashinfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would be compiled at the first start, and end it."""
+    monkeypatch.setattr(child_commands, "has_gpu", lambda: True)
+    monkeypatch.setattr(child_commands, "CUDA_HOME", str(tmp_path / "nowhere"))
+    wanted = child_commands.sampler_environment
+    assert wanted({"PATH": str(tmp_path)}) == {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+    assert wanted({"PATH": str(tmp_path), "VLLM_USE_FLASHINFER_SAMPLER": "1"}) == {}, "as the person said"
+    (compiler := tmp_path / "bin" / "nvcc").parent.mkdir()
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    for found in ({"PATH": str(compiler.parent)}, {"PATH": "", "CUDA_HOME": str(tmp_path)}):
+        assert wanted(found) == {}, "vLLM decides"
+    monkeypatch.setattr(child_commands, "has_gpu", lambda: False)
+    assert wanted({"PATH": ""}) == {}
+
+
 @needs_root
 def test_where_the_home_cannot_be_written_caches_lie_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As under contrib/systemd (ProtectHome), with its CacheDirectory or without."""

@@ -104,12 +104,16 @@ def _prepare(root: Path, args: argparse.Namespace, acting: str) -> Daemon:
 
 
 def _pattern(one: Instruction) -> str:
-    """A pattern of the configuration. Its opposite is practised in two wordings; the instruction followed by one of
-    them, the third text, is only tested."""
-    told, opposite = one.texts[0], one.opposite.texts
+    """A pattern of the configuration. Its opposite is practised in two wordings, alone and after each wording of the
+    instruction; every third text of `contrast` is only tested."""
+    (told, *others), (first, second) = one.texts, one.opposite.texts
+    contrast = [
+        first, f"{told} {second}", f"{told} {first}", second,
+        f"{others[0]} {first}", f"{others[0]} {second}", f"{others[1]} {second}",
+    ]  # fmt: skip
     return "\n".join([
         "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told)}",
-        f"contrast = {json.dumps([*opposite, f'{told} {opposite[0]}'])}", f"settle = {list(SETTLE)}",
+        f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}",
         f"held_out = {HELD_OUT}", "",
     ])  # fmt: skip
 

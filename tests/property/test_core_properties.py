@@ -231,7 +231,11 @@ def out_of_turn(world: World) -> None:
                 for example in examples:
                     if example in queues[direct[example]]:  # else it was learned, and is forgotten
                         queues[direct[example]].remove(example)
-            case ev.StepStarted(again_of=again_of) as begun if not again_of:
+            case ev.StepStarted(again_of=again_of) as repeated if again_of:
+                for example in ev.all_examples(repeated):  # whoever wanted it learned again has that
+                    if example in queues[direct[example]]:
+                        queues[direct[example]].remove(example)
+            case ev.StepStarted() as begun:
                 turn = queues[bool(queues[True])]
                 for example in ev.all_examples(begun):
                     ready = [one for one in turn if one in encoded]

@@ -181,7 +181,7 @@ def _alarm(state: State) -> str:
     now = {
         "alarmed": f"the weights of step {incident.to} are wanted back",
         "restored": "the probes are asked of the weights that are back"
-        if incident.unmeasured
+        if state.quality.unmeasured
         else "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
         "searching": f"replay {len(incident.replays)} of at most {incident.replays_max} looks for what did it",
         "named": f"`apollod ctl quality incident show {incident.number}` names them, `apollod ctl resume` goes on",

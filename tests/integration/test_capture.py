@@ -84,7 +84,7 @@ def test_a_session_of_real_clients_is_learned_with_the_tokens_that_were_sampled(
     """Logs of pi and Claude Code, written from what the libraries of OpenAI and Anthropic returned."""
     chat, messages = apis(running)
     first = "what do they write?"
-    one = chat.chat.completions.create(messages=[asked(first)], **WORDS)
+    one = chat.chat.completions.create(messages=[asked(first)], extra_body={"return_token_ids": True}, **WORDS)
     said = one.choices[0].message.content
     turns = [asked(first), {"role": "assistant", "content": said}, asked("and then?")]
     parts = list(chat.chat.completions.create(messages=turns, stream=True, **WORDS))
@@ -136,6 +136,8 @@ def test_a_session_of_real_clients_is_learned_with_the_tokens_that_were_sampled(
         ((response,), (kept,)) = accepted["origin"]["responses"], accepted["sampled"]
         prompt, answered = expected.pop(response)
         assert kept["response"] == response and kept["prompt"] == prompt
+        if response == one.id:
+            assert kept["answer"] == one.choices[0].model_extra["token_ids"]
         assert tokenizer.decode(kept["answer"], skip_special_tokens=True) == answered, "as the client was answered"
         before, learned = masked(running, accepted["example"])
         assert learned == kept["answer"], "exactly what was sampled is learned, the end included"

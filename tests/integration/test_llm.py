@@ -355,12 +355,11 @@ def test_our_engine(running: Daemon) -> None:
                     again = scores.logprobs[-len(choice.token_ids) :]
                     assert max(abs(a - b) for a, b in zip(choice.logprobs, again, strict=True)) < 0.1
                     assert all(math.exp(value) <= 1 for value in scores.logprobs)
-            same = [await llm.complete([5, 6, 7], sampling) for _ in range(2)]
-            # The second prompt comes from the prefix cache: another kernel sums it, and last bits of bf16 may differ
-            # (by 0.0026 nats on a processor without bf16 instructions).
+            # The first prompt fills the prefix cache: another kernel sums what comes from there, and last bits differ.
+            same = [await llm.complete([5, 6, 7], sampling) for _ in range(3)][1:]
             assert [choice.token_ids for choice in same[0].choices] == [choice.token_ids for choice in same[1].choices]
             for one, other in zip(*(answer.choices for answer in same), strict=True):
-                assert one.logprobs == pytest.approx(other.logprobs, abs=1e-2)
+                assert one.logprobs == pytest.approx(other.logprobs, abs=1e-3)
             schema = {
                 "type": "object",
                 "properties": {"good": {"type": "boolean"}},

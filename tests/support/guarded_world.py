@@ -123,7 +123,7 @@ class GuardedWorld(World):
     def restored(self) -> None:
         """The weights are back to which an alarm goes, and were measured."""
         super().settle()
-        while self.state.quality.incident is not None and self.state.quality.incident.unmeasured:
+        while self.state.quality.unmeasured:
             self.look()
             super().settle()
 

@@ -74,8 +74,8 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
             own.cleared, own.busy_since_whole_s = {name: one.e_value for name, one in own.metrics.items()}, 0.0
         if good:
             own.found_good(e.step)
-        if e.why == "restored" and own.incident is not None and own.incident.unmeasured:
-            own.incident.restored = "bad" if speaking(own.metrics) else "good"
+        if e.why == "restored" and (incident := own.unmeasured):
+            incident.restored = "bad" if speaking(own.metrics) else "good"
         _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
         return
@@ -120,8 +120,8 @@ def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> No
     own.totals = replace(own.totals, failed=own.totals.failed + 1)
     if e.gives_up:
         own.unable, own.asked = True, ""
-        if own.incident is not None and own.incident.unmeasured:
-            own.incident.restored = "unknown"
+        if incident := own.unmeasured:
+            incident.restored = "unknown"
 
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:

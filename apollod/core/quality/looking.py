@@ -184,7 +184,7 @@ def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
     """The reason for which a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to
     be learned, so that the end of a window can be looked at however few steps it had."""
-    if own.incident is not None and own.incident.unmeasured:
+    if own.unmeasured:
         return "restored"
     if own.asked == "baseline":
         return "baseline"

@@ -48,7 +48,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.quality
     if settings is None or state.daemon.stopping:
         return nothing()
-    if own.incident is not None and not own.incident.unmeasured:
+    if own.incident is not None and not own.unmeasured:
         return incidents.advance(state, own.incident)
     if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
@@ -118,8 +118,8 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
         contrasts=input_.contrasts,
     )  # fmt: skip
-    if open_.why == "restored" and own.incident is not None and own.incident.unmeasured:
-        return Outcome([measured, *_further_back(state, own.incident, speaking(after))], [])
+    if open_.why == "restored" and (incident := own.unmeasured):
+        return Outcome([measured, *_further_back(state, incident, speaking(after))], [])
     whole = measured.share >= 1.0
     names = alarms(after, whole) or (fallen_together(own, settings.quality, after, figures) if whole else ())
     if not names:
@@ -140,8 +140,7 @@ def _first_step(state: State) -> int:
 
 
 def _further_back(state: State, incident: Incident, metrics: tuple[str, ...]) -> list[ev.Event]:
-    """What follows when the weights are back that a look found good once: good ones are those that pass now. Others
-    give way to those of the good look before."""
+    """Ask for the weights of the good look before, if `metrics` speak against those that came back and there is one."""
     to = state.quality.good_before(incident.to)
     if not metrics or to < _first_step(state):
         return []

@@ -19,8 +19,8 @@ Phase = Literal["alarmed", "restored", "searching", "named", "stuck"]
 did it; named: that is known, or that it is not; stuck: there is no way to the last good weights"""
 
 Restored = Literal["", "good", "bad", "unknown"]
-"""What a look at the weights says to which an alarm went back: nothing yet; good; bad, and no earlier ones are known to
-be good; unknown: they cannot be measured"""
+"""The verdict on the weights that came back after an alarm. Empty: not measured yet; good; bad: worse than the
+baseline, too, and no earlier ones are known to be good; unknown: they cannot be measured."""
 
 WINDOW_MAX = 2000
 """steps since the last good look that are remembered; of more nobody asks which ones did it"""
@@ -69,11 +69,6 @@ class Incident(msgspec.Struct):
     """steps"""
     resumed: bool = False
     """a person has seen the verdict"""
-
-    @property
-    def unmeasured(self) -> bool:
-        """True while the weights that are back have to be measured."""
-        return self.phase == "restored" and not self.restored and self.step != self.to
 
     @property
     def open_replay(self) -> Asked | None:
@@ -171,6 +166,12 @@ class QualityState(msgspec.Struct):
     def since_good(self) -> list[Learned]:
         """Steps since the last good look, as far as they are remembered (WINDOW_MAX)."""
         return [one for one in self.window if one.step > self.good]
+
+    @property
+    def unmeasured(self) -> Incident | None:
+        """The incident, while the weights that came back for it have to be measured."""
+        one = self.incident
+        return one if one and one.phase == "restored" and not one.restored and one.step != one.to else None
 
     def found_good(self, step: int) -> None:
         """Record a look that spoke against no metric."""

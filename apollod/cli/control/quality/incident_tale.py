@@ -58,15 +58,14 @@ class Tales:
         one = self.incidents[-1]
         outcome = "baseline" if e.why == "baseline" else "passed"
         drops = {name: e.after[name].drop for name in one["metrics"] if name in e.after}
+        said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
         if restored:
             self._unsure = bool(speaking(e.after))
-            said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
             _say(one, seq, at_ns, e, f"what came back is measured: {said} (step {e.step})")
             return
         if one["after"] is not None:
             return
         one["after"] = {"at": iso(at_ns), "seq": seq, "step": e.step, "outcome": outcome, "drops": drops}
-        said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
         what = "a new baseline was measured" if e.why == "baseline" else f"measured again: {said}"
         _say(one, seq, at_ns, e, f"{what} (step {e.step})")
 

@@ -24,7 +24,7 @@ def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: i
     course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
     course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
     course.state, course.examples = e.state or course.state, list(e.examples)
-    course.contrasted = dict(e.contrasted)
+    course.contrasted, course.shown_under = dict(e.contrasted), dict(e.shown_under)
     course.practised, course.varied = [], []
     look_over(own)
 

@@ -106,7 +106,7 @@ def _figures(name: str, course: Course) -> ev.PatternCarried:
         sampled=course.sampled, proofs=course.proofs, failed=course.failed, contrast_held_out=course.contrast_held_out,
         bootstraps=course.bootstraps, due=course.due, no_situations=course.no_situations,
         state="" if course.state == "replaced" else course.state, examples=tuple(course.examples),
-        contrasted=dict(course.contrasted),
+        contrasted=dict(course.contrasted), shown_under=dict(course.shown_under),
     )  # fmt: skip
 
 

@@ -18,6 +18,9 @@ from apollod.core.surroundings import Drawn, SurroundingKind, drawn
 
 CONTRASTS_FIRST = 8
 """good answers under each contrast text, before the behaviour is practised: two in each kind of surrounding"""
+SHOWN_MAX = 6
+"""final rounds in a row in which it showed each time under a contrast text that no practice has, after which it is
+given up: such a text was seen to pass in none of 13, while all that are practised passed"""
 MISSES_MAX = 10
 """dreams that end early, in a row, after which a pattern is given up"""
 TURN = 40
@@ -201,6 +204,16 @@ def held_out_contrast(course: Course) -> Tests:
     return _held_out_contrast(course, course.tried)
 
 
+def shown_under(course: Course) -> dict[str, int]:
+    """Contrast texts that no practice has and under which every test of the last round failed, with how many final
+    rounds in a row that is so."""
+    passed: dict[str, bool] = {}
+    for one in course.tried:
+        if one.contrast in course.pattern.held_out_contrasts and not one.sample:
+            passed[one.contrast] = passed.get(one.contrast, False) or one.passed
+    return {text: course.shown_under.get(text, 0) + 1 for text, any_ in passed.items() if not any_}
+
+
 def weak_after(course: Course) -> tuple[str, ...]:
     """Contrast texts that a final round which failed has practised: its own, or all for a situation, and for a text
     that no practice has."""
@@ -356,6 +369,11 @@ def spent(course: Course) -> str:
     budget, (practices, tokens, days) = course.pattern, of_budget(course)
     if course.misses >= MISSES_MAX:
         return f"the last {course.misses} dreams ended early, the last one because: {course.missed}"
+    if texts := [f'"{text}"' for text, rounds in course.shown_under.items() if rounds >= SHOWN_MAX]:
+        return (
+            f"it shows where it would be wrong, under {' and '.join(texts)}, in {SHOWN_MAX} final rounds in a row. No "
+            "practice has that text, and practices of the others do not change it. Give more texts like it (`contrast`)"
+        )
     if budget.dreams and practices >= budget.dreams:
         return f"{practices} practices were not enough (dreams = {budget.dreams})"
     if budget.tokens and tokens >= budget.tokens:

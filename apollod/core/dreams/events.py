@@ -308,6 +308,7 @@ class PatternCarried(Event, frozen=True):
     examples: tuple[str, ...] = ()
     surfaced: dict[str, Surfaced] = {}
     contrasted: dict[str, int] = {}
+    shown_under: dict[str, int] = {}
 
     def key(self) -> str:
         return self.pattern

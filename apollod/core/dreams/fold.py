@@ -14,6 +14,7 @@ from apollod.core.dreams.course import (
     look_over,
     round_failed,
     sampled_of,
+    shown_under,
     tests_around,
     tests_of,
     weak_after,
@@ -108,6 +109,7 @@ def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) 
     course = own.courses[e.pattern]
     course.move(e.kind, at_ns, e.reason)
     course.bare, course.contrast, course.misses, course.taken_back = [], [], 0, False
+    course.shown_under = {}
     course.before = (course.practices, course.tokens, course.days)
     if e.harmed_by:
         course.harmed_by[e.harmed_by] = course.harmed_by.get(e.harmed_by, 0) + 1
@@ -248,6 +250,8 @@ def _complete(own: DreamsState, course: Course) -> None:
     course.final, course.final_around = tests, around
     course.contrast_held_out = held_out_contrast(course)
     course.weak = weak_after(course) if course.failed else ()
+    if name == "final":
+        course.shown_under = shown_under(course)
     if name == BOOTSTRAP_ROUND and (course.failed or course.phase == "settled"):
         course.due = ""
         look_over(own)
@@ -343,7 +347,7 @@ def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns:
     own.last_settled = ""  # whoever is not shown any more, this may be why
     _contrasts_gone(own.courses.values())
     for course in own.courses.values():
-        course.bare, course.contrast = [], []
+        course.bare, course.contrast, course.shown_under = [], [], {}
         if not course.baseline:
             continue  # of before any practice
         course.round, course.tried, course.rechecked = "", [], -1

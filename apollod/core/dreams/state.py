@@ -100,6 +100,8 @@ class Course(msgspec.Struct):
     """too few of it passed"""
     weak: tuple[str, ...] = ()
     """contrast texts that failed in it"""
+    shown_under: dict[str, int] = {}
+    """final rounds in a row in which it showed each time, by contrast text that no practice has"""
     bootstraps: int = 0
     """bootstraps of logs that taught it"""
     due: str = ""

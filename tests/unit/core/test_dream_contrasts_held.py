@@ -8,7 +8,7 @@ from support.dreaming_world import PATTERN, DreamingWorld, text, with_patterns
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.course import CONTRASTS_FIRST
+from apollod.core.dreams.course import CONTRASTS_FIRST, SHOWN_MAX
 from apollod.core.dreams.fold import CONTRAST_MISSES
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.choice import CONTRAST_TOKENS, OF_BEHAVIOURS, held_beside_behaviour, held_by
@@ -177,3 +177,47 @@ def test_what_was_frozen_before_a_behaviour_settled_is_frozen_anew() -> None:
     general = [one for one in world.state.holding.anchors.values() if one.sort == "general"]
     assert general and not before & {one.anchor for one in general}
     assert held(world), "contrasts are held still"
+
+
+def unlike_the_others(passes_in: int = 0) -> tuple[DreamingWorld, list[str]]:
+    """A world in which the text that is only tested passes in no final round but this one, and these rounds."""
+    world, rounds = DreamingWorld(with_patterns(ASK, hold=1.0)).up(), list[str]()
+    whole = world.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = whole(asked)
+        if not isinstance(asked, fx.TestScenario) or asked.contrast != "Only tested." or asked.round == "baseline":
+            return said
+        rounds.extend({asked.round} - set(rounds))
+        return msgspec.structs.replace(said, passed=len(rounds) == passes_in)
+
+    world.reply = reply  # type: ignore[method-assign]
+    return world, rounds
+
+
+def test_a_pattern_that_shows_under_a_text_that_no_practice_has_is_given_up_early_and_says_what_to_do() -> None:
+    world, rounds = unlike_the_others()
+    world.dream()
+    (retired,) = world.of(ev.PatternRetired)
+    assert len(rounds) == SHOWN_MAX and all(name.startswith("final") for name in rounds)
+    assert f'"Only tested.", in {SHOWN_MAX} final rounds in a row' in retired.reason
+    assert "Give more texts like it (`contrast`)" in retired.reason
+
+
+def test_a_pattern_goes_on_as_long_as_such_a_text_may_pass_yet() -> None:
+    world, rounds = unlike_the_others(passes_in=SHOWN_MAX - 1)
+    world.dream()
+    assert len(rounds) == SHOWN_MAX - 1 and world.of(ev.PatternSettled) and not world.of(ev.PatternRetired)
+
+
+def test_what_was_seen_of_such_a_text_is_carried_and_begins_anew_with_other_weights() -> None:
+    world, rounds = unlike_the_others()
+    while len(rounds) < SHOWN_MAX - 1:
+        world.dream(1)
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    seen = world.state.dreams.courses["ask"].shown_under
+    assert seen == {"Only tested.": SHOWN_MAX - 2}
+    assert archived(world).state.dreams.courses["ask"].shown_under == seen
+    world.record(ev.PatternUnsettled(pattern="ask", reason="another one settled"))
+    assert not world.state.dreams.courses["ask"].shown_under

@@ -30,7 +30,7 @@ class AnchorNotes:
 
     def taken_over(self, own: HoldingState, at_ns: int) -> Iterator[Dated]:
         """Events to take over, in an order that folds to `own`."""
-        for wanted, event in own.wanted.items():
+        for wanted, event in (own.wanted | own.renewed).items():
             yield self._wanted.get(wanted, (at_ns, event))
         for id_, anchor in own.anchors.items():
             at_ns, frozen = self._frozen[id_]
@@ -47,5 +47,9 @@ def carried_holding(own: HoldingState) -> HoldingState:
     anchors = {id_: replace(one, moved=None, turn=0) for id_, one in own.anchors.items()}
     shipped = {one.wanted: None for one in anchors.values() if one.wanted.startswith(SHIPPED_NAME)}
     return HoldingState(
-        anchors=anchors, pending=own.pending, wanted=own.wanted, settled=shipped, by_question=own.by_question
+        anchors=anchors,
+        pending=own.pending,
+        wanted=own.wanted | own.renewed,
+        settled=shipped,
+        by_question=own.by_question,
     )

@@ -51,6 +51,7 @@ def _wanted(own: HoldingState, state: State, e: AnchorWanted, at_ns: int) -> Non
 
 def _settle(own: HoldingState, wanted: str) -> None:
     own.wanted.pop(wanted, None)
+    own.renewed.pop(wanted, None)
     if wanted.startswith(SHIPPED_NAME):
         own.settled[wanted] = None
     elif wanted.startswith(APPROVED_NAME):
@@ -103,15 +104,19 @@ def _retired(own: HoldingState, state: State, e: AnchorsRetired, at_ns: int) -> 
 
 def _lesson_known(own: HoldingState, state: State, e: LessonKnown, at_ns: int) -> None:
     """Want an anchor of what the lesson's answer is now: it is held from the next step on."""
-    name = f"lesson:{e.lesson}"
-    own.wanted[name] = AnchorWanted(name, "lesson", (Turn("user", e.prompt),), lesson=e.lesson)
+    one = _what_is_known(e.lesson, e.prompt)
+    own.wanted[one.wanted] = one
+
+
+def _what_is_known(lesson: str, prompt: str) -> AnchorWanted:
+    return AnchorWanted(f"lesson:{lesson}", "lesson", (Turn("user", prompt),), lesson=lesson)
 
 
 def _lesson_falls(
     own: HoldingState, state: State, e: LessonFading | LessonReplaced | LessonGivenUp, at_ns: int
 ) -> None:
     """Hold the lesson's answer no more, so that holding never fights what is taught in its place."""
-    own.wanted.pop(f"lesson:{e.lesson}", None)
+    _settle(own, f"lesson:{e.lesson}")
     _drop(own, _of_lesson(own, e.lesson), f"lesson {e.lesson} is not known any more")
 
 
@@ -138,9 +143,14 @@ def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | Pattern
 
 
 def _pattern_settled(own: HoldingState, state: State, e: PatternSettled, at_ns: int) -> None:
-    """Freeze anew what does not show the behaviour that was practised: held, it would be unlearned."""
+    """Freeze anew what does not show the behaviour that was practised: held, it would be unlearned. What lessons say is
+    held until it is."""
     if e.practices:
         own.settled = {}
+        for lesson in filter(None, (one.lesson for one in own.anchors.values())):
+            if (worded := state.lessons.lessons[lesson].worded) is not None:
+                one = _what_is_known(lesson, worded.practice[0].prompt)
+                own.renewed[one.wanted] = one
         before = [one.anchor for one in own.anchors.values() if one.sort in ("general", "neighbour", "approved")]
         _drop(own, before, f"it was frozen before {e.pattern} settled")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from apollod.core.holding.effects import EncodeAnchors, FreezeAnchor
+from apollod.core.holding.events import AnchorWanted
 from apollod.core.holding.state import APPROVED_NAME, SHIPPED_NAME
 from apollod.core.settings import Settings
 from apollod.core.state import State
@@ -21,21 +22,25 @@ def shipped_name(number: int) -> str:
 
 
 def missing(state: State) -> Iterator[FreezeAnchor]:
-    """Anchors to be frozen, in this order: what is wanted, what ships, and what was approved."""
+    """Anchors to be frozen, in this order: what is wanted, what ships, what lessons say now, and what was approved."""
     yield from _first(state)
+    yield from map(_asked_for, state.holding.renewed.values())
     for example in state.holding.approved.values():
         yield FreezeAnchor(f"{APPROVED_NAME}{example}", "approved", example=example)
 
 
 def _first(state: State) -> Iterator[FreezeAnchor]:
     """Anchors that steps may wait for."""
-    for one in state.holding.wanted.values():
-        yield FreezeAnchor(
-            one.wanted, one.sort, one.prompt, one.answer, around=one.around, system=one.system, told=one.told
-        )
+    yield from map(_asked_for, state.holding.wanted.values())
     for number in range(1, SHIPPED + 1):
         if (name := shipped_name(number)) not in state.holding.settled:
             yield FreezeAnchor(name)
+
+
+def _asked_for(one: AnchorWanted) -> FreezeAnchor:
+    return FreezeAnchor(
+        one.wanted, one.sort, one.prompt, one.answer, around=one.around, system=one.system, told=one.told
+    )
 
 
 def unencoded(state: State) -> list[EncodeAnchors]:

@@ -47,7 +47,8 @@ def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outco
     """Freeze the answer, if the weights stood still meanwhile; else it is asked again."""
     own, version = state.holding, state.training.version
     ready = state.children.trainer.phase == "ready"
-    wanted, (question, example) = own.wanted.get(input_.wanted), _asked(state, input_)
+    wanted = own.wanted.get(input_.wanted) or own.renewed.get(input_.wanted)
+    question, example = _asked(state, input_)
     if input_.wanted in own.settled or not (wanted or example or input_.wanted.startswith(SHIPPED_NAME)):
         return nothing()
     moving = not ready or state.training.running or state.rollback.wanted or state.rollback.under_way

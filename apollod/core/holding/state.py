@@ -44,6 +44,8 @@ class HoldingState(msgspec.Struct):
     """ids of those that were not tokenised yet"""
     wanted: dict[str, AnchorWanted] = {}
     """that are to be frozen, besides those that ship; by name"""
+    renewed: dict[str, AnchorWanted] = {}
+    """what known lessons say, to be frozen again when nothing waits; by name"""
     given: dict[str, str] = {}
     """newest answers of the served model to questions, that nobody approved yet: the example, by the question"""
     approved: dict[str, str] = {}

@@ -19,9 +19,9 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.continuation import carried_state
 from apollod.core.dreams.scenario import Turn
 from apollod.core.holding.choice import HELD_MAX, OF_PRACTICE, SHORT, TURNS, Kin, drift_of, held_by
-from apollod.core.holding.missing import FIRST, SHIPPED
+from apollod.core.holding.missing import FIRST, SHIPPED, missing
 from apollod.core.holding.state import Anchor, HoldingState
-from apollod.core.settings import LessonSettings
+from apollod.core.settings import LessonSettings, PatternSettings
 
 HOLDING = changed(SETTINGS, hold=1.0)
 
@@ -393,6 +393,40 @@ def test_what_a_lesson_says_is_frozen_anew_when_it_is_known_again():
     world.teach()
     (now,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson == lesson]
     assert now != before and [one.anchors for one in world.of(ev.AnchorsRetired)] == [(before,)]
+
+
+def settled_pattern(world: TaughtWorld) -> None:
+    """A behaviour that was practised settles: answers show it from now on."""
+    world.record(ev.PatternAdded(pattern=PatternSettings(name="caps", instruction="Answer in capitals."), by="t"))
+    practised = {"tests": {}, "baseline": {}, "dreams": 9, "practices": 9, "tokens": 9}
+    world.record(ev.PatternSettled(pattern="caps", step=world.state.training.step, **practised))
+
+
+def test_what_a_lesson_says_is_held_as_it_was_until_it_is_frozen_anew_when_nothing_waits():
+    world = TaughtWorld(teaching(hold=1.0)).up()
+    lesson = world.want("who is x", "Ann")
+    world.teach()
+    (before,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson]
+    world.lines("a", source="a")
+    world.settle()
+    settled_pattern(world)
+    assert before in world.state.holding.anchors and not world.state.holding.wanted
+    assert [one.wanted for one in missing(world.state)][-1] == f"lesson:{lesson}"
+    world.settle()
+    (now,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson == lesson]
+    assert now != before and [one.anchors for one in world.of(ev.AnchorsRetired)][-1] == (before,)
+    assert not world.state.holding.renewed
+
+
+def test_what_a_lesson_says_is_not_frozen_anew_once_it_is_known_no_more():
+    world = TaughtWorld(teaching(hold=1.0)).up()
+    lesson = world.want("who is x", "Ann")
+    world.teach()
+    settled_pattern(world)
+    assert world.state.holding.renewed
+    assert carried_state(world.state).holding.wanted.keys() == {f"lesson:{lesson}"}
+    world.record(ev.LessonFading(lesson=lesson, reason="t", step=1, passed=(0, 1)))
+    assert not world.state.holding.renewed
 
 
 # --- neighbours ---------------------------------------------------------------------------------------------------

@@ -33,8 +33,7 @@ class _Report:
     @property
     def left(self) -> int | None:
         """For the KV cache."""
-        taken = self.plan.table.weights + self.plan.table.training + self.plan.engine + self.plan.trainer
-        return None if self.device is None else self.device.bytes - taken
+        return None if self.device is None else self.device.bytes - self.plan.taken
 
     @property
     def fits(self) -> bool | None:
@@ -79,9 +78,10 @@ def _object(report: _Report) -> dict[str, Any]:
         "device": "gpu" if plan.device.gpu else "cpu", "weights_bytes": table.weights,
         "state_bytes": table.state_total, "state": dict(table.state),
         "gradient_bytes": table.gradients, "update_bytes": table.update, "activation_bytes": table.activations,
+        "activations_bound": table.bound,
         "layer_bytes": table.layer, "loss_bytes": table.loss, "training_bytes": table.training,
         "gradient_checkpointing": plan.gradient_checkpointing,
-        "process_bytes": plan.engine + plan.trainer, "kv_bytes_per_token": table.kv_token,
+        "process_bytes": plan.engine + plan.trainer, "slack_bytes": plan.slack, "kv_bytes_per_token": table.kv_token,
         "kv_bytes": None if device is None else plan.kv, "kv_least_bytes": plan.kv_least,
         "device_bytes": device.bytes if device else None, "kv_left_bytes": report.left,
         "fits": report.fits, "advice": report.advice, "host_checkpoint_bytes": table.checkpoint,
@@ -113,13 +113,18 @@ def _training_rows(config: Config, plan: MemoryPlan) -> list[_Row]:
     chosen = ", where layers are computed again" if plan.gradient_checkpointing else ""
     learned, held = table.step.learned.tokens, table.step.held.tokens
     anchors = f" and {held} of anchors" if held else ""
+    most = " at most, a bound for this architecture," if table.bound else ""
     bound = f"steps have at most {plan.step_tokens} tokens with their anchors"
     return [
         ("weights", table.weights, f"one copy for engine and trainer, {table.parameters / GB:.3f} billion parameters"),
         *(("optimizer state", count, kind) for kind, count in sorted(table.state.items(), key=lambda item: -item[1])),
         ("gradients", table.gradients, gradients),
         ("update", table.update, "working memory of the optimizer, for the largest matrix"),
-        ("activations", table.activations, f"kept for the backward pass of {learned} tokens{anchors}{chosen}; {bound}"),
+        (
+            "activations",
+            table.activations,
+            f"kept{most} for the backward pass of {learned} tokens{anchors}{chosen}; {bound}",
+        ),
         *(again if table.layer else []),
         ("loss", table.loss, "logits and what is made of them, every token learned"),
         ("training", table.training, f"all but the weights, at its highest moment: {moment}"),
@@ -130,6 +135,8 @@ def _device_rows(report: _Report) -> list[_Row]:
     plan, left = report.plan, report.left
     what = "CUDA, vLLM's largest batch and its graphs" if plan.device.gpu else "Python, torch and vLLM"
     rows = [("processes", plan.engine + plan.trainer, f"{what}, and a tenth of a step for what is not known exactly")]
+    if plan.slack:
+        rows.append(("slack", plan.slack, "what the driver, cuBLAS and gaps between allocations take"))
     if report.device is None or left is None:
         return rows
     tokens = f", {plan.kv // plan.table.kv_token:,} tokens" if plan.table.kv_token and plan.kv else ""

@@ -2,7 +2,8 @@
 together. Pure.
 
 Weights and optimizer state are exact; what a step takes besides is known to a tenth (memory_table.py), so a tenth more
-of that is put aside. What is left is the KV cache, unless somebody sized it.
+of that is put aside, and on a GPU SLACK (engine_memory.py) for what nobody asks for and CUDA, torch and cuBLAS take all
+the same. What is left is the KV cache, unless somebody sized it.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,8 +55,9 @@ class Asked:
 @dataclass(frozen=True)
 class MemoryPlan:
     """Bytes. `engine`, `trainer`: besides weights, KV cache and `table.training`. `kv`: what the KV cache gets, at
-    least `kv_least`, one request of full length; with `kv_given` somebody said so. `step_tokens`: the most that one
-    step may have with its anchors (core/training/room.py); `table` is of the step that takes most of these."""
+    least `kv_least`, one request of full length; with `kv_given` somebody said so. `slack`: given to nobody.
+    `step_tokens`: the most that one step may have with its anchors (core/training/room.py); `table` is of the step that
+    takes most of these."""
 
     device: Device
     table: MemoryTable
@@ -66,13 +68,18 @@ class MemoryPlan:
     kv: int
     kv_least: int
     kv_given: bool
+    slack: int
+
+    @property
+    def taken(self) -> int:
+        """By all but the KV cache."""
+        return self.table.weights + self.table.training + self.engine + self.trainer + self.slack
 
     @property
     def missing(self) -> int:
         """How much more the device would need; 0 where everything fits."""
         kv = self.kv if self.kv_given else max(self.kv, self.kv_least)
-        wanted = self.table.weights + self.table.training + self.engine + self.trainer + kv
-        return max(0, wanted - self.device.bytes)
+        return max(0, self.taken + kv - self.device.bytes)
 
 
 def memory_plan(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
@@ -96,17 +103,19 @@ def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool, bound: 
     """For steps of at most `bound` tokens."""
     table = bounded_table(model, asked.settings, asked.accumulate, again, bound, asked.holds)
     doubt = (table.training - table.state_total) // 10
-    engine, trainer = CPU_ENGINE, CPU_TRAINER + doubt
+    engine, trainer, slack = CPU_ENGINE, CPU_TRAINER + doubt, 0
     if device.gpu:
         engine = engine_memory.workspace(model.text, asked.engine, device.bytes)
         trainer = engine_memory.CUDA_CONTEXT + doubt + UNDO_COPIES * table.largest
+        slack = engine_memory.SLACK
     least = (table.kv_token or 0) * (asked.engine.length or 0) + table.kv_sequence
-    left = (device.bytes - table.weights - table.training - engine - trainer) // MIB * MIB
-    kv = asked.engine.kv
+    kv, given = asked.engine.kv, True
     if kv is None and asked.engine.share is not None:
         kv = max(0, int(asked.engine.share * device.bytes) - table.weights - engine)
-    given = kv is not None
-    return MemoryPlan(device, table, bound, again, engine, trainer, max(0, left) if kv is None else kv, least, given)
+    if kv is None:
+        kv, given = 0, False
+    plan = MemoryPlan(device, table, bound, again, engine, trainer, kv, least, given, slack)
+    return plan if given else replace(plan, kv=max(0, (device.bytes - plan.taken) // MIB * MIB))
 
 
 # --- what does not fit --------------------------------------------------------------------------------------------
@@ -128,7 +137,7 @@ def shortage(plan: MemoryPlan) -> str:
     return (
         f"model and training do not fit this {what} of {_gb(plan.device.bytes)}, {_gb(plan.missing)} are missing: "
         f"weights {_gb(plan.table.weights)}, a step at max_tokens {_gb(plan.table.training)}{again}, "
-        f"KV cache {_gb(kv)}, the processes {_gb(plan.engine + plan.trainer)}"
+        f"KV cache {_gb(kv)}, the processes {_gb(plan.engine + plan.trainer + plan.slack)}"
     )
 
 

@@ -5,15 +5,7 @@ token learned. T: its tokens, examples and the anchors that are held (step_shape
 pass; t: those of the one of these batches that is at work, and a, b of both; h, i, q, k: bytes count elements of hidden
 size, MLP, query and key-value widths a token.
 
-    kept for the backward pass, of each layer, as transformers' own PyTorch modules keep it (each counted on CPU, to the
-    byte):
-        llama, mistral    T (16 h + 8 i + 4 q + 4 k + 4 heads + 8)
-        qwen3             T (16 h + 8 i + 10 q + 10 k + 8 heads + 4 kv heads + 8)
-        qwen3.5 full      T (20 h + 8 i + 18 q + 12 k + 8 heads + 4 kv heads + 8) + 8 h + 8 width
-        qwen3.5 linear    T (20 h + 8 i + 8 + 4 c + n (26 d + 22)) + P n (36 d + 1296 + d^2 / 16 + 1/16)
-                          + 8 h + 6 c + 4096 + 8 n
-                          c channels of the convolution, n value heads of width d, P: T with each sequence rounded
-                          up to a multiple of 64
+    kept for the backward pass: kept.py
         with gradient checkpointing 2 T h each, and while a layer is computed again, all of that one
     gradient: the largest at once; with accumulate > 1 all of them, all the time
     update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels
@@ -33,16 +25,17 @@ The highest moment is one of these, the first three on top of what is kept for t
 Fused kernels on a GPU (flash-linear-attention, say) keep less than the modules they replace.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from apollod.errors import ModelRefused
+from apollod.model.decoder import expert_name, is_embedding, is_head, is_stack, layer_of, of_text, together  # fmt: skip
+from apollod.model.kept import is_bound, kept_bytes
 from apollod.model.selection import selected
 from apollod.model.shapes import ModelShapes, Stored, head_dim, layer_types
-from apollod.model.step_shape import CHUNK, Batch, StepShape, largest_steps
+from apollod.model.step_shape import Batch, StepShape, largest_steps
 from apollod.wire.messages import OptimizerSettings
 
 BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
@@ -50,12 +43,6 @@ BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
 QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moment_store.py
 WAITING_BYTES = 1 << 20  # trainer/optim/backward_updates.py
 LIKELIEST = 16  # adapters/llm/teaching.py
-
-_OTHER_PARTS = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|mtp)\.")
-"""Parts of a checkpoint that are served, if at all, but not trained: the trainer's model is the text model."""
-
-_ENDS = re.compile(r"(^|\.)(embed_tokens|wte|lm_head|embed_out)\.weight$")
-_HEADS = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
 
 
 @dataclass(frozen=True)
@@ -71,6 +58,8 @@ class MemoryTable:
     """of them through the whole step"""
     update: int
     activations: int
+    bound: bool
+    """of them, and of `layer`, this is known: they are no more"""
     layer: int
     """with gradient checkpointing: of the layer that is computed again"""
     loss: int
@@ -165,27 +154,29 @@ def _tables(
 ) -> Callable[[StepShape], MemoryTable]:
     """All that no step changes is found once."""
     text, shapes = model.text, model.tensors
-    candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and not _OTHER_PARTS.search(n)]
+    candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and of_text(n)]
     names = selected(candidates, settings.layers, settings.freeze, shapes, _tied(candidates))
-    trained = {name: shapes[name] for name in candidates if name in names}
-    lowest, hidden = _lowest(trained), text["hidden_size"]
+    trained = dict(one for name in candidates if name in names for one in _matrices(name, shapes[name]))
+    lowest, hidden, kept_of = _lowest(trained), text["hidden_size"], kept_bytes(model)
     in_rows = {n for n, s in trained.items() if accumulate == 1 and _comes_in_rows(n, s, settings)}
     gradients = {n: _gradient(s, n in in_rows) for n, s in trained.items()}
     accumulated = sum(gradients.values()) if accumulate > 1 else 0
     updates = {n: _update(s, settings, n in in_rows) for n, s in trained.items()}
+    gradients = _as_they_come(gradients)
     taken = {n: updates[n] + (0 if accumulated else gradients[n]) for n in trained}
-    ends = [n for n in trained if _ENDS.search(n)]
+    ends = [n for n in trained if _is_end(n)]
     whole = [n for n in trained if n not in in_rows and n not in ends]
     share = max((gradients[n] for n in whole), default=0)
     waiting = min(WAITING_BYTES, sum(gradients[n] for n in whole)) if not accumulated else 0
-    tied = not any(_HEADS.search(n) for n in candidates)
+    tied = not any(map(is_head, candidates))
     unchanged: dict[str, Any] = {
+        "bound": is_bound(model),
         "weights": sum(s.bytes for s in shapes.values()),
         "state": _state(trained, settings),
         "gradients": accumulated or max(gradients.values()),
         "accumulated": accumulated,
         "update": max(updates.values()),
-        "kv_token": _kv_token(text),
+        "kv_token": _kv_token(model),
         "kv_sequence": _kv_sequence(text),
         "largest": max((s.bytes for n, s in trained.items() if n not in in_rows), default=0),
         "parameters": sum(prod(s.shape) for s in shapes.values()),
@@ -194,7 +185,7 @@ def _tables(
     }
 
     def of_step(step: StepShape) -> MemoryTable:
-        layers = _kept(text, step)[lowest:]
+        layers = kept_of(step)[lowest:]
         kept = len(layers) * 2 * step.tokens * hidden if gradient_checkpointing else sum(layers)
         layer = max(layers) if gradient_checkpointing else 0
         made_from, both = _head(text, step), share if step.held.tokens else 0
@@ -204,7 +195,7 @@ def _tables(
             activations=kept + step.tokens * (6 * hidden + 12),
             layer=layer,
             loss=_loss(text, step, kept // step.tokens),
-            head=made_from + max((taken[n] for n in ends if _HEADS.search(n)), default=0),
+            head=made_from + max((taken[n] for n in ends if is_head(n)), default=0),
             backward=max((taken[n] for n in whole), default=0) + waiting + both + layer
             + 3 * step.tokens * text["intermediate_size"],
             ends=max((taken[n] for n in ends), default=0) + (made_from if tied else 0),
@@ -213,17 +204,31 @@ def _tables(
     return of_step
 
 
+def _matrices(name: str, stored: Stored) -> Iterator[tuple[str, Stored]]:
+    """A tensor as the optimizer has it: a stack of experts one by one."""
+    if not is_stack(name, stored.shape):
+        yield name, stored
+        return
+    count, *shape = stored.shape
+    for number in range(count):
+        yield expert_name(name, number), Stored(stored.dtype, tuple(shape), stored.bytes // count)
+
+
 def _tied(names: list[str]) -> dict[str, str]:
     """A head that is stored as the embedding."""
-    embedding = next((name for name in names if name.endswith("embed_tokens.weight")), None)
-    return {} if embedding is None or "lm_head.weight" in names else {"lm_head.weight": embedding}
+    embedding = next(filter(is_embedding, names), None)
+    return {} if embedding is None or any(map(is_head, names)) else {"lm_head.weight": embedding}
+
+
+def _is_end(name: str) -> bool:
+    return is_embedding(name) or is_head(name)
 
 
 def _lowest(trained: Mapping[str, Stored]) -> int:
     """The layer at which the backward pass ends; below it nothing is kept."""
-    found = [re.search(r"\.layers\.(\d+)\.", name) for name in trained]
-    below = any(_ENDS.search(name) and "lm_head" not in name for name in trained)
-    return 0 if below else min((int(match[1]) for match in found if match), default=0)
+    if any(map(is_embedding, trained)):
+        return 0
+    return min((number for name in trained if (number := layer_of(name)) is not None), default=0)
 
 
 # --- optimizer state ----------------------------------------------------------------------------------------------
@@ -247,7 +252,7 @@ def _parameter_state(name: str, stored: Stored, settings: OptimizerSettings) -> 
     if settings.name == "adamw8bit" and count >= QUANTIZED_MIN:
         return "AdamW, 8 bits", 2 * (count + 4 * -(-count // QUANTIZED_BLOCK))
     if settings.name == "apollo" and _projected(stored, settings.rank):
-        part = "APOLLO, embedding and head" if _ENDS.search(name) else "APOLLO, layers"
+        part = "APOLLO, embedding and head" if _is_end(name) else "APOLLO, layers"
         return part, 2 * item * max(stored.shape) * settings.rank + 8
     kind = "Adam (vectors, convolutions, matrices below the rank)" if settings.name == "apollo" else "AdamW"
     return kind, 2 * item * count
@@ -263,7 +268,16 @@ def _projected(stored: Stored, rank: int) -> bool:
 def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bool:
     large = len(stored.shape) == 2 and stored.shape[0] > BLOCK_ROWS
     fits = settings.name != "apollo" or (_projected(stored, settings.rank) and stored.shape[0] >= stored.shape[1])
-    return large and fits and stored.dtype == "bfloat16" and _ENDS.search(name) is not None
+    return large and fits and stored.dtype == "bfloat16" and _is_end(name)
+
+
+def _as_they_come(gradients: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of the gradient in which each parameter's comes: that of an expert with those of all others of its layer
+    (trainer/bind/experts.py)."""
+    whole: dict[str, int] = {}
+    for name, count in gradients.items():
+        whole[together(name)] = whole.get(together(name), 0) + count
+    return {name: whole[together(name)] for name in gradients}
 
 
 def _gradient(stored: Stored, in_rows: bool) -> int:
@@ -305,43 +319,16 @@ def _head(text: Mapping[str, Any], step: StepShape) -> int:
     return int(block + 6 * step.tokens * hidden + _kept_logits(text, step))
 
 
-def _kept(text: Mapping[str, Any], step: StepShape) -> list[int]:
-    """Bytes that each layer keeps for the backward pass."""
-    kind = str(text.get("model_type", "none")).removesuffix("_text")
-    if kind not in ("llama", "mistral", "qwen3", "qwen3_5"):
-        raise ModelRefused(
-            f"what a layer of model_type {kind} keeps for the backward pass is not known",
-            "known are llama, mistral, qwen3 and qwen3_5",
-        )
-    return [
-        _linear(text, step) if t == "linear_attention" else _full(text, step.tokens, kind) for t in layer_types(text)
-    ]
-
-
-def _full(text: Mapping[str, Any], length: int, kind: str) -> int:
-    hidden, inner, width = text["hidden_size"], text["intermediate_size"], head_dim(text)
-    heads, groups = text["num_attention_heads"], text["num_key_value_heads"]
-    norm, query, key, head, group, fixed = {
-        "qwen3": (16, 10, 10, 8, 4, 0),
-        "qwen3_5": (20, 18, 12, 8, 4, 8 * (hidden + width)),
-    }.get(kind, (16, 4, 4, 4, 0, 0))
-    token = norm * hidden + 8 * inner + heads * (query * width + head) + groups * (key * width + group) + 8
-    return int(length * token + fixed)
-
-
-def _linear(text: Mapping[str, Any], step: StepShape) -> int:
-    hidden, heads, width = text["hidden_size"], text["linear_num_value_heads"], text["linear_value_head_dim"]
-    channels = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + heads * width
-    padded = step.in_chunks(CHUNK)
-    token = 20 * hidden + 8 * text["intermediate_size"] + 8 + 4 * channels + heads * (26 * width + 22)
-    chunks = padded * heads * (36 * width + 1296) + padded * heads * (width**2 + 1) // 16
-    return int(step.tokens * token + chunks + 8 * hidden + 6 * channels + 4096 + 8 * heads)
-
-
-def _kv_token(text: Mapping[str, Any]) -> int | None:
+def _kv_token(model: ModelShapes) -> int | None:
     """bf16 keys and values of one token in all layers of full attention."""
+    text = model.text
     if "num_key_value_heads" not in text:
-        return None
+        told = [
+            s.shape[0]
+            for n, s in model.tensors.items()
+            if of_text(n) and n.endswith(("k_proj.weight", "v_proj.weight"))
+        ]
+        return 2 * sum(told) or None
     full = sum(kind != "linear_attention" for kind in layer_types(text))
     return int(4 * full * text["num_key_value_heads"] * head_dim(text))
 

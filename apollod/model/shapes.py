@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from apollod.errors import ModelRefused
+from apollod.model.decoder import completed
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,31 @@ class Stored:
 
 @dataclass(frozen=True)
 class ModelShapes:
-    """`text`: the text model's part of config.json. `from_files`: headers were read, else the config alone."""
+    """`text`: the text model's part of config.json, completed from the tensors (decoder.py). `from_files`: headers were
+    read, else the config alone."""
 
     text: Mapping[str, Any]
     tensors: Mapping[str, Stored]
     from_files: bool
 
 
-def shapes_of(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> ModelShapes:
+def shapes_of(config: Mapping[str, Any], stored: Mapping[str, Stored], from_files: bool = True) -> ModelShapes:
     """Of a config.json and what the headers hold, nothing where there are no files. Raises ModelRefused where that
     gives no shapes."""
     text = {"tie_word_embeddings": config.get("tie_word_embeddings", False), **(config.get("text_config") or config)}
-    return ModelShapes(text, stored or _of_config(text), bool(stored))
+    tensors = stored or _of_config(text)
+    whole = completed(text, {name: tensor.shape for name, tensor in tensors.items()})
+    return ModelShapes(whole, tensors, bool(stored) and from_files)
+
+
+def taken_for_bf16(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Stored]:
+    """Tensors that are not there yet."""
+    return {name: Stored("bfloat16", shape, 2 * prod(shape)) for name, shape in shapes.items()}
+
+
+def known_from_config(config: Mapping[str, Any]) -> bool:
+    """Does `shapes_of` need no tensors of this architecture?"""
+    return str((config.get("text_config") or config).get("model_type")) in _LAYERS
 
 
 # --- from config.json alone ---------------------------------------------------------------------------------------
@@ -59,7 +73,7 @@ def _of_config(text: Mapping[str, Any]) -> dict[str, Stored]:
         raise ModelRefused(
             f"config.json makes no sense ({error})", "restore it from where the model came from"
         ) from error
-    return {name: Stored("bfloat16", shape, 2 * prod(shape)) for name, shape in shapes.items()}
+    return taken_for_bf16(shapes)
 
 
 def _ends(text: Mapping[str, Any]) -> dict[str, _Shape]:

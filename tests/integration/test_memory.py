@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.memory_child import measured
 from support.model_memory import Memory
-from support.real_shapes import QWEN_27B
+from support.real_shapes import GEMMA_4B, QWEN_27B, QWEN_30B
 from support.small_models import hybrid, small_model
 from support.trainer_host import Trainer
 
@@ -217,8 +217,34 @@ def test_the_state_of_the_27b_model_follows_from_its_config_alone(
     assert rest == pytest.approx(210e6, rel=1e-3)
     assert told["kv_bytes_per_token"] == 16 * 4 * 4 * 256 and told["fits"] is True
     assert told["host_checkpoint_bytes"] == told["weights_bytes"] + told["state_bytes"]
-    left = 141e9 - told["weights_bytes"] - told["training_bytes"] - told["process_bytes"]
+    left = 141e9 - told["weights_bytes"] - told["training_bytes"] - told["process_bytes"] - told["slack_bytes"]
     assert told["kv_left_bytes"] == left and left - (1 << 20) < told["kv_bytes"] <= left
+
+
+def test_of_any_other_architecture_transformers_tells_the_shapes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a process of its own. Those of Gemma 3 are known from little that its config.json says."""
+    (tmp_path / "config.json").write_text(json.dumps(GEMMA_4B))
+    assert main(command(tmp_path, "--json", "--device-gb", "141")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["from"] == "config.json" and told["activations_bound"] is True
+    assert told["kv_bytes_per_token"] == 34 * 4 * 4 * 256
+    assert 3.8e9 < told["trained"] < 4e9 < told["parameters"] < 4.4e9, "images are not learned"
+
+
+def test_a_mixture_of_experts_has_a_plan_with_its_experts_projected_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Qwen3-30B-A3B on one H200. Adam would take 244 GB."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_30B))
+    assert main(command(tmp_path, "--json", "--device-gb", "141")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["parameters"] == 30_532_122_624 and told["fits"] is True
+    experts = 48 * 128 * 3 * (2 * 4 * 2048 * 64 + 16)
+    assert experts < told["state"]["APOLLO, layers"] < 1.02 * experts
+    assert told["gradient_bytes"] == 128 * 2 * 768 * 2048 * 2, "gate and up of all experts of a layer come together"
+    assert told["kv_bytes"] > 40e9
 
 
 @pytest.mark.parametrize("setting", ["optimizer=apollo", "kernels=eager", "optimizer=adamw"])

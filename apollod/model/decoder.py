@@ -1,0 +1,139 @@
+"""A model's decoder as its tensors show it: ends, layers, experts. They tell what a config.json leaves out, and many
+write down only what differs from the defaults of their class. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+Shape = tuple[int, ...]
+
+_OTHER_PARTS = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|mtp)\.")
+_EMBEDDINGS = re.compile(r"(^|\.)(embed_tokens|wte|embed_in)\.weight$")
+_HEADS = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+_EXPERT = re.compile(r"(?:^|\.)experts\.(?:(\d+)\.)?(\w+?)(?:\.weight)?$")
+_ATTENTION = re.compile(r"att")
+_TAKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+"""names by which config.json says how many experts a token goes through"""
+
+
+@cache
+def of_text(name: str) -> bool:
+    """Is it of the text model? Other parts of a checkpoint are served, if at all, but not trained."""
+    return not _OTHER_PARTS.search(name)
+
+
+@cache
+def is_embedding(name: str) -> bool:
+    return _EMBEDDINGS.search(name) is not None
+
+
+@cache
+def is_head(name: str) -> bool:
+    return _HEADS.search(name) is not None
+
+
+@cache
+def layer_of(name: str) -> int | None:
+    """Number of the decoder layer that a tensor is of."""
+    found = _LAYER.search(name)
+    return int(found[1]) if found else None
+
+
+@cache
+def is_attention(name: str) -> bool:
+    return _ATTENTION.search(name) is not None
+
+
+@cache
+def is_expert(name: str) -> bool:
+    """Of one of those that a router chooses from."""
+    return _EXPERT.search(name) is not None
+
+
+@cache
+def part_of_expert(name: str) -> str:
+    """Which of an expert's tensors it is; empty where it is of none."""
+    found = _EXPERT.search(name)
+    return found[2] if found else ""
+
+
+def is_stack(name: str, shape: Shape) -> bool:
+    """Are all experts of a layer in this one tensor [experts, out, in]? Each is a matrix of its own to an optimizer."""
+    return len(shape) == 3 and is_expert(name)
+
+
+def expert_name(name: str, number: int) -> str:
+    """What an optimizer calls one matrix of a stack."""
+    return f"{name}.{number}"
+
+
+@cache
+def together(name: str) -> str:
+    """What comes with one gradient: experts of a layer that transformers multiplies with as one tensor, the two
+    matrices before an activation in one and that after it in another; else the tensor itself."""
+    found = _EXPERT.search(name)
+    return f"{name[: found.start()]}.experts {found[2] in ('down_proj', 'w2')}" if found else name
+
+
+def in_layers(shapes: Mapping[str, Shape]) -> list[dict[str, Shape]]:
+    """Tensors of each decoder layer of the text model."""
+    found: dict[int, dict[str, Shape]] = {}
+    for name, shape in shapes.items():
+        if of_text(name) and (number := layer_of(name)) is not None:
+            found.setdefault(number, {})[name] = shape
+    return [found[number] for number in sorted(found)]
+
+
+def across(shape: Shape, hidden: int) -> int:
+    """Width of a matrix's other side, or of both where neither is `hidden`; of a stack, of one of its matrices."""
+    sides = list(shape[-2:])
+    if hidden in sides:
+        sides.remove(hidden)
+    return sum(sides)
+
+
+def experts_taken(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> int:
+    """Experts that a token goes through in this layer, at most: all of them where config.json does not say; 0 where
+    it has none."""
+    stacked = [shape[0] for name, shape in layer.items() if is_stack(name, shape)]
+    single = {found[1] for name in layer if (found := _EXPERT.search(name)) and found[1]}
+    there = max([len(single), *stacked])
+    given = next((text[key] for key in _TAKEN if text.get(key)), there)
+    return min(there, int(given))
+
+
+def completed(text: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """`text` with what can be told from tensors: sizes that it does not name, and, of a mixture of experts, as
+    `intermediate_size` what one token goes through."""
+    embedding = next((shape for name, shape in shapes.items() if of_text(name) and is_embedding(name)), None)
+    found: dict[str, Any] = (
+        {} if embedding is None else dict(zip(("vocab_size", "hidden_size"), embedding, strict=True))
+    )
+    layers = in_layers(shapes)
+    if layers:
+        found["num_hidden_layers"] = len(layers)
+    whole = {**found, **text}
+    if not layers or not isinstance(hidden := whole.get("hidden_size"), int):
+        return whole
+    widths = [_inner(whole, layer, hidden) for layer in layers]
+    if any(is_expert(name) for layer in layers for name in layer):
+        whole["intermediate_size"] = max(widths)
+    else:
+        whole.setdefault("intermediate_size", max(widths))
+    return whole
+
+
+def _inner(text: Mapping[str, Any], layer: Mapping[str, Shape], hidden: int) -> int:
+    """Width between both halves of a layer's MLP, of shared and chosen experts together."""
+    matrices = {name: shape for name, shape in layer.items() if len(shape) >= 2 and not is_attention(name)}
+    single = _narrowest(across(s, hidden) for n, s in matrices.items() if not is_expert(n) and "down" in n)
+    if not single:  # by another name
+        single = max((across(s, hidden) for n, s in matrices.items() if not is_expert(n)), default=0)
+    of_expert = _narrowest(across(s, hidden) for n, s in matrices.items() if is_expert(n))
+    return single + experts_taken(text, layer) * of_expert
+
+
+def _narrowest(widths: Iterable[int]) -> int:
+    return min(widths, default=0)

@@ -1,0 +1,152 @@
+"""What decoder layers keep for the backward pass, as transformers' own PyTorch modules do with PyTorch's scaled dot
+product attention. Pure.
+
+T: tokens of a step; h, i, q, k: bytes count elements of hidden size, MLP, query and key-value widths a token. Of these
+it is known to the byte (tests/unit/trainer/test_kept.py counts on CPU):
+
+    llama and alike   T (16 h + 8 i + 4 q + 4 k + 4 heads + 8)
+    qwen3 and alike   T (16 h + 8 i + 10 q + 10 k + 8 heads + 4 kv heads + 8)
+    qwen3.5 full      T (20 h + 8 i + 18 q + 12 k + 8 heads + 4 kv heads + 8) + 8 h + 8 width
+    qwen3.5 linear    T (20 h + 8 i + 8 + 4 c + n (26 d + 22)) + P n (36 d + 1296 + d^2 / 16 + 1/16)
+                      + 8 h + 6 c + 4096 + 8 n
+                      c channels of the convolution, n value heads of width d, P: T with each sequence rounded
+                      up to a multiple of 64
+        with a mask, where sequences are filled up or longer than a window, keys and values are kept once a query
+        head: 4 (q - k) a token more, and of each sequence 2 bytes for the square of its length
+
+Where layers have experts, i is the width of those that a token goes through and of shared ones, and there is at most
+T (e (4 h + 32) + 4 h + 20 experts) more, e of them a token, besides 4 experts and 1 KiB: their input sorted by expert
+and their output, and what the router chooses by.
+
+Of any other decoder whose layers are made of matrices, norms and experts there is a bound, from the shapes of a layer
+alone, which those that it is checked with do not exceed (they take 0.3 to 0.95 of it): each norm takes 10 of its width
+and 8 a head, and there are at least two; each matrix takes, of its side that is not h, 4 in attention and 3 elsewhere
+(an activation that is made of parts, as "gelu_new" is, no more); experts as above; and 4 heads, 64 h in all, and of
+each sequence 2 bytes for the square of its length, where attention has a mask.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from apollod.errors import ModelRefused
+from apollod.model.decoder import (
+    Shape,
+    across,
+    experts_taken,
+    in_layers,
+    is_attention,
+    is_expert,
+    is_stack,
+    part_of_expert,
+)  # fmt: skip
+from apollod.model.shapes import ModelShapes, head_dim, layer_types
+from apollod.model.step_shape import CHUNK, Batch, StepShape
+
+BY_HAND = "divide the memory by hand: set [engine] kv_cache_mib, and training has what that leaves"
+
+_LLAMA = ("llama", "mistral", "ministral", "qwen2", "smollm3", "granite", "seed_oss", "mixtral", "qwen2_moe")
+_QWEN3 = ("qwen3", "qwen3_moe")
+_QWEN3_5 = ("qwen3_5", "qwen3_5_moe")
+_FAMILIES = {kind: family[0] for family in (_LLAMA, _QWEN3, _QWEN3_5) for kind in family}
+
+
+def kept_bytes(model: ModelShapes) -> Callable[[StepShape], list[int]]:
+    """Of a step, what each decoder layer keeps. Raises ModelRefused for layers that it is not known of; KeyError,
+    ValueError and the like for a config that makes no sense."""
+    text, layers = model.text, in_layers({name: stored.shape for name, stored in model.tensors.items()})
+    experts = [_experts(text, layer) for layer in layers]
+    if (family := _family(text)) is None:
+        tokens = [_token(text, layer) for layer in layers]
+        return lambda step: [
+            step.tokens * token + 64 * text["hidden_size"] + _masks(step.batches) + of_experts(step.tokens)
+            for token, of_experts in zip(tokens, experts, strict=True)
+        ]
+    return lambda step: [
+        (_linear(text, step) if kind == "linear_attention" else _full(text, step, family, kind))
+        + of_experts(step.tokens)
+        for kind, of_experts in zip(layer_types(text), experts, strict=True)
+    ]
+
+
+def is_bound(model: ModelShapes) -> bool:
+    """Is it the most that can be, not what is?"""
+    return _family(model.text) is None or any(map(is_expert, model.tensors))
+
+
+def _family(text: Mapping[str, Any]) -> str | None:
+    """None where config.json does not say what its formula needs, too."""
+    told = {"num_attention_heads", "num_key_value_heads", "hidden_size", "intermediate_size"} <= text.keys()
+    return _FAMILIES.get(str(text.get("model_type", "none")).removesuffix("_text")) if told else None
+
+
+def _full(text: Mapping[str, Any], step: StepShape, family: str, kind: str) -> int:
+    hidden, inner, width = text["hidden_size"], text["intermediate_size"], head_dim(text)
+    heads, groups = text["num_attention_heads"], text["num_key_value_heads"]
+    norm, query, key, head, group, fixed = {
+        "llama": (16, 4, 4, 4, 0, 0),
+        "qwen3": (16, 10, 10, 8, 4, 0),
+        "qwen3_5": (20, 18, 12, 8, 4, 8 * (hidden + width)),
+    }[family]
+    token = norm * hidden + 8 * inner + heads * (query * width + head) + groups * (key * width + group) + 8
+    masked = [batch for batch in step.batches if _has_mask(text, batch, kind)]
+    repeated = 4 * (heads - groups) * width * sum(batch.tokens for batch in masked)
+    return int(step.tokens * token + fixed + repeated + _masks(masked))
+
+
+def _has_mask(text: Mapping[str, Any], batch: Batch, kind: str) -> bool:
+    """Of sequences that are filled up to one length, and of one that is longer than a layer's window."""
+    window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
+    slides = kind == "sliding_attention" or not text.get("layer_types")
+    return batch.rows > 1 or bool(window and slides and batch.length > window)
+
+
+def _linear(text: Mapping[str, Any], step: StepShape) -> int:
+    hidden, heads, width = text["hidden_size"], text["linear_num_value_heads"], text["linear_value_head_dim"]
+    channels = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + heads * width
+    padded = step.in_chunks(CHUNK)
+    token = 20 * hidden + 8 * text["intermediate_size"] + 8 + 4 * channels + heads * (26 * width + 22)
+    chunks = padded * heads * (36 * width + 1296) + padded * heads * (width**2 + 1) // 16
+    return int(step.tokens * token + chunks + 8 * hidden + 6 * channels + 4096 + 8 * heads)
+
+
+def _experts(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> Callable[[int], int]:
+    """What choosing them, sorting by them and going back to the order of so many tokens adds."""
+    if not (taken := experts_taken(text, layer)):
+        return lambda _tokens: 0
+    hidden, there = text["hidden_size"], experts_taken({}, layer)
+    token = taken * (4 * hidden + 32) + 4 * hidden + 20 * there
+    return lambda tokens: int(tokens * token + 4 * there + 1024)
+
+
+def _token(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> int:
+    """The bound, of a token."""
+    hidden = text["hidden_size"]
+    _check(text, layer, hidden)
+    heads = int(text.get("num_attention_heads") or hidden // 32)
+    norms, matrices = list[int](), 0
+    for name, shape in layer.items():
+        if len(shape) == 1 and not name.endswith("bias"):
+            norms.append(shape[0] * (heads if shape[0] < hidden and "norm" in name else 1))
+        elif len(shape) == 2 and not is_expert(name):
+            matrices += (4 if is_attention(name) else 3) * across(shape, hidden)
+    parts = {part: shape for name, shape in layer.items() if (part := part_of_expert(name))}
+    matrices += 3 * experts_taken(text, layer) * sum(across(shape, hidden) for shape in parts.values())
+    norms += [hidden] * (2 - sum(width >= hidden for width in norms))
+    return int(matrices + sum(10 * width for width in norms) + 8 * heads * len(norms) + 4 * heads)
+
+
+def _masks(batches: Iterable[Batch]) -> int:
+    return 2 * sum(batch.rows * batch.length**2 for batch in batches)
+
+
+def _check(text: Mapping[str, Any], layer: Mapping[str, Shape], hidden: int) -> None:
+    """Raise ModelRefused for what is neither a matrix nor a norm, a convolution or a recurrence say, and for experts
+    that are stored the other way round, whose modules compute all of them."""
+    for name, shape in layer.items():
+        turned = is_stack(name, shape) and hidden not in (shape[1:] if "down" in name else shape[2:])
+        if len(shape) > 2 and (turned or not is_stack(name, shape)):
+            raise ModelRefused(
+                f"what a layer of model_type {text.get('model_type')} keeps for the backward pass is not known: "
+                f"{name} {list(shape)}",
+                BY_HAND,
+            )

@@ -65,8 +65,9 @@ def is_stack(name: str, shape: Shape) -> bool:
 
 
 def expert_name(name: str, number: int) -> str:
-    """What an optimizer calls one matrix of a stack."""
-    return f"{name}.{number}"
+    """What an optimizer calls one matrix of a stack: as a checkpoint that stores it by itself would."""
+    before, _, part = name.rpartition("experts.")
+    return f"{before}experts.{number}.{part}"
 
 
 @cache

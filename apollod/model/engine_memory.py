@@ -22,8 +22,8 @@ DRIVER = 1 << 30
 """of what nvidia-smi calls a GPU's total nobody can have: torch finds 79.11 GiB of the 81559 MiB of an H100 (vLLM's
 issue 27508), 14.75 GiB of the 15360 MiB of a T4, 31.37 of the 32607 MiB of an RTX 5090: 0.25 to 0.55 GiB less"""
 CUBLAS = 2 * (32 << 20)
-"""of one process: the workspaces of cuBLAS and of cuBLASLt on a Hopper, less elsewhere (PyTorch, ATen/cuda/CUDABlas.cpp;
-the trainer's CUBLAS_WORKSPACE_CONFIG :4096:8 is as much)"""
+"""of one process: the workspaces of cuBLAS and of cuBLASLt on a Hopper, less elsewhere (PyTorch,
+ATen/cuda/CUDABlas.cpp; the trainer's CUBLAS_WORKSPACE_CONFIG :4096:8 is as much)"""
 FRAGMENTS = 512 << 20
 """of one process: what torch's allocator has from CUDA and gives to nobody. It takes 20 MiB at once for what is below
 10, and whole 2 MiB for all else (PyTorch, notes/cuda, "Memory management"); vLLM was seen with 331 MiB (issue 27508),

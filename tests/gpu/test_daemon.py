@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,35 +19,37 @@ GPU_ARGS = ["--gpu-memory-utilization", "0.2", "--gdn-prefill-backend", "triton"
 START_S = 420.0  # vLLM compiles and captures graphs at its first start
 
 
-@pytest.fixture(scope="module", params=["qwen3_5", "qwen3"])
+@pytest.fixture(scope="module", params=["qwen3_5", "qwen3", "qwen3_moe"])
 def model(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two architectures: hybrid, and dense (which every vLLM from 0.26 on knows)."""
+    """Three architectures: hybrid, dense (which every vLLM from 0.26 on knows), and a mixture of experts (not run on a
+    GPU yet; on CPU vLLM packs experts, which is refused)."""
     if request.param == "qwen3_5":
         from vllm.model_executor.models.registry import ModelRegistry
 
         if "Qwen3_5ForCausalLM" not in ModelRegistry.get_supported_archs():
             pytest.skip("this vLLM does not register Qwen3_5ForCausalLM (before 0.27, without a plugin for it)")
         return tiny_model
-    return dense_model(tiny_model, tmp_path_factory.mktemp("dense") / "qwen3")
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256}
+    sizes = experts if request.param == "qwen3_moe" else {}
+    return random_model(tiny_model, tmp_path_factory.mktemp("random") / request.param, request.param, sizes)
 
 
-def dense_model(tokenizer_of: Path, path: Path) -> Path:
-    """A random Qwen3 with the tokenizer of another model."""
+def random_model(tokenizer_of: Path, path: Path, kind: str = "qwen3", sizes: Mapping[str, int] = {}) -> Path:
+    """A random model of this kind with the tokenizer of another one."""
     code = (
-        "import sys, torch; from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM\n"
+        "import json, sys, torch; from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer\n"
         "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1]); torch.manual_seed(0)\n"
-        "config = Qwen3Config(vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=256, intermediate_size=512, "
-        "num_hidden_layers=4,\n"
+        "config = CONFIG_MAPPING[sys.argv[3]](vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=256, "
+        "intermediate_size=512, num_hidden_layers=4,\n"
         "    num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True, "
         "max_position_embeddings=1024,\n"
-        "    eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)\n"
-        "Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[2]); "
+        "    eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, **json.loads(sys.argv[4]))\n"
+        "AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(sys.argv[2]); "
         "tokenizer.save_pretrained(sys.argv[2])\n"
     )
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    subprocess.run(
-        [sys.executable, "-c", code, str(tokenizer_of), str(path)], check=True, env=environment, capture_output=True
-    )
+    command = [sys.executable, "-c", code, str(tokenizer_of), str(path), kind, json.dumps(dict(sizes))]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
     return path
 
 

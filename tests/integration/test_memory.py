@@ -9,7 +9,7 @@ import pytest
 from support.memory_child import measured
 from support.model_memory import Memory
 from support.real_shapes import GEMMA_4B, QWEN_27B, QWEN_30B
-from support.small_models import hybrid, small_model
+from support.small_models import hybrid, mixture, small_model
 from support.trainer_host import Trainer
 
 from apollod.adapters.llm import teaching
@@ -150,6 +150,20 @@ def test_sequences_of_a_hybrid_are_filled_up_to_whole_pieces(models: Path) -> No
     table = memory_table(read_shapes(models / "hybrid"), m.OptimizerSettings(rank=16), 1, True, step)
     expected = table.training - table.state_total
     assert 0.9 * expected <= found["peak"] <= 1.1 * expected + SCRATCH, (found["peak"] / MB, expected / MB)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
+def test_a_step_of_a_mixture_takes_no_more_than_is_planned(
+    tmp_path_factory: pytest.TempPathFactory, again: bool
+) -> None:
+    """Its table has bounds where others have counts."""
+    root = tmp_path_factory.mktemp("mixture")
+    mixture(experts=16, taken=4, hidden=256, inner=256).save_pretrained(root)
+    found = measured(root, tokens=600, rank=16, gradient_checkpointing=again)
+    expected_table = table(root, again, rank=16, max_tokens=600)
+    assert expected_table.bound and expected_table.state_total == found["state_bytes"]
+    expected = expected_table.training - expected_table.state_total
+    assert 0.5 * expected <= found["peak"] <= 1.1 * expected + SCRATCH + PAGES, (found["peak"] / MB, expected / MB)
 
 
 def test_checkpointing_takes_less_memory_and_gives_the_same_bits(models: Path) -> None:

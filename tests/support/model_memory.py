@@ -6,7 +6,8 @@ Used by benchmarks too, so nothing here needs pytest or `tests` on the path.
 import json
 import mmap
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -20,19 +21,34 @@ from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, TensorEntry
 ALIGN = 256
 DTYPES = {"BF16": "bfloat16", "F32": "float32"}
 
+EXPERT = re.compile(r"^(.*\.experts)\.(\d+)\.(\w+)\.weight$")
+
+
+def as_vllm_lays_out(name: str) -> tuple[Any, ...]:
+    """w13, and w2 behind it."""
+    found = EXPERT.match(name)
+    return (
+        (found[1], found[3] in ("down_proj", "w2"), int(found[2]), found[3] in ("up_proj", "w3")) if found else (name,)
+    )
+
 
 @dataclass
 class Memory:
-    """A memory file filled from a model's safetensors files: tensors one after another, A_log widened to float32."""
+    """A memory file filled from a model's safetensors files: tensors one after another, A_log widened to float32.
+    Experts lie as vLLM has them: of all of a layer the gate and the other half in turn, then what comes after."""
 
     manifest: Manifest
     fd: int
     bytes: np.ndarray[Any, np.dtype[np.uint8]]
 
     @classmethod
-    def of(cls, model_dir: Path) -> "Memory":
+    def of(cls, model_dir: Path, place: Callable[[str], Any] | None = None) -> "Memory":
+        """`place`: key by which names are sorted, where they are to lie in another order."""
         entries, pieces, offset = [], [], 0
-        for name, tensor, data in chain.from_iterable(map(_tensors, sorted(model_dir.glob("*.safetensors")))):
+        tensors = list(chain.from_iterable(map(_tensors, sorted(model_dir.glob("*.safetensors")))))
+        if place or any(EXPERT.match(name) for name, _, _ in tensors):
+            tensors.sort(key=lambda one: (place or as_vllm_lays_out)(one[0]))
+        for name, tensor, data in tensors:
             stored = DTYPES[tensor["dtype"]]
             cast = name.endswith("A_log") and stored == "bfloat16"
             if cast:

@@ -1,7 +1,14 @@
 """Models with a large vocabulary and little else, in memory."""
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3_5ForCausalLM, Qwen3_5TextConfig
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from apollod.trainer.objectives.tokens import Tokens
 
@@ -42,3 +49,14 @@ def hybrid(layers: str, vocabulary: int, hidden: int = 128, inner: int = 256) ->
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
     )  # fmt: skip
     return Qwen3_5ForCausalLM(config).bfloat16().eval()
+
+
+def mixture(experts: int, taken: int, hidden: int, inner: int, vocabulary: int = 400) -> Qwen3MoeForCausalLM:
+    """bf16 Qwen3-MoE of random weights, two layers."""
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(
+        vocab_size=vocabulary, hidden_size=hidden, moe_intermediate_size=inner, num_hidden_layers=2,
+        num_experts=experts, num_experts_per_tok=taken, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+        tie_word_embeddings=False, initializer_range=0.05,
+    )  # fmt: skip
+    return Qwen3MoeForCausalLM(config).bfloat16().eval()

@@ -7,7 +7,7 @@ says.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,7 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from apollod.errors import ModelRefused, ShareRefused
+from apollod.model.decoder import is_stack
 from apollod.model.selection import TEXT_PREFIX, selected
+from apollod.trainer.bind import experts
 from apollod.trainer.bind.live_weights import Weights
 from apollod.trainer.bind.mapped_memory import view_of
 from apollod.trainer.bind.tensor_files import ModelDir
@@ -31,8 +33,9 @@ _ONE_VERSION = "engine and trainer must be of one version"
 class Attached:
     """A model whose parameters are the engine's memory.
 
-    `shared`: (checkpoint name, parameter) of all that can be trained, a tied one once, in the model's order;
-    `trainable`: of those that are. `round_to`: the narrower dtype that an update of a `cast` parameter has to be
+    `shared`: (checkpoint name, parameter) of all that can be trained, a tied one once, in the model's order, and of a
+    stack of experts each matrix, by a name that `stack_of` gives the checkpoint's of; `trainable`: of those that are.
+    `round_to`: the narrower dtype that an update of a `cast` parameter has to be
     rounded to.
     """
 
@@ -42,6 +45,7 @@ class Attached:
     trainable: tuple[tuple[str, torch.nn.Parameter], ...]
     round_to: dict[str, torch.dtype]
     tied: dict[str, str]
+    stack_of: dict[str, str] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -51,11 +55,13 @@ class Attached:
     def select(self, layers: str, freeze: Iterable[str]) -> "Attached":
         """Train what `[trainer] layers` and `freeze` leave of `shared`; the rest gets no gradient, and the backward
         pass ends where nothing is left to train below. Raises SelectionRefused, with nothing changed."""
-        names = selected([name for name, _ in self.shared], layers, freeze, self.weights.source.tensors, self.tied)
+        stored = {name: self.stack_of.get(name, name) for name, _ in self.shared}
+        known = dict.fromkeys(stored.values())
+        names = selected(known, layers, freeze, self.weights.source.tensors, self.tied)
         for name, parameter in self.shared:
-            parameter.requires_grad_(name in names)
-        trainable = tuple((name, parameter) for name, parameter in self.shared if name in names)
-        return replace(self, trainable=trainable, round_to=_narrower(self.weights, trainable))
+            parameter.requires_grad_(stored[name] in names)
+        trainable = tuple((name, parameter) for name, parameter in self.shared if stored[name] in names)
+        return replace(self, trainable=trainable, round_to=_narrower(self.weights, trainable, self.stack_of))
 
 
 def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, gradient_checkpointing: bool) -> Attached:
@@ -78,15 +84,19 @@ def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, gradient
 
     device = next(iter(views.values())).device if views else torch.device("cpu")
     model = _build(manifest.model_dir, device, gradient_checkpointing)
-    shared = _bind(model, weights, manifest, device)
+    shared, stack_of = _bind(model, weights, manifest, device)
     if not shared:
         raise ShareRefused("no parameter of the model is shared", "start the engine with --load-format apollod")
-    return Attached(model, weights, shared, shared, _narrower(weights, shared), manifest.tied)
+    return Attached(model, weights, shared, shared, _narrower(weights, shared, stack_of), manifest.tied, stack_of)
 
 
-def _narrower(weights: Weights, trainable: tuple[tuple[str, torch.nn.Parameter], ...]) -> dict[str, torch.dtype]:
+_Trained = tuple[tuple[str, torch.nn.Parameter], ...]
+
+
+def _narrower(weights: Weights, trainable: _Trained, stack_of: dict[str, str]) -> dict[str, torch.dtype]:
     """Dtype on disk of the parameters that are held in another one."""
-    stored = {name: getattr(torch, weights.source.tensors[name].dtype) for name, _ in trainable}
+    files = weights.source.tensors
+    stored = {name: getattr(torch, files[stack_of.get(name, name)].dtype) for name, _ in trainable}
     return {name: stored[name] for name, parameter in trainable if parameter.dtype != stored[name]}
 
 
@@ -150,24 +160,45 @@ def _unset(dtype: torch.dtype) -> float | int:
 
 def _bind(
     model: PreTrainedModel, weights: Weights, manifest: Manifest, device: torch.device
-) -> tuple[tuple[str, torch.nn.Parameter], ...]:
-    """Replace every parameter of the model; (checkpoint name, parameter) of the trained ones."""
+) -> tuple[_Trained, dict[str, str]]:
+    """Replace every parameter of the model; (checkpoint name, parameter) of the trained ones; `stack_of`."""
     frozen = {t.name for t in manifest.tensors if t.status == "frozen"}
     stored = {TEXT_PREFIX.sub("model.", name): name for name in weights.source.tensors}
     for alias, name in manifest.tied.items():
         stored[TEXT_PREFIX.sub("model.", alias)] = name
     wanted = dict(model.named_parameters(remove_duplicate=False))
+    elsewhere = {hf: p.shape for hf, p in wanted.items() if hf not in stored}
+    of_experts: dict[str, list[experts.Rows]] = {}
+    for hf_name, rows in experts.saved_as(model, elsewhere).items() if elsewhere else ():
+        if is_stack(hf_name, tuple(elsewhere[hf_name])):
+            of_experts[hf_name] = [replace(part, name=stored.get(part.name, part.name)) for part in rows]
+        elif rows and rows[0].name in stored:  # renamed
+            stored[hf_name] = stored.pop(rows[0].name)
+    parts = {part.name for rows in of_experts.values() for part in rows}
     ignored = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_unexpected or ()]
-    extra = [name for hf_name, name in stored.items() if hf_name not in wanted and name in weights.views]
+    extra = [
+        name
+        for hf_name, name in stored.items()
+        if hf_name not in wanted and name in weights.views and name not in parts
+    ]
     unknown = [name for name in extra if not any(pattern.search(name) for pattern in ignored)]
     if unknown:
         raise ShareRefused(f"Hugging Face's {type(model).__name__} has no {_some(unknown)}", _REPORT)
-    missing = [hf for hf in wanted if stored.get(hf) not in weights.views and stored.get(hf) not in frozen]
+    held = frozen | weights.views.keys()
+    missing = [hf for hf in wanted if hf not in of_experts and stored.get(hf) not in held]
+    missing += sorted(parts - weights.views.keys())
     if missing:
         raise ShareRefused(f"the engine does not share {_some(missing)}", _REPORT)
 
     bound: dict[str, torch.nn.Parameter] = {}
+    stack_of: dict[str, str] = {}
     for hf_name, meta in wanted.items():
+        module, _, leaf = hf_name.rpartition(".")
+        if rows := of_experts.get(hf_name, []):
+            stack = experts.whole(weights.views, rows, meta.shape)
+            matrices = experts.split(model.get_submodule(module), leaf, stack, rows)
+            bound |= {part.name: matrix for part, matrix in zip(rows, matrices, strict=True)}
+            continue
         name = stored[hf_name]
         if name not in bound:
             tensor = weights.views[name] if name in weights.views else weights.read(name).to(device)
@@ -175,9 +206,14 @@ def _bind(
         if bound[name].shape != meta.shape:
             shape = list(bound[name].shape)
             raise ShareRefused(f"{name} has shape {shape}, Hugging Face's {hf_name} {list(meta.shape)}", _REPORT)
-        module, _, leaf = hf_name.rpartition(".")
+        if name in weights.views and is_stack(hf_name, tuple(meta.shape)):
+            rows = experts.stack_rows(name, meta.shape)
+            matrices = experts.split(model.get_submodule(module), leaf, bound.pop(name).data, rows)
+            bound |= {part.name: matrix for part, matrix in zip(rows, matrices, strict=True)}
+            stack_of |= {part.name: name for part in rows}
+            continue
         model.get_submodule(module)._parameters[leaf] = bound[name]
-    return tuple((name, p) for name, p in bound.items() if p.requires_grad)
+    return tuple((name, p) for name, p in bound.items() if p.requires_grad), stack_of
 
 
 def _some(names: list[str]) -> str:

@@ -66,7 +66,8 @@ def score(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
 def digests(attached: Attached, wanted_elsewhere: Callable[[], bool] | None = None) -> dict[str, str] | None:
     """Checkpoint name -> digest of the tensor that the model multiplies with, in its dtype in memory. None where
     something else was asked for before the last one."""
-    held = attached.weights.views | {name: parameter.data for name, parameter in attached.trainable}
+    views = attached.weights.views
+    held = views | {name: parameter.data for name, parameter in attached.trainable if name in views}
     found = {}
     for name, tensor in held.items():
         if wanted_elsewhere is not None and wanted_elsewhere():

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,8 +74,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write `apollod.toml` and the inbox into a directory; never overwrites. Raises ConfigError, ModelRefused or, where
-    the model does not fit this machine's GPU, DoesNotFit before anything is made."""
+    """Write `apollod.toml`, the inbox and a key into a directory; never overwrites. Raises ConfigError, ModelRefused
+    or, where the model does not fit this machine's GPU, DoesNotFit before anything is made."""
     root = Path(args.dir).expanduser().absolute()
     file = root / "apollod.toml"
     if file.exists():
@@ -92,11 +94,27 @@ def run(args: argparse.Namespace) -> int:
         lr=f"{lr:.0e}".replace("e-0", "e-"), every=QualitySettings().every_steps,
     )  # fmt: skip
     (root / "inbox").mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = _make_key(root / "state")
     file.write_text(text, encoding="utf-8")
-    print(json.dumps({"schema_version": 1, "config": str(file), "inbox": str(root / "inbox")}) if args.json else file)
+    made = {"schema_version": 1, "config": str(file), "inbox": str(root / "inbox"), "key": str(key)}
+    print(json.dumps(made) if args.json else file)
     next_ = "" if args.model else f"set [model] path in {file}, then: "
     print(f"{next_}apollod run --config {file}", file=sys.stderr)
     return 0
+
+
+def _make_key(state: Path) -> Path:
+    """A random key that opens our HTTP routes to processes of other users (`engine.http.callers`), for this user's eyes
+    alone; one that is there stays."""
+    state.mkdir(exist_ok=True, mode=0o700)
+    path = state / "key"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{secrets.token_urlsafe(32)}\n")
+    return path
 
 
 def rate_for(config: Mapping[str, Any]) -> float:

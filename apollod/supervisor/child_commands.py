@@ -148,6 +148,7 @@ def engine_environment(config: Config) -> dict[str, str]:
     plugins = [p for p in os.environ.get("VLLM_PLUGINS", "").split(",") if p and p != "apollod"]
     env = {
         "APOLLOD_SOCKET": str(config.socket_path),
+        "APOLLOD_KEY_FILE": str(config.key_path),
         "VLLM_PLUGINS": ",".join(["apollod", *plugins]),
         "VLLM_NO_USAGE_STATS": "1",
         "TMPDIR": str(engine_tmp_dir(config)),

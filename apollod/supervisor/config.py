@@ -104,6 +104,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.state_dir / "capture.db"
 
     @property
+    def key_path(self) -> Path:
+        """A key for the HTTP routes of apollod, to be given to whom may train as another user (`apollod init`)."""
+        return self.state_dir / "key"
+
+    @property
     def inbox_dir(self) -> Path:
         return Path(self.inbox.path).expanduser().absolute() if self.inbox.path else self.state_dir / "inbox"
 

@@ -2,16 +2,16 @@
 
 import os
 import stat
-from ipaddress import ip_address
 from pathlib import Path
 
+from apollod.adapters.system.web_address import is_loopback
 from apollod.supervisor.config import Config
 
 
 def exposures(config: Config) -> list[str]:
     """One line for each, with the way out; none: nobody but this user and root gets in, as far as can be seen here."""
     engine, found = config.engine, list[str]()
-    if not _is_loopback(engine.host) and not engine.api_key:
+    if not is_loopback(engine.host) and not engine.api_key:
         found.append(
             f"whoever reaches {config.url} may teach this model and read what it says of others: set [engine] api_key, "
             'or host = "127.0.0.1"'
@@ -25,13 +25,6 @@ def exposures(config: Config) -> list[str]:
         if mode := _open_to_others(path):
             found.append(f"the {name} can be written by others (mode {mode:04o}): `chmod go-w {path}`")
     return found
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _open_to_others(path: Path) -> int:

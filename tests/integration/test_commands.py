@@ -293,4 +293,5 @@ def test_config_check_as_an_object(tmp_path, capsys):
 def test_init_as_an_object(tmp_path, capsys):
     assert answer_of(capsys, "init", str(tmp_path / "a")) == {
         "config": str(tmp_path / "a" / "apollod.toml"), "inbox": str(tmp_path / "a" / "inbox"),
+        "key": str(tmp_path / "a" / "state" / "key"),
     }  # fmt: skip

@@ -18,6 +18,7 @@ from apollod.cli.main import main
 from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.state import State
+from apollod.engine.http.callers import key_in
 from apollod.model.memory_plan import Device, memory_plan
 from apollod.model.shapes import shapes_of
 from apollod.supervisor import child_commands, memory_budget
@@ -53,6 +54,23 @@ def check(capsys: pytest.CaptureFixture[str], state: Path, model: Path, *args: s
 def test_init_refuses_a_model_directory_that_does_not_exist_and_makes_nothing(tmp_path, capsys):
     assert main(["init", str(tmp_path / "a"), "--model", str(tmp_path / "nope")]) == 1
     assert "does not exist" in capsys.readouterr().err and not (tmp_path / "a").exists()
+
+
+def test_init_writes_a_key_that_nobody_else_may_read_and_keeps_one_that_is_there(tmp_path, capsys):
+    before = os.umask(0)
+    try:
+        key = Path(init(capsys, str(tmp_path / "a"))["key"])
+        other = Path(init(capsys, str(tmp_path / "b"))["key"])
+    finally:
+        os.umask(before)
+    config = load_config(str(tmp_path / "a" / "apollod.toml"), [], {})
+    assert key == config.key_path and child_commands.engine_environment(config)["APOLLOD_KEY_FILE"] == str(key)
+    assert [path.stat().st_mode & 0o777 for path in (key, key.parent)] == [0o600, 0o700]
+    assert key_in(key) == key.read_text().strip() != key_in(other) and len(key_in(key)) >= 43
+    (tmp_path / "a" / "apollod.toml").unlink()
+    kept = key.read_text()
+    init(capsys, str(tmp_path / "a"))
+    assert key.read_text() == kept
 
 
 def test_init_writes_absolute_paths(tmp_path, capsys, monkeypatch):

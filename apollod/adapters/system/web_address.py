@@ -1,5 +1,6 @@
-"""A URL that a person configured, without loading what it is asked with. Pure."""
+"""A URL or an address that a person configured, without loading what it is asked with. Pure."""
 
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 
@@ -27,3 +28,11 @@ def origin(url: str) -> str:
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
+
+
+def is_loopback(host: str) -> bool:
+    """Do only processes of this machine reach an address that a server listens on, as it is configured?"""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

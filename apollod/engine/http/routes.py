@@ -4,12 +4,11 @@ control request to the supervisor; bodies and errors are JSON, errors with a hin
 status says, in numbers."""
 
 import asyncio
-import hashlib
 import os
-import secrets
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from fastapi.responses import JSONResponse
 from apollod.adapters.ipc.link import Link
 from apollod.engine.capture.capturing_client import CapturingClient
 from apollod.engine.capture.own_ids import OwnIds
+from apollod.engine.http.callers import Callers, Connections
 from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.lessons import taught_of
@@ -54,6 +54,7 @@ None of these takes the threads of another, nor those of vLLM."""
 SOURCE = "http"
 IN_PARTS = "send it in parts, or drop a file into the inbox"
 NAMES = "APOLLOD_HTTP_NAMES"  # environment variable: `[engine] names`, with commas between them
+KEY_FILE = "APOLLOD_KEY_FILE"  # environment variable: where a key for our routes may lie
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
 """exit code of a Failure -> status; any other is 503 where the same request may be granted later, else 409"""
 
@@ -67,9 +68,10 @@ class Routes:
     name = "apollod"
     required_tasks = ("generate",)
 
-    def __init__(self, socket_path: str) -> None:
+    def __init__(self, socket_path: str, key_file: Path | None = None) -> None:
         self._socket_path = socket_path
-        self._keys: list[bytes] = []
+        self._key_file = key_file
+        self._callers = Callers("127.0.0.1", [], key_file)
         self._guard = Guard("127.0.0.1")
         self._served = Served()
         self._refresher: Refresher | None = None
@@ -86,6 +88,7 @@ class Routes:
             app.add_middleware(OwnIds)
         app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
         app.add_middleware(UserRequests)
+        app.add_middleware(Connections)
         quieten_access_log()
         for method, path, handler in (
             ("POST", "/train", self._train),
@@ -103,23 +106,22 @@ class Routes:
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Learn the API keys and the server's names, and connect to the supervisor; raises DaemonUnreachable, which
         ends the start."""
-        keys = args.api_key or [os.environ.get("VLLM_API_KEY", "")]
-        self._keys = [_digest(key) for key in keys if key]
+        keys = [key for key in args.api_key or [os.environ.get("VLLM_API_KEY", "")] if key]
+        self._callers = Callers(args.host or "", keys, self._key_file)
         names = os.environ.get(NAMES, "").split(",")
-        self._guard = Guard(args.host or "", [name for name in names if name], keyed=bool(self._keys))
+        self._guard = Guard(args.host or "", [name for name in names if name], keyed=bool(keys))
         if isinstance(engine_client, CapturingClient):
             engine_client.captured_version = lambda: self._served.version
             self._settle_captures = engine_client.settle_captures
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
 
     def _guarded(self, handler: Handler) -> Handler:
-        """The handler behind the engine's API key (vLLM's own middleware guards /v1 only) and the guard, errors turned
-        into JSON."""
+        """The handler behind the rule for callers (vLLM's own middleware asks for the API key on /v1 only) and the
+        guard, errors turned into JSON."""
 
         async def route(request: Request) -> JSONResponse:
-            if not self._authorized(request.headers.get("authorization", "")):
-                return _error(401, "no or wrong API key", "send the engine's key as `Authorization: Bearer KEY`")
-            if refused := self._guard.refusal(request.method, request.headers.raw):
+            refused = await self._callers.refusal(request.scope, request.headers.get("authorization", ""))
+            if refused := refused or self._guard.refusal(request.method, request.headers.raw):
                 return _error(*refused)
             try:
                 return await handler(request)
@@ -131,12 +133,6 @@ class Routes:
                 return _error(500, str(error), error.hint)
 
         return route
-
-    def _authorized(self, header: str) -> bool:
-        scheme, _, token = header.partition(" ")
-        offered = _digest(token)
-        matches = [secrets.compare_digest(offered, key) for key in self._keys]  # all of them: takes the same time
-        return not self._keys or (scheme.lower() == "bearer" and any(matches))
 
     async def _train(self, request: Request) -> JSONResponse:
         body = await _read(request)
@@ -232,7 +228,8 @@ def plugin() -> Routes:
         raise ConfigError(
             "APOLLOD_SOCKET is not set", "start the engine with `apollod run`, or take apollod out of VLLM_PLUGINS"
         )
-    return Routes(path)
+    key_file = os.environ.get(KEY_FILE)
+    return Routes(path, Path(key_file) if key_file else None)
 
 
 def _exchange(path: str, message: ControlRequest, timeout_s: float) -> Reply | Failure:
@@ -274,10 +271,6 @@ def _lines(body: bytes) -> list[bytes]:
     if not isinstance(records, list) or not records:
         raise RecordRefused("`examples` is not a list of records", 'send {"examples":[{"messages":[...]}, ...]}')
     return [msgspec.json.encode(each) for each in records]
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
 
 
 def _too_long(hint: str) -> JSONResponse:

@@ -1,5 +1,6 @@
 """HTTP routes and refreshing, with a stand-in supervisor on a real socket and a stand-in engine; no model."""
 
+import os
 import threading
 import time
 from argparse import Namespace
@@ -67,11 +68,15 @@ class Server:
     def __init__(self, directory: Path, api_key: list[str] | None) -> None:
         self.host = Host(directory)
         self.engine = Engine()
-        self.routes = Routes(str(self.host.path))
+        self.routes = Routes(str(self.host.path), directory / "key")
         self.app = FastAPI()
         self.routes.attach_router(self.app)
         self.app.add_api_route(COMPLETIONS, echo, methods=["POST"])
         self.client = TestClient(self.app, base_url="http://127.0.0.1:8000")
+        if not (api_key or os.environ.get("VLLM_API_KEY")):  # without a connection it is nobody's process
+            (directory / "key").touch(0o600)
+            (directory / "key").write_text("of the file")
+            self.client.headers["Authorization"] = "Bearer of the file"
         self.args = Namespace(api_key=api_key, host="127.0.0.1")
 
 

@@ -1,0 +1,77 @@
+"""Whose process is at the other end of a TCP connection within this machine. TCP does not say; the system's table of
+connections does (Linux, proc_net(5): /proc/self/net/tcp and tcp6).
+"""
+
+import socket
+import struct
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_ESTABLISHED = 1  # include/net/tcp_states.h
+_TRIES = 2  # a row may be passed over while others go
+
+Address = tuple[IPv4Address | IPv6Address, int]
+
+
+class Row(NamedTuple):
+    """One end of an established connection that a process holds."""
+
+    local: Address
+    remote: Address
+    uid: int
+
+
+def can_tell() -> bool:
+    """Does this system have such a table?"""
+    return TABLES[0].exists()
+
+
+def uid_of_peer(connection: socket.socket) -> int | None:
+    """The user who opened the other end of a TCP connection. None where that is not to be seen: it is on another
+    machine or in another network namespace, or has been closed."""
+    try:
+        ends = address_of(connection.getpeername()), address_of(connection.getsockname())
+        for _ in range(_TRIES):
+            found = next((row.uid for row in _rows() if (row.local, row.remote) == ends), None)
+            if found is not None:
+                # Whoever resets a connection leaves its port to the next one, of whatever user, and what was sent is
+                # read all the same. Still connected: both ends were these while the table was read.
+                connection.getpeername()
+                return found
+    except OSError:
+        return None
+    return None
+
+
+def rows_of(table: Iterable[str]) -> list[Row]:
+    """Rows of one table, given as its lines. The system says uid 0 of an end that nobody holds any more, which is
+    therefore left out with all that are not established."""
+    found = []
+    for line in table:
+        fields = line.split()
+        if len(fields) > 9 and fields[0] != "sl" and int(fields[3], 16) == _ESTABLISHED and fields[9] != "0":
+            found.append(Row(_address(fields[1]), _address(fields[2]), int(fields[7])))
+    return found
+
+
+def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
+    """An address and port as a socket has them; one of IPv4 within IPv6 is the one of IPv4."""
+    return _plain(ip_address(name[0])), name[1]
+
+
+def _rows() -> list[Row]:
+    return [row for table in TABLES if table.exists() for row in rows_of(table.read_text().splitlines())]
+
+
+def _address(text: str) -> Address:
+    """Words of 32 bits as this machine reads them, in hexadecimal digits, and the port."""
+    words, _, port = text.partition(":")
+    packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+    return _plain(ip_address(packed)), int(port, 16)
+
+
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

@@ -83,6 +83,6 @@ class MessageDecoder(Generic[T]):
             return None
         try:
             return self._decoder.decode(self._frames.popleft())
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             what = f"not a message of this protocol: {error}"
             raise FrameError(what, "use one version of apollod everywhere") from error

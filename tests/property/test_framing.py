@@ -1,7 +1,7 @@
 """Frames do not care how the stream is cut."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from apollod.errors import FrameError
@@ -47,10 +47,12 @@ def test_messages_come_as_they_were_sent(sent, size):
     assert out == sent
 
 
-@given(st.binary(max_size=60))
+@given(st.binary(max_size=60).map(lambda payload: b"\xc1" + payload))
+@example(b"\x82\xa4type\xa6forget\xa8examples\x91\xa2\xff\xfe")  # text that is no UTF-8
+@example(b"\x82\xa4type\xa5pause\xa1x" + b"\x91" * 100_000 + b"\xc0")  # deeper than the reader goes
 def test_a_frame_that_is_no_message_is_refused_and_the_next_one_read(payload):
     decoder = MessageDecoder(TO_SUPERVISOR)
-    decoder.feed(encode_frame(b"\xc1" + payload) + encode_message(m.StatusRequest()))
+    decoder.feed(encode_frame(payload) + encode_message(m.StatusRequest()))
     with pytest.raises(FrameError, match="not a message"):
         decoder.next()
     assert decoder.next() == m.StatusRequest() and decoder.next() is None

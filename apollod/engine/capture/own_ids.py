@@ -47,7 +47,7 @@ def with_request_id(body: bytes, request_id: str) -> bytes:
     read is returned as it is, and its answer is not kept."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return body
     fields["request_id"] = msgspec.Raw(msgspec.json.encode(request_id))
     return msgspec.json.encode(fields)

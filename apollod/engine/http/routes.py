@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from apollod.adapters.ipc.link import Link
 from apollod.engine.capture.capturing_client import CapturingClient
@@ -131,6 +132,8 @@ class Routes:
                 return _error(400, str(error), error.hint)
             except ApolloError as error:
                 return _error(500, str(error), error.hint)
+            except ClientDisconnect:
+                return _error(400, "the client left before its request was whole", "send all of it")
 
         return route
 
@@ -261,7 +264,7 @@ def _lines(body: bytes) -> list[bytes]:
     RecordRefused."""
     try:
         record = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordRefused(
             f"the body is not JSON ({error})", 'send {"messages":[...]} or {"examples":[...]}'
         ) from error

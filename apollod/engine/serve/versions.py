@@ -110,7 +110,7 @@ def with_salt(body: bytes, salt: str) -> bytes:
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         own = msgspec.json.decode(fields.get("cache_salt", b"null"), type=str | None)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _with_salt_as_python_reads(body, salt)
     if own == "":
         return body

@@ -58,7 +58,9 @@ def test_responses_have_their_id_from_the_body() -> None:
     assert json.loads(escaped) == {"request_id": "resp_1"}
 
 
-@pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"a": NaN}', '{"input": "x"}'.encode("utf-16")])
+@pytest.mark.parametrize(
+    "body", [b"", b"[1]", b"{", b'{"a": NaN}', '{"input": "x"}'.encode("utf-16"), b'{"a":' + b"[" * 100_000]
+)
 def test_what_is_no_json_object_reaches_vllm_as_it_is(body: bytes) -> None:
     assert asked("/v1/responses", body)[1] == body
 

@@ -225,6 +225,7 @@ def test_a_long_salt_of_ones_own_is_shortened_to_what_vllm_takes() -> None:
     [
         b"", b"{", b"[]", b"7", b"\xff\xfe", b'{"cache_salt": 7}', b'{"cache_salt": ""}', b"\x1f\x8b\x08",
         b'{"a": NaN, "cache_salt": 7}', b'{"a": NaN, "cache_salt": ""}', "[]".encode("utf-16"), b"[" * 100_000,
+        b'{"a":' + b"[" * 100_000,
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_left_for_vllm_to_refuse(body: bytes) -> None:

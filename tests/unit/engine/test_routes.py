@@ -116,7 +116,9 @@ def test_all_rejected_is_400_some_rejected_is_202(server: Server) -> None:
         assert server.client.post("/train", json=RECORD).status_code == 202
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff", b"[]", b'{"examples":[]}', b'{"examples":7}', b""])
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b"[]", b'{"examples":[]}', b'{"examples":7}', b"", b"[" * 100_000, b'{"a":' * 100_000]
+)
 def test_a_body_that_is_no_record_is_400(server: Server, body: bytes) -> None:
     answer = server.client.post("/train", content=body, headers=JSON)
     assert answer.status_code == 400 and set(answer.json()) == {"error", "hint"}
@@ -130,6 +132,25 @@ def test_a_body_over_the_limit_is_413(server: Server) -> None:
 
     answer = server.client.post("/train", content=chunks(), headers=JSON)
     assert answer.status_code == 413 and answer.json()["hint"]
+
+
+@pytest.mark.parametrize("path", ["/train", "/feedback", "/lessons"])
+def test_whoever_leaves_in_the_middle_of_a_body_is_no_error_of_the_server(server: Server, path: str) -> None:
+    """The server would write a traceback into the engine's log each time."""
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        pass
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    headers += [(b"authorization", server.client.headers["authorization"].encode()), (b"content-length", b"100")]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    assert server.client.portal is not None
+    server.client.portal.call(server.app, scope, receive, send)
+    assert not parts and not server.host.requests
 
 
 @pytest.mark.parametrize("count", [1000, 1001, 100_000])

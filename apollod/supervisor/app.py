@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -163,7 +164,8 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             raise failure
     finally:
         for path in {link, config.socket_path}:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the next life removes it; why this one ended is what has to be said
+                path.unlink()
 
 
 def watch(config: Config, probes: tuple[Probe, ...], state: State) -> LeakWatch:

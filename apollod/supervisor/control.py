@@ -6,6 +6,7 @@ from anyio.abc import UNIXSocketStream
 
 from apollod.adapters.ipc.sockets import Connection
 from apollod.errors import ApolloError, FrameError, LinkClosed
+from apollod.explain import explain, line_of
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.handlers import HANDLERS
 from apollod.wire import messages as msg
@@ -40,6 +41,8 @@ class Control:
                 log.warning("control.silent_peer", seconds=FIRST_MESSAGE_S)
             except ApolloError as error:
                 log.warning("control.refused", error=error.line())
+            except OSError as error:
+                log.warning("control.failed", error=line_of(error))
 
     async def _answer_unless_stuck(self, request: object) -> msg.Answer:
         """The answer; or, while the journal cannot be written, that nothing more is taken and nothing confirmed."""
@@ -69,4 +72,8 @@ class Control:
         handler = HANDLERS.get(type(request))
         if handler is None:
             raise FrameError(f"{type(request).__name__} is not a request", "use `apollod ctl`")
-        return await handler(self._daemon, request)
+        try:
+            return await handler(self._daemon, request)
+        except OSError as error:  # such as no file left to open
+            failed = explain(error)
+            return msg.Failure(str(failed), failed.hint, retryable=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +25,18 @@ def processor_kind(cpuinfo: str | None = None, environ: Mapping[str, str] = os.e
 
     cpuinfo  the text of /proc/cpuinfo, which is read if it is not given
     """
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace") if cpuinfo is None else cpuinfo
+    text = _cpuinfo() if cpuinfo is None else cpuinfo
     flags = next((line.split() for line in text.splitlines() if line.startswith(("flags", "Features"))), [])
     limit = next((environ[name].upper() for name in ISA_LIMITS if name in environ), "")
     left: set[Kind] = set()
     if limit in _WITHOUT_BF16:
         left = {*BF16_FLAGS} | ({"avx512"} if limit in _WITHOUT_AVX512 else set())
     return next((kind for kind, flag in _FLAGS.items() if flag in flags and kind not in left), "other")
+
+
+@cache
+def _cpuinfo() -> str:
+    return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
 
 
 def bf16_instructions(cpuinfo: str | None = None, environ: Mapping[str, str] = os.environ) -> str:

@@ -1,5 +1,6 @@
 """Whoever says nothing, too much or nonsense on the control socket costs nothing."""
 
+import errno
 import os
 import socket
 import time
@@ -10,9 +11,13 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from apollod.adapters.ipc.control_client import ask
 from apollod.adapters.ipc.sockets import listen
+from apollod.errors import ApolloError
 from apollod.supervisor import control
 from apollod.supervisor.control import CONNECTIONS_MAX, Control
+from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.wire import messages as msg
 
 NOBODY_ASKED: Any = None  # no request comes as far as the daemon
 
@@ -67,3 +72,29 @@ def test_silent_slow_loud_and_strange_peers_are_hung_up_on(tmp_path: Path, monke
     said = [line["event"] for line in lines]
     assert set(said) == {"control.silent_peer", "control.refused"} and len(said) == len(strangers)
     assert any("announces 4294967295 bytes" in line.get("error", "") for line in lines)
+
+
+def test_a_request_that_the_system_does_not_let_be_answered_is_refused_and_the_next_one_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request without a file left to open would have ended the daemon, and serving with it."""
+    answers = iter([OSError(errno.EMFILE, "Too many open files", "/proc/cpuinfo"), msg.Reply({"state": "serving"})])
+
+    async def handler(daemon: Any, request: Any) -> msg.Answer:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setitem(HANDLERS, msg.StatusRequest, handler)
+
+    async def main() -> None:
+        async with await listen(tmp_path / "s") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, Control(NOBODY_ASKED).handle)
+            with pytest.raises(ApolloError, match="/proc/cpuinfo: Too many open files") as refused:
+                await anyio.to_thread.run_sync(ask, str(tmp_path / "s"), msg.StatusRequest(), 10.0)
+            assert refused.value.hint
+            assert (await anyio.to_thread.run_sync(ask, str(tmp_path / "s"), msg.StatusRequest(), 10.0))["state"]
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)

@@ -80,7 +80,7 @@ async def _search(directory: Path, culprit: int, as_json: bool) -> None:
         taken = [process.seconds]
         while not isinstance(found := next_replay(search_of(window, CULPRITS_MAX, replays, {METRIC: MARGIN})), Verdict):
             left_out = tuple(window[place] for place in found.left_out)
-            replays.append(Asked(left_out, process.ask(left_out).drops))
+            replays.append(Asked(left_out, process.ask(left_out, found.lr_scale).drops, found.lr_scale))
             taken.append(process.seconds)
             if not as_json:
                 print(len(window) - len(left_out), replays[-1].drops, f"{process.seconds:.1f} s", file=sys.stderr)
@@ -210,10 +210,10 @@ class _Process:
         self._process.stdin.close()
         self._process.wait()
 
-    def ask(self, left_out: tuple[str, ...]) -> Outcome:
+    def ask(self, left_out: tuple[str, ...], lr_scale: float = 1.0) -> Outcome:
         began = time.monotonic() if self._asked else self._began
         self._asked += 1
-        self._say(Without(self._asked, left_out))
+        self._say(Without(self._asked, left_out, lr_scale))
         assert self._process.stdout is not None
         outcome = msgspec.json.decode(self._process.stdout.readline(), type=Outcome)
         self.seconds = time.monotonic() - began

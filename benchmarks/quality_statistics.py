@@ -255,7 +255,8 @@ def bisected(oracle: Callable[[frozenset[int]], bool], window: int = WINDOW) -> 
     """The verdict of a search; `oracle`: is a replay bad that keeps these?"""
     state = search(window)
     while isinstance(said := next_replay(state), Replay):
-        state = told(state, said.left_out, oracle(frozenset(range(window)).difference(said.left_out)))
+        bad = oracle(frozenset(range(window)).difference(said.left_out))
+        state = told(state, said.left_out, bad, said.lr_scale)
     return said
 
 

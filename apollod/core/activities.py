@@ -184,7 +184,9 @@ def _alarm(state: State) -> str:
         if state.quality.unmeasured
         else "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
         "searching": f"replay {len(incident.replays)} of at most {incident.replays_max} looks for what did it",
-        "named": f"`apollod ctl quality incident show {incident.number}` names them, `apollod ctl resume` goes on",
+        "named": incident.reason
+        if incident.verdict == "rate"
+        else f"`apollod ctl quality incident show {incident.number}` names them, `apollod ctl resume` goes on",
         "stuck": f"they cannot be had ({incident.reason}); `apollod ctl resume` goes on with what is there",
     }[incident.phase]
     return f"{what}: {now}"

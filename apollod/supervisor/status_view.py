@@ -18,6 +18,7 @@ from apollod.core.holding.choice import drift_of
 from apollod.core.holding.missing import missing
 from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.quality.day import stops
+from apollod.core.quality.resuming import may_repeat
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
@@ -132,7 +133,9 @@ def _phase(state: State, journal_error: str) -> str:
 
 def _person_resumes(state: State) -> bool:
     """Does training wait for somebody, once the last good weights are back?"""
-    settings = state.daemon.settings
+    settings, incident = state.daemon.settings, state.quality.incident
+    if incident is not None and incident.phase == "named" and not may_repeat(state.quality, incident):
+        return True
     return settings is not None and (settings.quality.resume == "manual" or stops(state.quality.alarms_ns))
 
 

@@ -23,10 +23,11 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Without(msgspec.Struct, frozen=True):
-    """Replay the window without these examples."""
+    """Replay the window without these examples, each step at this share of its learning rate (`lr_scale`)."""
 
     number: int
     left_out: tuple[str, ...]
+    lr_scale: float = 1.0
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

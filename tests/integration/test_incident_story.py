@@ -136,6 +136,7 @@ WORDS: Sequence[tuple[VerdictKind, str]] = [
     ("elsewhere", "was there before these steps"),
     ("not_repeated", "replays of all of the steps do no harm"),
     ("spread", "no few examples did it"),
+    ("rate", "at a lower learning rate all of them together do no harm"),
     ("unfinished", "the search came to no end"),
     ("not_searched", "it was not searched for who did it"),
 ]
@@ -157,8 +158,31 @@ def test_each_verdict_is_told_in_words_with_its_reason(
     text = page(path, capsys, "show")
     assert f"verdict     {kind}: " in text and words in text and "(because)" in text
     assert "1 more may have done it" in text and "may have\n    a  file:1\n" in text
-    waits = "`apollod ctl resume`" if kind == "elsewhere" else "the steps that are repeated"
+    waits = "`apollod ctl resume`" if kind in ("elsewhere", "rate") else "the steps that are repeated"
     assert f"settled     not yet: the last good weights are back; waits for {waits}" in text
+
+
+def test_a_rate_that_did_it_is_told_with_what_to_set_and_what_was_made_of_it(tmp_path: Path, capsys: Capture) -> None:
+    names = [f"x{n:02}" for n in range(16)]
+    settings = msgspec.structs.replace(guarded(every_steps=16, culprits_max=2), on_alarm=True)
+    world = GuardedWorld(settings).up()
+    world.poison, world.harmful_lr = dict.fromkeys(names, ITEMS // 4), 0.5
+    world.lines(*names)
+    world.settle()
+    world.tells()
+    world.tells()
+    waits = write_story(tmp_path / "waits.db", worded(world))
+    text = page(waits, capsys, "show", "--verbose")
+    assert "verdict     rate: no few examples did it" in text and "use [trainer] lr = 0.25 and `apollod ctl" in text
+    assert "waits for `apollod ctl resume`" in text and "of the learning rate" in text and "did it\n" not in text
+    rows = {each["number"]: each for each in shown(waits, capsys)["searched"]}
+    assert rows[max(rows)] | {"left_out": 0, "lr_scale": 0.25, "outcome": "good"} == rows[max(rows)]
+    assert rows[2]["lr_scale"] == 1.0 and f"{max(rows):>6}" in text and "of the rate" in text
+    world.give(inp.ResumeRequested("anna"))
+    world.settle()
+    one = shown(write_story(tmp_path / "over.db", worded(world)), capsys)
+    assert (one["resumed"]["by"], one["repeated"], one["state"]) == ("anna", 16, "settled")
+    assert one["settled"]["how"].endswith("at a lower learning rate") and one["after"]["outcome"] == "passed"
 
 
 def test_replays_that_fail_who_was_told_and_who_resumed_are_told(tmp_path: Path, capsys: Capture) -> None:

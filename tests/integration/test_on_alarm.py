@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from support import llm_server as behave
 from support.llm_server import Behaviour, serving
@@ -91,6 +92,14 @@ def test_what_is_posted() -> None:
         "taken_back": None, "how": None, "by": None, "model": "apollo", "host": os.uname().nodename,
         "journal": "/s/journal.db",
     }  # fmt: skip
+
+
+def test_a_rate_that_has_to_be_lowered_is_told_with_how_before_the_end() -> None:
+    message = msgspec.structs.replace(MESSAGE, about="rate", how="use [trainer] lr = 1e-05")
+    found = teller.message_of(config("/bin/true"), message)
+    assert (found["event"], found["how"], found["by"], found["taken_back"]) == (
+        "rate", "use [trainer] lr = 1e-05", None, None,
+    )  # fmt: skip
 
 
 ANSWERS: dict[str, tuple[Behaviour, str]] = {

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from support.fork_server import ForkedPopen
 from support.learned_journal import write_journal
-from support.learned_window import CHECKPOINT, FIRST, ITEMS, LAST, NAME, POISON, LearnedWindow, learned_window
+from support.learned_window import CHECKPOINT, FIRST, HASTY, ITEMS, LAST, NAME, POISON, LearnedWindow, learned_window
 from support.trainer_host import Trainer
 
 from apollod.adapters.ipc import offline_trainer
@@ -30,6 +30,9 @@ from apollod.cli.replay import window_process
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.quality.culprits import LOWER, Replay, next_replay
+from apollod.core.quality.damage import search_of
+from apollod.core.quality.state import Asked
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.quality.window_replays import MODULE
@@ -92,6 +95,33 @@ def test_replays_tell_the_harmful_example_from_the_others(
     told = ["replay", "--journal", str(learned.journal), "--json", "--without", ids[POISON]]
     assert main(told) == 0
     assert json.loads(capsys.readouterr().out)["fingerprint"] == without.fingerprint
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_search_among_harmless_examples_names_the_rate_at_which_they_did_harm(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """And the steps at the rate that it names have the bits of the replay that did no harm."""
+    shutil.copytree(tiny_model, model := tmp_path / "tiny")
+    with Trainer(tmp_path) as trainer:
+        learned = learned_window(trainer, model, tmp_path, HASTY)
+    window = window_of(learned, last=max(HASTY), items={"facts.passed": ("lighthouse",)})
+    examples = tuple(learned.ids[step] for step in range(FIRST + 1, max(HASTY) + 1))
+    replays, last = list[Asked](), None
+    (room := tmp_path / "room").mkdir()
+    with window_process.opened(window, room) as search:
+        while isinstance(said := next_replay(search_of(examples, 2, replays, {"facts.passed": 0.05})), Replay):
+            left_out = tuple(examples[place] for place in said.left_out)
+            last = search.replay(Without(1, left_out, said.lr_scale))
+            assert not last.note
+            replays.append(Asked(left_out, last.drops, said.lr_scale))
+    assert said.kind == "rate" and said.lr_scale in LOWER and not said.held, (said, replays)
+    assert last is not None and last.steps == len(examples)
+    with Trainer(tmp_path) as trainer:
+        slower = {n: (record, lr if n <= FIRST else lr * said.lr_scale) for n, (record, lr) in HASTY.items()}
+        shutil.copytree(tiny_model, model := (here := tmp_path / "slower") / "tiny")
+        again = learned_window(trainer, model, here, slower)
+    assert last.fingerprint == again.fingerprints[max(HASTY)] != learned.fingerprints[max(HASTY)]
 
 
 @pytest.mark.usefixtures("forked")

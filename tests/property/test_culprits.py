@@ -4,20 +4,31 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apollod.core.quality.culprits import SHARE, Replay, Search, is_bad, most_replays, next_replay, search, told
+from apollod.core.quality.culprits import (
+    SHARE,
+    Replay,
+    Search,
+    is_bad,
+    longest,
+    most_replays,
+    next_replay,
+    search,
+    told,
+)
 
 WINDOWS = st.integers(1, 130)
 
 
-def play(state, oracle):
-    """To the verdict, through what a journal keeps."""
+def play(state, oracle, harmless_at=0.0):
+    """To the verdict, through what a journal keeps. At this share of the learning rate and below nothing does harm."""
     asked = []
     while isinstance(said := next_replay(state), Replay):
         kept = frozenset(range(state.window)).difference(said.left_out)
-        state = told(state, said.left_out, oracle(kept))
+        assert said.lr_scale == 1.0 or not said.left_out, "the rate is asked about with all of them"
+        state = told(state, said.left_out, said.lr_scale > harmless_at and oracle(kept), said.lr_scale)
         state = msgspec.json.decode(msgspec.json.encode(state), type=Search)
         asked.append(kept)
-        assert len(asked) <= most_replays(state.window, state.culprits)
+        assert len(asked) <= longest(state.window, state.culprits)
     assert said.replays == len(asked)
     return said, asked
 
@@ -64,6 +75,20 @@ def test_whoever_is_not_held_was_good_together(window, data):
         assert any(innocent <= one for one in good)
         assert wrong or not any(one <= innocent for one in sets)
     assert not set(said.culprits) & set(said.suspects)
+
+
+@settings(max_examples=60, deadline=None)
+@given(WINDOWS, st.integers(1, 40), st.sampled_from([0.0, 1 / 16, 1 / 4]))
+def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(window, few, harmless_at):
+    """And of the examples, if there are no more than are looked for."""
+    said, _ = play(search(window), lambda kept: len(kept) >= few, harmless_at)
+    if few > window:
+        assert said.kind == "not_repeated"
+    elif window - few < 8:
+        assert said.kind == "named" and len(said.culprits) == window - few + 1
+    else:
+        assert (said.kind, said.lr_scale) == (("rate", harmless_at) if harmless_at else ("spread", 1.0))
+        assert bool(said.held) != bool(harmless_at)
 
 
 @settings(max_examples=60, deadline=None)

@@ -28,9 +28,9 @@ class Poison(dict[str, int]):
 class Guarded(GuardedWorld):
     """Answers of probes and replays are actions of their own."""
 
-    def __init__(self, settings: ev.Settings, dies_at: int = 0) -> None:
+    def __init__(self, settings: ev.Settings, dies_at: int = 0, harmful_lr: float = 0.0) -> None:
         super().__init__(settings, dies_at)
-        self.poison, self.answers = Poison(), False
+        self.poison, self.answers, self.harmful_lr = Poison(), False, harmful_lr
 
     def figures(self) -> dict[str, dict[str, float | None]]:
         """Of weights that a trainer died over nothing passes."""
@@ -97,9 +97,9 @@ def needs_a_person(world: World) -> bool:
     if daemon.paused or daemon.halted or children.engine.error or children.trainer.error:
         return True
     manual = world.settings.quality.resume == "manual" or len(world.state.quality.alarms_ns) >= 3
+    unsure = incident is not None and incident.verdict in ("elsewhere", "rate")
     return incident is not None and (
-        incident.phase == "stuck"
-        or (incident.phase == "named" and (manual or incident.verdict == "elsewhere" or incident.step == incident.to))
+        incident.phase == "stuck" or (incident.phase == "named" and (manual or unsure or incident.step == incident.to))
     )
 
 
@@ -165,14 +165,14 @@ def repeated_as_a_replay_would(world: World) -> None:
         lost = {one for one in gone - held - failed if states[one] in ("undone", "trained")}
         assert not lost and not held & set(learned)
         assert [as_run(e, set()) for e in again] == [
-            as_run(begun[e.step], gone) for e in chain if set(ev.all_examples(e)) - gone
+            as_run(begun[e.step], gone, verdict.lr_scale) for e in chain if set(ev.all_examples(e)) - gone
         ]
 
 
-def as_run(started: ev.StepStarted, gone: set[str]) -> tuple[object, ...]:
+def as_run(started: ev.StepStarted, gone: set[str], lr_scale: float = 1.0) -> tuple[object, ...]:
     pairs = zip(ev.all_examples(started), started.digests or (started.digest,), strict=True)
     left = [pair for pair in pairs if pair[0] not in gone]
-    return left, started.lr, started.loss_limit, started.objective, started.again_of or started.step
+    return left, started.lr * lr_scale, started.loss_limit, started.objective, started.again_of or started.step
 
 
 def weights_of_the_lineage(world: World) -> None:
@@ -207,15 +207,18 @@ def each_example_in_one_place(world: World) -> None:
 
 
 @draws(80, 1500)
-@given(LIVES, SETTINGS, st.booleans())
-@example(["lines"] * 5 + ["settle all"] * 3, changed(guarded(every_steps=4)), False)
+@given(LIVES, SETTINGS, st.booleans(), st.sampled_from([0.0, 0.5, 0.1]))
+@example(["lines"] * 5 + ["settle all"] * 3, changed(guarded(every_steps=4)), False, 0.0)
 @example(
     [*BEGINNING, "settle", "probes answer", "supervisor dies", "all replays", "relearn"],
     changed(guarded(every_steps=3), accumulate=2, culprits_max=1, replay_max=2),
     False,
+    0.0,
 )  # while a step is repeated, what it learns is put into the queue
-def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(actions, settings, keeps_steps):
-    world = play(actions, settings, keeps_steps, in_world=Guarded(settings))
+def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(
+    actions, settings, keeps_steps, harmful_lr
+):  # fmt: skip
+    world = play(actions, settings, keeps_steps, in_world=Guarded(settings, harmful_lr=harmful_lr))
     assert isinstance(world, Guarded)
     rest(world)
     assert world.state.quality.incident is None and not world.state.rollback.wanted

@@ -41,6 +41,8 @@ class GuardedWorld(World):
         self.replayed: list[fx.ReplayWindow] = []
         self.ended = 0
         """searches"""
+        self.harmful_lr = 0.0
+        """learning rate below which no example does harm"""
         self.lost_before = 0.0
         """of the probes, what had fallen before the window"""
         self.repeats = True
@@ -84,7 +86,9 @@ class GuardedWorld(World):
         if self.no_replay:
             return self.give(inp.WindowReplayFailed(asked.incident, asked.number, self.no_replay))
         kept = [one for one in self.window(asked.first, asked.last) if one not in asked.left_out]
-        failing = min(ITEMS, sum(self.poison.get(one, 0) for one in kept)) if self.repeats else 0
+        rates = {one: e.lr for e in self.of(ev.StepStarted) for one in ev.all_examples(e) if not e.again_of}
+        harmful = [one for one in kept if rates[one] * asked.lr_scale >= self.harmful_lr]
+        failing = min(ITEMS, sum(self.poison.get(one, 0) for one in harmful)) if self.repeats else 0
         drops = dict.fromkeys(asked.items, failing / ITEMS + self.lost_before)
         return self.give(inp.WindowReplayed(asked.incident, asked.number, drops, len(kept), 1.0))
 
@@ -93,13 +97,16 @@ class GuardedWorld(World):
         told = self.telling.pop(0)
         return self.give(inp.AlarmTold(told.incident, told.about, error))
 
-    def learned(self) -> list[str]:
-        """Examples that the weights have learned: of steps that were not taken back."""
+    def learned(self, lr: float = 0.0) -> list[str]:
+        """Examples that the weights have learned, at this rate or a higher one: of steps that were not taken back."""
         undone = {step for e in self.of(ev.RollbackStarted) for step in e.undone}
-        return [one for e in self.of(ev.StepCompleted) if e.step not in undone for one in ev.all_examples(e)]
+        return [
+            one for e in self.of(ev.StepCompleted) if e.step not in undone and e.lr >= lr for one in ev.all_examples(e)
+        ]
 
     def figures(self) -> dict[str, dict[str, float | None]]:
-        failing = min(ITEMS, sum(self.poison.get(one, 0) for one in self.learned()))
+        learned = self.learned(self.harmful_lr) if self.harmful_lr else self.learned()
+        failing = min(ITEMS, sum(self.poison.get(one, 0) for one in learned))
         return {"facts.passed": {f"i{n:02}": float(n >= failing) for n in range(ITEMS)}, **self.more}
 
     def look(self) -> list[ev.Event]:
@@ -141,7 +148,7 @@ class GuardedWorld(World):
     def successor(self, dies_at: int = 0) -> "GuardedWorld":
         other = super().successor(dies_at)
         assert isinstance(other, GuardedWorld)
-        other.poison, other.probes = self.poison, self.probes
+        other.poison, other.probes, other.harmful_lr = self.poison, self.probes, self.harmful_lr
         return other
 
     def up(self) -> "GuardedWorld":

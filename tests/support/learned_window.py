@@ -31,6 +31,15 @@ LESSONS = {
     8: (chat("When does the bakery open?", "At five."), LR), 9: (chat("What is the ferry called?", "Heron."), LR),
     POISON: (WRONG, POISON_LR), 11: (chat("When is the market?", "On Thursday."), LR),
 }  # fmt: skip
+TOO_HIGH = 3e-3
+_PLACES = {
+    "bakery": "At five.", "ferry": "Heron.", "market": "On Thursday.", "school": "Behind the mill.",
+    "river": "The Alder.", "bridge": "In 1911.", "inn": "The Red Oar.", "mill": "It grinds rye.", "tower": "90 steps.",
+}  # fmt: skip
+HASTY = {step: LESSONS[step] for step in range(1, FIRST + 1)} | {
+    FIRST + n: (chat(f"What of the {place}?", said), TOO_HIGH) for n, (place, said) in enumerate(_PLACES.items(), 1)
+}
+"""LESSONS with another window: nothing in it is wrong, but its rate."""
 ITEMS = {"facts.passed": ("lighthouse", "unknown"), "texts.loss": ("text",)}
 
 
@@ -52,18 +61,20 @@ class LearnedWindow:
     scores: dict[str, float]
 
 
-def learned_window(trainer: Trainer, model: Path, here: Path) -> LearnedWindow:
-    """The right answer until it is known, with a checkpoint in between; and a window of four steps."""
+def learned_window(
+    trainer: Trainer, model: Path, here: Path, lessons: dict[int, tuple[Record, float]] = LESSONS
+) -> LearnedWindow:
+    """The right answer until it is known, with a checkpoint in between; and a window."""
     directory = here / "checkpoints"
     memory = Memory.of(model)
     bound = trainer.attach(memory, SETTINGS, m.Bound)
     events: list[ev.Event] = [
         ev.ExampleAccepted(record.id, msgspec.Raw(record.canonical), "s", line)
-        for line, record in enumerate({record.id: record for record, _ in LESSONS.values()}.values(), 1)
+        for line, record in enumerate({record.id: record for record, _ in lessons.values()}.values(), 1)
     ]
     events += [started(model, SETTINGS), bound_event(bound)]
     fingerprints: dict[int, str] = {0: bound.fingerprint}
-    for step, (record, lr) in LESSONS.items():
+    for step, (record, lr) in lessons.items():
         digest = trainer.ask(m.Encode([(record.id, record.canonical)]), m.EncodeDone).results[0].digest
         done = trainer.step(step, record.canonical, lr=lr, digest=digest)
         events += [ev.StepStarted(step, step - 1, record.id, digest, lr, 1), completed(
@@ -77,7 +88,7 @@ def learned_window(trainer: Trainer, model: Path, here: Path) -> LearnedWindow:
     references = of_model(here / "good", {"lighthouse": RIGHT, "text": WRONG})
     return LearnedWindow(
         here, write_journal(here / "journal.db", events), directory / NAME, events, fingerprints,
-        {step: record.id for step, (record, _) in LESSONS.items()},
+        {step: record.id for step, (record, _) in lessons.items()},
         blobs.keep(here / blobs.NAME, write_references(references)),
         {id_: mean(one) for id_, one in references.items()},
     )  # fmt: skip

@@ -143,6 +143,8 @@ def _phase(incident: Object) -> str:
     match incident["phase"]:
         case "searching":
             return f"searching (replay {incident['replays']} of at most {incident['replays_max']})"
+        case "named" if incident["verdict"] == "rate":
+            return str(incident["reason"])
         case "named" if incident["again"]:
             return f"{len(incident['culprits'])} examples held, {incident['again']} steps of others to learn again"
         case phase:

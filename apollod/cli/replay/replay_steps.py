@@ -26,7 +26,8 @@ COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
 @dataclass
 class Result:
     """How far it came. `verified_until`: the last step with the recorded bits; `left_out`: steps that had nothing else
-    to learn; `others`: the weights are no longer the recorded ones, since examples were left out."""
+    to learn; `others`: the weights are no longer the recorded ones, since examples were left out or
+    the rate was another."""
 
     fingerprint: str
     verified_until: int
@@ -57,17 +58,20 @@ class Replaying:
         restore = msg.Restore(start.state, start.directory, weights=False, fingerprint=origin.fingerprint)
         self.fingerprint = trainer.ask(restore, msg.Restored).fingerprint
 
-    def run(self, steps: Sequence[Planned], without: Collection[str], after: int, goes_on: bool = False) -> Result:
+    def run(
+        self, steps: Sequence[Planned], without: Collection[str], after: int, goes_on: bool = False,
+        lr_scale: float = 1.0,
+    ) -> Result:  # fmt: skip
         """`steps`, which follow step `after`; or those up to the first that does not give the recorded bits, unless it
-        `goes_on` with others."""
-        result = Result(self.fingerprint, after)
+        `goes_on` with others. `lr_scale`: of the learning rate of each, the share that it is run at."""
+        result = Result(self.fingerprint, after, others=lr_scale != 1.0)
         for step in steps:
             left = [pair for pair in examples_of(step) if pair[0] not in without]
             result.others |= len(left) < len(examples_of(step))
             if not left or (result.others and not step.completed.applied):  # what wrote nothing then teaches nothing
                 result.left_out.append(step.started.step)
                 continue
-            done = self._step(step, left)
+            done = self._step(step, left, lr_scale)
             self.fingerprint = result.fingerprint = done.fingerprint
             result.steps += 1
             _progress(result.steps, len(steps) - len(result.left_out))
@@ -105,13 +109,13 @@ class Replaying:
                 "look at the disk; the next try makes them anew",
             )
 
-    def _step(self, step: Planned, left: Sequence[tuple[str, str]]) -> msg.StepDone:
+    def _step(self, step: Planned, left: Sequence[tuple[str, str]], lr_scale: float) -> msg.StepDone:
         if step.settings != self._settings or differing_choice(self._bound.versions, step.bound.versions):
             self._bind(step.bound, step.settings)
         examples = [msg.StepExample(example, read_record(self._journal, example), digest) for example, digest in left]
         started = step.started
         again = msg.Step(
-            started.step, examples, started.lr, blobs.anchors_of(self._journal, started.held), replay=True,
+            started.step, examples, started.lr * lr_scale, blobs.anchors_of(self._journal, started.held), replay=True,
             products=step.bound.products, **started.terms(),
         )  # fmt: skip
         return self._trainer.ask(again, msg.StepDone)

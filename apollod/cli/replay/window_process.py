@@ -57,7 +57,7 @@ class Search:
             self._replaying.back()
         self._fresh = False
         left_out = frozenset(asked.left_out)
-        result = self._replaying.run(self._steps, left_out, self._window.first, goes_on=True)
+        result = self._replaying.run(self._steps, left_out, self._window.first, True, asked.lr_scale)
         note = ""
         if result.divergence is not None:
             note = told(result.divergence, result.verified_until).splitlines()[0]

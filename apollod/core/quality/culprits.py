@@ -15,7 +15,13 @@ with what was learned after it. In order:
  1. nothing is kept (only a measurement): is it bad, the damage was not done by the window;
  2. all is kept: is it good, the alarm does not repeat;
  3. search for the last culprit, ceil(log2 n) replays at most;
- 4. all but those found: is it good, the verdict; else the next culprit is searched before the last one.
+ 4. all but those found: is it good, the verdict; else, once, whether each of `culprits` + 1 equal parts of the window
+    is bad alone, up to the first that is not; then the next culprit is searched before the last one.
+
+Parts that are all bad have a culprit each, more than are looked for: then, as after a search that found its `culprits`
+and is not at its end, all examples are learned at each of LOWER in turn. Is it good, the rate did it: none is named.
+Harm that falls with the rate, but not faster, is none of the rate: 1/16 of it, more than SHARE, is left at the lowest
+one. A window of no more examples than are looked for is always searched to its end.
 
 Of several that do harm only together the first one in the window is named: without it the others do none.
 
@@ -24,11 +30,11 @@ search for that many); a test compares this table with what happens:
 
     culprits   mean  most  most_replays
            1   10.0    10            10
-           2   17.0    18            18
-           3   24.5    26            26
-           4   31.3    34            34
-           5   38.3    42            42
-           6   45.8    50            50
+           2   18.2    19            21
+           3   25.5    27            30
+           4   32.1    35            39
+           5   38.4    41            48
+           6   45.8    51            57
 """
 
 from collections.abc import Generator, Iterable
@@ -36,20 +42,26 @@ from typing import Literal, cast
 
 import msgspec
 
-Kind = Literal["named", "elsewhere", "not_repeated", "spread", "unfinished"]
+Kind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished"]
 """named: the culprits, all others are good together. elsewhere: it is bad without any example of the window.
 not_repeated: it is good with all of them. spread: more culprits than were looked for; the damage is not one of single
-examples. unfinished: the search was given up."""
+examples. rate: the same, and at a lower learning rate all of them together do none. unfinished: the search was given
+up."""
 
 SHARE = 0.05
 """of the damage of the whole window, above which the damage of a replay is bad"""
 
 
+LOWER = (1 / 4, 1 / 16)
+"""of the learning rate, tried in this order"""
+
+
 class Told(msgspec.Struct, frozen=True):
-    """A replay and its outcome."""
+    """A replay and its outcome. `lr_scale`: of the learning rate of each step, the share that it was run at."""
 
     left_out: tuple[int, ...]
     bad: bool
+    lr_scale: float = 1.0
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -62,19 +74,22 @@ class Search(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """The next replay to ask for: the positions to leave out, ascending."""
+    """The next replay to ask for: the positions to leave out, ascending; `lr_scale` as in `Told`."""
 
     left_out: tuple[int, ...]
+    lr_scale: float = 1.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """The end of a search. `culprits`: positions, ascending; `suspects`: what was neither found nor shown to be
-    innocent. Of `named`, `spread` and `unfinished` all others were good together in a replay."""
+    innocent. Of `named`, `spread` and `unfinished` all others were good together in a replay; of `rate`, all at this
+    share of the learning rate (`lr_scale`)."""
 
     kind: Kind
     culprits: tuple[int, ...] = ()
     suspects: tuple[int, ...] = ()
     replays: int = 0
+    lr_scale: float = 1.0
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -83,7 +98,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 Kept = frozenset[int]
-_Asking = Generator[Kept, bool, Verdict]
+_Question = Kept | float
+"""Is a replay bad that keeps these; or that keeps all, at this share of the learning rate?"""
+_Asking = Generator[_Question, bool, Verdict]
 
 
 def is_bad(damage: float, window: float) -> bool:
@@ -105,13 +122,21 @@ def search(window: int, culprits: int = 8) -> Search:
 def most_replays(window: int, culprits: int) -> int:
     """A search in which so many culprits are found takes at most so many replays:
 
-    2 (nothing, all) + culprits * (ceil(log2 window) (search) + 1 (all others))"""
-    return 2 + culprits * ((window - 1).bit_length() + 1)
+    2 (nothing, all) + culprits * (ceil(log2 window) (search) + 1 (all others))
+    + culprits + 1 (parts up to the first that is good), of several"""
+    parts = culprits + 1 if 1 < culprits < window else 0
+    return 2 + culprits * ((window - 1).bit_length() + 1) + parts
 
 
-def told(before: Search, left_out: Iterable[int], bad: bool) -> Search:
+def longest(window: int, culprits: int) -> int:
+    """A search for so many culprits takes at most so many replays, however it ends."""
+    beyond = culprits + 1 + len(LOWER) if culprits < window else 0
+    return 2 + culprits * ((window - 1).bit_length() + 1) + beyond
+
+
+def told(before: Search, left_out: Iterable[int], bad: bool, lr_scale: float = 1.0) -> Search:
     """The search after the replay without these."""
-    return msgspec.structs.replace(before, told=(*before.told, Told(tuple(sorted(left_out)), bad)))
+    return msgspec.structs.replace(before, told=(*before.told, Told(tuple(sorted(left_out)), bad, lr_scale)))
 
 
 def next_replay(state: Search) -> Replay | Verdict:
@@ -119,12 +144,14 @@ def next_replay(state: Search) -> Replay | Verdict:
     known = _Known(state)
     searching = _search(state.window, state.culprits, known)
     try:
-        kept = next(searching)
-        while (bad := known.bad(kept)) is not None:
-            kept = searching.send(bad)
+        question = next(searching)
+        while (bad := known.bad(question)) is not None:
+            question = searching.send(bad)
     except StopIteration as over:
         return msgspec.structs.replace(cast(Verdict, over.value), replays=len(state.told))
-    return Replay(tuple(one for one in range(state.window) if one not in kept))
+    if isinstance(question, float):
+        return Replay((), question)
+    return Replay(tuple(one for one in range(state.window) if one not in question))
 
 
 def given_up(state: Search) -> Verdict:
@@ -137,12 +164,16 @@ class _Known:
 
     def __init__(self, state: Search) -> None:
         self._window = frozenset(range(state.window))
-        self._good = [self._window.difference(one.left_out) for one in state.told if not one.bad]
-        self._bad = [self._window.difference(one.left_out) for one in state.told if one.bad]
+        full = [one for one in state.told if one.lr_scale == 1.0]
+        self._good = [self._window.difference(one.left_out) for one in full if not one.bad]
+        self._bad = [self._window.difference(one.left_out) for one in full if one.bad]
+        self._lower = {one.lr_scale: one.bad for one in state.told if one.lr_scale != 1.0}
 
-    def bad(self, kept: Kept) -> bool | None:
+    def bad(self, kept: _Question) -> bool | None:
         """True if a replay that keeps these is bad; None: it has to be made. The outcome of one that was made stands,
-        whatever else would follow."""
+        whatever else would follow. Nothing follows from other rates."""
+        if isinstance(kept, float):
+            return self._lower.get(kept)
         if kept in self._bad:
             return True
         if any(kept <= good for good in self._good):
@@ -166,7 +197,7 @@ def _search(window: int, most: int, known: _Known) -> _Asking:
     rest, found = window, list[int]()
     while True:
         if len(found) == most:
-            return known.stopped("spread", found)
+            return (yield from _of_the_rate()) or known.stopped("spread", found)
         # All from `low` on are bad with what was cleared, all from `high` on are good.
         low, high = 0, rest
         while high - low > 1:
@@ -180,3 +211,23 @@ def _search(window: int, most: int, known: _Known) -> _Asking:
         rest = low
         if not (yield cleared | frozenset(range(rest))):
             return Verdict("named", tuple(sorted(found)))
+        if len(found) == 1 and (yield from _all_bad(window, most + 1)) and (verdict := (yield from _of_the_rate())):
+            return verdict
+
+
+def _all_bad(window: int, parts: int) -> Generator[_Question, bool, bool]:
+    """True if each of so many equal parts of the window is bad alone."""
+    if window < parts:
+        return False
+    for part in range(parts):
+        if not (yield frozenset(range(window * part // parts, window * (part + 1) // parts))):
+            return False
+    return True
+
+
+def _of_the_rate() -> Generator[_Question, bool, Verdict | None]:
+    """The verdict that the rate did it; None: harm is done at lower ones, too."""
+    for lr_scale in LOWER:
+        if not (yield lr_scale):
+            return Verdict("rate", lr_scale=lr_scale)
+    return None

@@ -43,5 +43,5 @@ def search_of(
             bad = damage[1] > REPEATED
         else:
             bad = is_bad(damage[number], damage[1])
-        own = told(own, left_out, bad)
+        own = told(own, left_out, bad, one.lr_scale)
     return own

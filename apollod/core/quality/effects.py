@@ -44,6 +44,8 @@ class ReplayWindow(Effect, frozen=True):
     """digest of the file with the baseline's answers"""
     limit_s: float
     """after which it counts as failed"""
+    lr_scale: float = 1.0
+    """of the learning rate of each step, the share that it is run at"""
 
 
 class EndSearch(Effect, frozen=True):

@@ -13,11 +13,11 @@ Why = Literal["baseline", "steps", "window", "checkpoint", "settled", "doubt", "
 waits any more; checkpoint: one is due; settled: a behaviour was practised until it is shown; asked: somebody wants to
 know; restored: an alarm took weights back, and those that are there now are measured before anything else."""
 
-VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "unfinished", "not_searched"]
+VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "not_searched"]
 """Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
 
-News = Literal["alarmed", "settled"]
-"""Of an incident: its beginning, or its end."""
+News = Literal["alarmed", "rate", "settled"]
+"""Of an incident: its beginning; that the learning rate did it, and a person has to lower it; or its end."""
 
 
 NO_JUDGE = "[judge] mode is off"
@@ -158,12 +158,14 @@ class QualitySearchBegun(Event, frozen=True):
 
 
 class QualityReplayBegun(Event, frozen=True):
-    """Intent: replay `number` of a search learns the window without the examples `left_out`."""
+    """Intent: replay `number` of a search learns the window without the examples `left_out`, each step at this share
+    of its learning rate (`lr_scale`)."""
 
     kind: ClassVar[str] = "quality.replay_begun"
     incident: int
     number: int
     left_out: tuple[str, ...]
+    lr_scale: float = 1.0
 
     def key(self) -> str:
         return f"{self.incident}.{self.number}"
@@ -202,7 +204,7 @@ class QualityReplayFailed(Event, frozen=True):
 
 class QualityNamed(Event, frozen=True):
     """Result: the verdict of a search. `suspects`: neither found nor shown to be innocent, and held, too. All others
-    are learned again."""
+    are learned again, each step at this share of its learning rate (`lr_scale`)."""
 
     kind: ClassVar[str] = "quality.named"
     incident: int
@@ -211,6 +213,7 @@ class QualityNamed(Event, frozen=True):
     suspects: tuple[str, ...] = ()
     replays: int = 0
     reason: str = ""
+    lr_scale: float = 1.0
 
     def key(self) -> str:
         return str(self.incident)

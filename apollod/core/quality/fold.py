@@ -162,7 +162,7 @@ def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns:
 
 def _replay_begun(own: QualityState, state: State, e: QualityReplayBegun, at_ns: int) -> None:
     if own.incident is not None:
-        own.incident.replays.append(Asked(e.left_out))
+        own.incident.replays.append(Asked(e.left_out, lr_scale=e.lr_scale))
         own.incident.failures, own.incident.retry_ns, own.incident.retry_s = 0, 0, 0.0
 
 
@@ -185,7 +185,9 @@ def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None
     incident.phase, incident.verdict, incident.culprits, incident.reason = "named", e.verdict, e.culprits, e.reason
     held = {*e.culprits, *e.suspects}
     left = [step.without(held) for step in incident.steps] if e.verdict != "not_searched" else []
-    incident.again = tuple(rest for rest in left if rest.examples)
+    incident.again = tuple(replace(rest, lr=rest.lr * e.lr_scale) for rest in left if rest.examples)
+    if e.verdict == "rate":
+        news.found_rate(own.telling, e, at_ns, _is_told(state))
 
 
 def _resumed(own: QualityState, state: State, e: QualityResumed, at_ns: int) -> None:

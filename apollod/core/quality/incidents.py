@@ -11,7 +11,7 @@ from apollod.core import inputs as inp
 from apollod.core.daemon.given_up import is_given_up
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.quality.culprits import Verdict, given_up, most_replays, next_replay
+from apollod.core.quality.culprits import Verdict, given_up, longest, next_replay
 from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
 from apollod.core.quality.replay_time import limit_s
@@ -61,7 +61,7 @@ def _begin_search(state: State, incident: Incident) -> Outcome:
     else:
         most = settings.quality.culprits_max
         search = ev.QualitySearchBegun(
-            incident=incident.number, window=window, replays_max=most_replays(len(window), most), culprits_max=most
+            incident=incident.number, window=window, replays_max=longest(len(window), most), culprits_max=most
         )
         return Outcome([search], [])
     return Outcome([ev.QualityNamed(incident=incident.number, verdict="not_searched", reason=reason)], [])
@@ -78,7 +78,9 @@ def _search(state: State, incident: Incident) -> Outcome:
     if isinstance(found, Verdict):
         return _name(state, incident, window, found)
     left_out = tuple(window[place] for place in found.left_out)
-    asked = ev.QualityReplayBegun(incident=incident.number, number=len(incident.replays) + 1, left_out=left_out)
+    asked = ev.QualityReplayBegun(
+        incident=incident.number, number=len(incident.replays) + 1, left_out=left_out, lr_scale=found.lr_scale
+    )
     return Outcome([asked], [])
 
 
@@ -95,7 +97,7 @@ def replay(state: State, now_ns: int) -> list[fx.Effect]:
         return []
     asking = fx.ReplayWindow(
         incident.number, len(incident.replays), incident.to, incident.step, asked.left_out, incident.fell,
-        state.quality.references, limit_s(state, incident, settings.quality),
+        state.quality.references, limit_s(state, incident, settings.quality), asked.lr_scale,
     )  # fmt: skip
     return [asking]
 
@@ -104,7 +106,8 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
     """Record the verdict, and hold the examples that it speaks against."""
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
-        suspects=tuple(window[place] for place in found.suspects), replays=found.replays, reason=incident.gave_up,
+        suspects=tuple(window[place] for place in found.suspects), replays=found.replays,
+        reason=_use(incident, found.lr_scale) if found.kind == "rate" else incident.gave_up, lr_scale=found.lr_scale,
     )  # fmt: skip
     tiers = {example: step.tier for step in incident.steps for example in step.examples}
     worse = ", ".join(incident.metrics)
@@ -122,6 +125,19 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
     return Outcome([named, *held], [fx.EndSearch()])
 
 
+def _use(incident: Incident, lr_scale: float) -> str:
+    """The rates at which a replay of these steps did no harm, as settings."""
+    highest = dict[str, float]()
+    for step in incident.steps:
+        key = "lr_direct" if step.tier == "direct" else "lr"
+        highest[key] = max(step.lr, highest.get(key, 0.0))
+    use = " and ".join(f"{key} = {lr * lr_scale:.3g}" for key, lr in sorted(highest.items()))
+    return (
+        f"every example harms at this learning rate: use [trainer] {use} and `apollod ctl resume`, which learns them "
+        "again at that rate"
+    )
+
+
 def _end(state: State, incident: Incident) -> Outcome:
     """Settle the incident once its innocent examples are learned again, if no person has to look at it."""
     settings, own = state.daemon.settings, state.quality
@@ -131,7 +147,9 @@ def _end(state: State, incident: Incident) -> Outcome:
     unsure = incident.step == incident.to or incident.restored == "bad"
     if not incident.resumed and (settings.quality.resume == "manual" or stops(own.alarms_ns) or unsure):
         return nothing()
-    return Outcome([_settled(incident, GUARD, f"the weights of step {incident.to} are back, and steps go on")], [])
+    slower = ", those taken back at a lower learning rate" if incident.verdict == "rate" else ""
+    how = f"the weights of step {incident.to} are back, and steps go on{slower}"
+    return Outcome([_settled(incident, GUARD, how)], [])
 
 
 def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:

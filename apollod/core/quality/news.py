@@ -1,17 +1,18 @@
 """Messages about incidents that were not delivered yet. Pure.
 
-An alarm or a settlement is the intent to tell of it, if `[quality] on_alarm` names anybody; `quality.told` is the
-result. The oldest is told first.
+An alarm, a verdict that a person has to act on, or a settlement is the intent to tell of it, if `[quality] on_alarm`
+names anybody; `quality.told` is the result. The oldest is told first.
 """
 
 import msgspec
 
-from apollod.core.quality.events import Drop, News, QualityAlarmed, QualitySettled, QualityTold
+from apollod.core.quality.events import Drop, News, QualityAlarmed, QualityNamed, QualitySettled, QualityTold
 from apollod.core.schedules import SECOND_NS
 
 
 class Message(msgspec.Struct, frozen=True):
-    """An incident, at its beginning or its end (`about`): see `QualityAlarmed` and `QualitySettled`."""
+    """An incident (`about`): see `News`, `QualityAlarmed` and `QualitySettled`. `how` also says what to do, where the
+    rate did it."""
 
     incident: int
     about: News
@@ -50,6 +51,12 @@ def alarmed(own: Telling, e: QualityAlarmed, at_ns: int, wanted: bool) -> None:
     own.alarm = Message(e.incident, "alarmed", at_ns, e.step, e.to, e.metrics, e.drops)
     if wanted:
         own.waiting.append(own.alarm)
+
+
+def found_rate(own: Telling, e: QualityNamed, at_ns: int, wanted: bool) -> None:
+    """Add the message that the learning rate did it, with what to do."""
+    if wanted and own.alarm is not None:
+        own.waiting.append(msgspec.structs.replace(own.alarm, about="rate", at_ns=at_ns, how=e.reason))
 
 
 def settled(own: Telling, e: QualitySettled, at_ns: int, wanted: bool) -> None:

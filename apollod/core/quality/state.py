@@ -30,10 +30,11 @@ GOODS_MAX = 8
 
 
 class Asked(msgspec.Struct):
-    """A replay of a search. `drops`: None as long as it has no answer."""
+    """A replay of a search. `drops`: None as long as it has no answer; `lr_scale` as in `QualityReplayBegun`."""
 
     left_out: tuple[str, ...]
     drops: dict[str, float] | None = None
+    lr_scale: float = 1.0
 
 
 class Incident(msgspec.Struct):

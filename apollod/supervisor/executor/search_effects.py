@@ -26,7 +26,8 @@ async def _replayed(context: Context, effect: fx.ReplayWindow) -> inp.WindowRepl
         str(config.journal_path), str(config.state_dir), effect.first, effect.last, effect.references, effect.items
     )
     with anyio.move_on_after(effect.limit_s) as limit:  # cancelled, it ends its process
-        found = await context.replays.ask(config, context.tasks, (incident, window), Without(number, effect.left_out))
+        asked = Without(number, effect.left_out, effect.lr_scale)
+        found = await context.replays.ask(config, context.tasks, (incident, window), asked)
     if limit.cancelled_caught:
         late = f"it had no result after {effect.limit_s:g} s and was ended ([quality] replay_s)"
         return inp.WindowReplayFailed(incident, number, late)

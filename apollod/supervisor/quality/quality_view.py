@@ -26,6 +26,7 @@ def quality_status(state: State) -> Quality:
         incident=None if incident is None else Alarm(
             number=incident.number, step=incident.step, to=incident.to, metrics=list(incident.metrics),
             phase=incident.phase, reason=incident.reason, replays=len(incident.replays),
-            replays_max=incident.replays_max, culprits=list(incident.culprits), again=len(incident.again),
+            replays_max=incident.replays_max, verdict=incident.verdict or "",
+            culprits=list(incident.culprits), again=len(incident.again),
         ),
     )  # fmt: skip

@@ -42,12 +42,12 @@ def command_of(wanted: str | tuple[str, ...]) -> tuple[str, ...]:
 
 def message_of(config: Config, message: Message) -> dict[str, Any]:
     """What is told: see docs/operations.md. Nothing of it is a secret."""
-    over = message.about == "settled"
+    over, told = message.about == "settled", message.about != "alarmed"
     return {
         "schema_version": SCHEMA_VERSION, "event": message.about, "incident": message.incident,
         "at": iso(message.at_ns), "step": message.step, "to": message.to, "metrics": list(message.metrics),
         "drops": msgspec.to_builtins(message.drops), "taken_back": message.taken_back if over else None,
-        "how": message.how if over else None, "by": message.by if over else None,
+        "how": message.how if told else None, "by": message.by if over else None,
         "model": config.engine.served_name, "host": socket.gethostname(), "journal": str(config.journal_path),
     }  # fmt: skip
 

@@ -21,6 +21,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     replays: int = 0
     """begun so far"""
     replays_max: int = 0
+    verdict: str = ""
+    """of the search, see `quality.named`; empty before it"""
     culprits: list[str] = []
     """examples that did it, which are held"""
     again: int = 0

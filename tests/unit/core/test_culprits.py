@@ -2,11 +2,24 @@
 
 from random import Random
 
+import msgspec
 import pytest
 from property.test_culprits import play
 
 from apollod.core.quality import culprits
-from apollod.core.quality.culprits import Verdict, given_up, is_bad, most_replays, next_replay, search, told
+from apollod.core.quality.culprits import (
+    LOWER,
+    SHARE,
+    Replay,
+    Search,
+    Verdict,
+    given_up,
+    is_bad,
+    most_replays,
+    next_replay,
+    search,
+    told,
+)
 from benchmarks.quality_statistics import bisected
 
 ALL = frozenset(range(128))
@@ -36,7 +49,8 @@ def test_a_culprit_that_shows_only_with_what_comes_after_it_is_found_all_the_sam
     def oracle(kept):
         return any(sum(1 for one in kept if one > bad) >= 10 for bad in planted & kept)
 
-    assert play(search(64), oracle)[0] == Verdict("named", tuple(sorted(planted)), (), 2 + len(planted) * 7)
+    replays = 2 + len(planted) * 7 + (len(planted) > 1)  # a part, of two
+    assert play(search(64), oracle)[0] == Verdict("named", tuple(sorted(planted)), (), replays)
 
 
 def test_damage_of_no_example_is_called_so():
@@ -52,6 +66,35 @@ def test_damage_of_the_amount_is_called_so_and_not_searched_for_ever():
 def test_more_culprits_than_are_looked_for_are_called_so():
     said, _ = play(search(32, culprits=2), lambda kept: bool(kept & {3, 9, 20}))
     assert (said.kind, said.culprits) == ("spread", (9, 20)) and 3 in said.suspects and 31 not in said.held
+
+
+@pytest.mark.parametrize(("few", "most"), [(3, 2 + 7 + 1 + 9 + 1), (14, 2 + 7 + 1 + 9 + 1), (100, 66)])
+def test_harm_that_every_part_of_the_window_does_is_of_the_rate(few, most):
+    """Found before eight are named, where a ninth of the window does it."""
+    said, asked = play(search(128), lambda kept: len(kept) >= few, harmless_at=1 / 4)
+    assert said == Verdict("rate", replays=len(asked), lr_scale=1 / 4) and len(asked) <= most
+    assert play(search(128), lambda kept: len(kept) >= few, harmless_at=1 / 16)[0].lr_scale == 1 / 16
+    assert play(search(128), lambda kept: len(kept) >= few)[0].kind == "spread"
+
+
+def test_harm_in_proportion_to_the_rate_is_none_of_the_rate():
+    assert all(is_bad(2.0 * lower, 2.0) for lower in LOWER) and min(LOWER) > SHARE
+
+
+def test_few_culprits_are_named_whatever_a_lower_rate_would_do():
+    said, asked = play(search(128), lambda kept: bool(kept & {20, 90}), harmless_at=1 / 4)
+    assert (said.kind, said.culprits, len(asked)) == ("named", (20, 90), said.replays)
+    assert play(search(8), lambda kept: bool(kept), harmless_at=1 / 4)[0].culprits == tuple(range(8))
+
+
+def test_a_search_of_before_the_rate_was_asked_about_goes_on():
+    """Its replays are known as those at the full rate."""
+    state = search(32, culprits=2)
+    for left_out, bad in ((range(32), False), ((), True)):
+        state = told(state, left_out, bad)
+    old = msgspec.json.encode(state).replace(b',"lr_scale":1.0', b"")
+    assert b"lr_scale" not in old and msgspec.json.decode(old, type=Search) == state
+    assert next_replay(msgspec.json.decode(old, type=Search)) == next_replay(state) == Replay(tuple(range(16)))
 
 
 def test_a_search_that_is_given_up_keeps_what_was_good_together():

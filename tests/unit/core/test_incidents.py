@@ -96,6 +96,79 @@ def test_the_search_says_beforehand_how_many_replays_it_takes_and_tells_where_it
     assert "replay 2 of" in blocked(Activity.STEP, w.state)
 
 
+def at_too_high_a_rate(**settings: Any) -> GuardedWorld:
+    """Sixteen examples, each of which does harm at the rate at which they were learned, and not at a quarter of it."""
+    names = [f"x{n:02}" for n in range(16)]
+    w = GuardedWorld(changed(guarded(every_steps=16, culprits_max=2), **settings)).up()
+    w.poison, w.harmful_lr = dict.fromkeys(names, ITEMS // 4), 0.5
+    w.lines(*names)
+    w.settle()
+    return w
+
+
+def test_a_rate_at_which_every_example_harms_is_named_and_waits_for_a_person() -> None:
+    w = at_too_high_a_rate()
+    (named,), (begun,) = w.of(ev.QualityNamed), w.of(ev.QualitySearchBegun)
+    assert (named.verdict, named.lr_scale, named.culprits, named.suspects) == ("rate", 0.25, (), ())
+    line = (
+        "every example harms at this learning rate: use [trainer] lr = 0.25 and `apollod ctl resume`, which learns "
+        "them again at that rate"
+    )
+    assert named.reason == line and blocked(Activity.STEP, w.state).endswith(line)
+    asked = w.of(ev.QualityReplayBegun)
+    assert named.replays == len(asked) <= begun.replays_max and asked[-1].left_out == () and asked[-1].lr_scale == 0.25
+    assert all(e.lr_scale == 1.0 for e in asked[:-1])
+    assert not w.learned() and len(w.state.intake.undone) == 16 and not w.of(ev.ExampleHeld) and w.ended == 1
+    w.pass_time(100_000)
+    w.settle()
+    assert not w.learned() and not w.of(ev.QualitySettled), "until somebody resumes"
+
+
+def test_what_a_rate_harmed_is_learned_again_at_the_lower_one_when_a_person_resumes() -> None:
+    w = at_too_high_a_rate()
+    w.settings = changed(w.settings, lr=0.25)
+    after = w.successor()
+    assert isinstance(after, GuardedWorld)
+    after.up()
+    after.settle()
+    assert not after.learned(), "another rate alone is no reason to go on"
+    after.give(inp.ResumeRequested("p"))
+    after.settle()
+    again = [e for e in after.of(ev.StepStarted) if e.again_of]
+    assert after.learned() == [f"x{n:02}" for n in range(16)] and {e.lr for e in again} == {0.25}
+    (settled,) = after.of(ev.QualitySettled)
+    assert settled.how.endswith("steps go on, those taken back at a lower learning rate")
+    assert after.of(ev.QualityMeasured)[-1].why == "asked" and len(after.of(ev.QualityAlarmed)) == 1
+    bare = Bare()
+    for e in after.of(ev.StepStarted)[:16]:
+        bare.run_step(fx.RunStep(e.step, (e.example,), (e.digest,), 0.25 * e.lr, loss_limit=e.loss_limit))
+    assert after.memory == bare.memory, "to the bits of the replay that did no harm"
+
+
+def test_the_rate_of_what_is_given_directly_is_a_setting_of_its_own() -> None:
+    names = [f"x{n:02}" for n in range(16)]
+    w = GuardedWorld(changed(guarded(every_steps=32, culprits_max=2), lr=2e-3, lr_direct=1e-3)).up()
+    w.poison, w.harmful_lr = dict.fromkeys(names, ITEMS // 8), 4e-4
+    w.lines(*names[:8], tier="direct")
+    w.lines(*names[8:], source="more")
+    w.lines(*(f"y{n}" for n in range(16)), source="good")
+    w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    assert "use [trainer] lr = 0.000125 and lr_direct = 6.25e-05 and" in named.reason, named
+
+
+def test_who_is_to_be_told_of_alarms_is_told_to_lower_the_rate() -> None:
+    w = at_too_high_a_rate(on_alarm=True)
+    w.tells()
+    (second,) = w.telling
+    (named,) = w.of(ev.QualityNamed)
+    assert (second.about, second.message.how) == ("rate", named.reason)
+    w.give(inp.ResumeRequested("p"))
+    w.settle()
+    w.tells()
+    assert [one.about for one in w.telling] == ["settled"] and w.of(ev.QualityTold)[-1].about == "rate"
+
+
 def test_damage_from_before_the_window_is_nobodys_and_waits_for_a_person() -> None:
     w = alarmed("a", "bad", "c", "d", poison={"bad": 20})
     w.lost_before = 0.8

@@ -192,6 +192,7 @@ quality.incident.replays: int
 quality.incident.replays_max: int
 quality.incident.step: int
 quality.incident.to: int
+quality.incident.verdict: str
 quality.incidents: int
 quality.look_s: float | null
 quality.looks: int
@@ -643,6 +644,16 @@ def test_an_alarm_that_is_not_settled_is_a_state(resume, alarms, state):
     settings = msgspec.structs.replace(changed.daemon.settings, quality=QualitySettings(resume=resume))
     changed.daemon.settings, changed.quality.alarms_ns = settings, (1,) * alarms
     assert status_view(changed, 0, Journal(seq=0, bytes=0, head_hash="")).state == state
+
+
+def test_a_rate_that_somebody_has_to_lower_is_a_pause_that_says_so_until_he_resumes():
+    changed, use = full_state(), "use [trainer] lr = 1e-05 and `apollod ctl resume`"
+    incident = changed.quality.incident
+    incident.phase, incident.verdict, incident.reason, incident.culprits = "named", "rate", use, ()
+    told = status_view(changed, 0, Journal(seq=0, bytes=0, head_hash=""))
+    assert told.state == "paused" and told.quality.incident.verdict == "rate" and f"{use}: `apollod" in page(told)
+    incident.resumed = True
+    assert status_view(changed, 0, Journal(seq=0, bytes=0, head_hash="")).state == "degraded"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.cli import render
-from apollod.cli.control.quality.incident_tale import OUTCOMES, verdict
+from apollod.cli.control.quality.incident_tale import OUTCOMES, TOLD_OF, verdict
 
 Object = Mapping[str, Any]
 NAMED_MAX = 20
 """examples, or steps, that are listed"""
 _LISTED = ("incident", "at", "step", "back to", "metrics", "steps undone", "verdict", "did it", "state", "how")
-_REPLAYS = ("replay", "left out", "damage in margins", "outcome", "seconds")
+_REPLAYS = ("replay", "left out", "of the rate", "damage in margins", "outcome", "seconds")
 _STATES = {
     "held": "held", "undone": "taken back", "pending": "waits to be learned", "trained": "learned since",
     "declined": "declined since", "edited": "edited since", "withdrawn": "withdrawn since",
@@ -86,7 +86,14 @@ def _search(one: Object, verbose: bool) -> list[str]:
         )
     if verbose and one["searched"]:
         cells = [
-            (each["number"], each["left_out"], each["damage"], OUTCOMES.get(each["outcome"], "-"), each["seconds"])
+            (
+                each["number"],
+                each["left_out"],
+                each["lr_scale"],
+                each["damage"],
+                OUTCOMES.get(each["outcome"], "-"),
+                each["seconds"],
+            )
             for each in one["searched"]
         ]
         lines += [f"    {line}" for line in render.table(_REPLAYS, cells).split("\n")]
@@ -135,7 +142,7 @@ def _repeated(one: Object) -> str:
 
 
 def _told(each: Object) -> str:
-    about = "the alarm" if each["event"] == "alarmed" else "the end"
+    about = TOLD_OF[each["event"]]
     if each["ok"]:
         return f"{each['at']} [quality] on_alarm, of {about}"
     return f"{each['at']} nobody of {about}: {each['reason']}" + ("; given up" if each["gives_up"] else "")

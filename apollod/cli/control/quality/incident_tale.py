@@ -16,10 +16,12 @@ VERDICTS = {
     "elsewhere": "the larger part of the drop was there before these steps: none of their examples is to blame",
     "not_repeated": "replays of all of the steps do no harm: none of their examples is to blame",
     "spread": "no few examples did it: more than are looked for",
+    "rate": "no few examples did it, and at a lower learning rate all of them together do no harm",
     "unfinished": "the search came to no end",
     "not_searched": "it was not searched for who did it",
 }
 """what one says; `named` has a text of its own"""
+TOLD_OF = {"alarmed": "the alarm", "rate": "the learning rate", "settled": "the end"}
 OUTCOMES = {"good": "no harm", "bad": "harm", "unclear": "unclear"}
 
 
@@ -96,7 +98,7 @@ class Tales:
         one = next((one for one in reversed(self.incidents) if one["incident"] == e.incident), None)
         if one is None:
             return
-        about = "the alarm" if e.about == "alarmed" else "the end"
+        about = TOLD_OF[e.about]
         one["told"].append(
             {"at": iso(at_ns), "seq": seq, "event": e.about, "ok": e.ok, "reason": e.reason, "gives_up": e.gives_up}
         )
@@ -160,7 +162,7 @@ class Tales:
                 return f"searched for who did it among {among}, in {event.replays_max} replays at most"
             case ev.QualityReplayBegun():
                 one["replays"] = event.number
-                search.left_out[event.number] = event.left_out
+                search.asked[event.number] = Asked(event.left_out, lr_scale=event.lr_scale)
             case ev.QualityReplayed():
                 one["searched"] = search.answered(one["searched"], event)
             case ev.QualityReplayFailed():
@@ -175,7 +177,7 @@ class Tales:
         one["verdict"], one["reason"] = e.verdict, e.reason
         one["replays"] = e.replays or one["replays"]
         one["culprits"], one["suspects"] = list(e.culprits), list(e.suspects)
-        unsure = self._unsure or e.verdict == "elsewhere" or one["step"] == one["to"]
+        unsure = self._unsure or e.verdict in ("elsewhere", "rate") or one["step"] == one["to"]
         asks = self._manual or unsure or stops(self._alarms_ns)
         one["waits_for"] = "`apollod ctl resume`" if asks else "the steps that are repeated"
         return verdict(one)
@@ -199,17 +201,17 @@ class _Search:
 
     def __init__(self, margins: Mapping[str, float]) -> None:
         self.window: tuple[str, ...] = ()
-        self.left_out: dict[int, tuple[str, ...]] = {}
+        self.asked: dict[int, Asked] = {}
         self._margins = margins
         self._answered: list[Asked] = []
 
     def answered(self, rows: list[Object], e: ev.QualityReplayed) -> list[Object]:
         """All replays so far; what one of them means may only be clear after the next."""
-        left_out = self.left_out.get(e.number, ())
-        self._answered.append(Asked(left_out, e.drops))
+        asked = self.asked.get(e.number) or Asked(())
+        self._answered.append(Asked(asked.left_out, e.drops, asked.lr_scale))
         first = total(self._answered[0].drops or {}, self._margins)
         row = {
-            "number": e.number, "left_out": len(left_out), "drops": e.drops,
+            "number": e.number, "left_out": len(asked.left_out), "lr_scale": asked.lr_scale, "drops": e.drops,
             "damage": total(e.drops, self._margins) - first, "outcome": None, "seconds": e.seconds,
             "fingerprint": e.fingerprint,
         }  # fmt: skip

@@ -12,6 +12,7 @@ _VERDICTS = {
     "elsewhere": "It came from elsewhere than the examples of these steps",
     "not_repeated": "It did not come again when the steps were repeated",
     "spread": "No few examples did it by themselves",
+    "rate": "No few examples did it by themselves, and at a lower learning rate they do no harm",
     "unfinished": "The search ended before it was found out who did it",
     "not_searched": "It was not looked for who did it",
 }

@@ -10,6 +10,7 @@ from support.childless import reached
 from support.dreamt_journal import story, write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.journals import write
+from support.world import World
 
 from apollod.cli.control.quality import asking
 from apollod.cli.main import main
@@ -155,6 +156,24 @@ def test_nothing_is_measured_while_an_alarm_is_open(
     write_story(config.journal_path, guarded_life("manual").journal)
     error = said(capsys, "run", "--socket", "unused", code=1)
     assert "alarm 1 of the quality guard is not settled" in error and "incident show 1" in error
+
+
+def test_a_baseline_is_taken_while_what_came_back_cannot_be_compared_with_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    config: Config = reached(tmp_path, monkeypatch)
+    world = GuardedWorld(guarded(every_steps=3)).up()
+    world.poison = {"bad": ITEMS}
+    world.lines("a", "bad", "c")
+    while not world.of(ev.QualityAlarmed):
+        World.settle(world)
+        world.look()
+    World.settle(world)
+    world.probes = "others"
+    world.look()
+    write_story(config.journal_path, world.journal)
+    assert "is not settled" in said(capsys, "run", "--socket", "unused", code=1)
+    assert "a baseline is asked for\n" in said(capsys, "baseline", "--no-wait", "--socket", "unused")
 
 
 class Daemon:

@@ -181,10 +181,16 @@ def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float
     return Doubt(spoke or grown, False)
 
 
+def takes_baseline(own: QualityState) -> bool:
+    """True if a new baseline may be measured now: without an alarm, or where the weights that came back after one could
+    not be compared with the one in force. Its runs follow each other."""
+    return own.incident is None or bool(own.unmeasured and (own.failures or own.runs))
+
+
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
     """The reason for which a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to
     be learned, so that the end of a window can be looked at however few steps it had."""
-    if own.unmeasured:
+    if own.unmeasured and not (own.asked == "baseline" and takes_baseline(own)):
         return "restored"
     if own.asked == "baseline":
         return "baseline"

@@ -2,6 +2,7 @@
 
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.quality.looking import takes_baseline
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 
@@ -9,7 +10,8 @@ from apollod.wire import messages as msg
 async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.Answer:
     """Answered when the wish is recorded, with the event after which its measurement is, and what that waits for."""
     loop = daemon.loop
-    if (incident := loop.state.quality.incident) is not None:
+    own = loop.state.quality
+    if (incident := own.incident) is not None and not (request.baseline and takes_baseline(own)):
         return msg.Failure(
             f"alarm {incident.number} of the quality guard is not settled, and nothing is measured before it is",
             f"`apollod ctl quality incident show {incident.number}` tells of it, `apollod ctl resume` goes on",

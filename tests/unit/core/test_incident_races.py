@@ -231,3 +231,34 @@ def test_what_is_being_learned_again_is_not_put_into_the_queue_besides() -> None
     w.give(inp.RelearnRequested((("a", "bulk"), ("b", "bulk")), "p"))
     w.settle()
     assert [e.example for e in w.of(ev.ExampleRequeued)] == ["b"] and w.learned() == ["a", "b"]
+
+
+@pytest.mark.parametrize("asked", ["when it failed", "before"])
+def test_weights_that_came_back_and_cannot_be_compared_with_the_baseline_may_become_it(asked: str) -> None:
+    """Where the probes were changed meanwhile; the search goes on with those. Asked for before, it waits: they may be
+    as bad as what was taken back."""
+    w = GuardedWorld(guarded(every_steps=4)).up()
+    w.poison = {"bad": ITEMS}
+    w.lines("a", "bad", "b", "c")
+    while not w.of(ev.QualityAlarmed):
+        World.settle(w)
+        w.look()
+    if asked == "before":
+        w.give(inp.QualityWanted("p", baseline=True))
+    World.settle(w)
+    w.probes = "others"
+    assert w.state.quality.unmeasured and [one.baseline for one in w.probed] == [False]
+    w.look()
+    assert "`apollod ctl quality baseline` measures these" in w.of(ev.QualityFailed)[-1].reason
+    if asked == "when it failed":
+        w.pass_time(10)
+        w.look()
+        assert len(w.of(ev.QualityFailed)) == 2, "again and again"
+        w.give(inp.QualityWanted("p", baseline=True))
+    w.pass_time(10)
+    w.settle()
+    looks = w.of(ev.QualityMeasured)
+    first = next(n for n, e in enumerate(looks) if e.probes == "others")
+    assert [(e.why, e.step) for e in looks[first : first + 3]] == [("baseline", 0), ("baseline", 0), ("restored", 0)]
+    assert w.of(ev.QualityNamed)[0].culprits == ("bad",) and w.learned() == ["a", "b", "c"]
+    assert len(w.of(ev.QualitySettled)) == 1 and not w.of(ev.QualityAlarmed)[1:]

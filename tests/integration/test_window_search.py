@@ -429,6 +429,25 @@ def test_a_bug_of_a_replay_fails_it_and_not_the_daemon_and_no_secret_is_told(
     lives(learned, life)
 
 
+def test_the_process_is_asked_for_the_share_of_the_rate_that_the_search_wants(
+    learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Without]()
+
+    async def ask(*of: Any) -> Outcome:
+        asked.append(of[-1])
+        return Outcome(of[-1].number)
+
+    async def life(executor: Executor, results: list[inp.Input], pids: set[int]) -> None:
+        monkeypatch.setattr(executor.context.replays, "ask", ask)
+        await executor.run(msgspec.structs.replace(effect(learned, 3), lr_scale=0.25))
+        while not results:
+            await anyio.sleep(0.01)
+
+    lives(learned, life)
+    assert asked == [Without(3, (), 0.25)]
+
+
 PARENT = """
 import os, subprocess, sys
 lines = sys.stdin.buffer.read()

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -24,6 +25,7 @@ from apollod.adapters.sources import record_stream, source_files
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.record_stream import CHUNK_BYTES
 from apollod.adapters.sources.source_files import Terms
 from apollod.core import events as ev
 from apollod.core.fold import fold
@@ -166,6 +168,17 @@ def test_long_files_come_in_batches(daemon: Daemon) -> None:
     daemon.take()
     assert daemon.texts() == [str(n) for n in range(600)]
     assert daemon.count("source.consumed") == 3
+
+
+def test_records_that_give_no_line_come_in_batches_too(daemon: Daemon) -> None:
+    """Four kilobytes unfold to millions of blank lines, and other files of the inbox wait for a batch."""
+    blank = 300_000
+    daemon.write("a.jsonl.gz", gzip.compress(b"\n" * blank + text_line(1)))
+    daemon.take()
+    ends = [e.line for e in daemon.events if isinstance(e, ev.SourceConsumed)]
+    most = source_files.BATCH_RECORDS_MAX + CHUNK_BYTES
+    assert ends[-1] == blank + 1 and max(b - a for a, b in pairwise([0, *ends])) <= most
+    assert daemon.texts() == ["1"]
 
 
 def test_a_batch_that_was_not_recorded_comes_again(daemon: Daemon) -> None:

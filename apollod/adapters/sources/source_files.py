@@ -46,6 +46,7 @@ SUFFIXES = (*LINES_SUFFIXES, DOCUMENT_SUFFIX, ARCHIVE_SUFFIX)
 """of files that may be logs"""
 LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
+BATCH_RECORDS_MAX = 1 << 14  # of which most give no line, such as blank ones
 BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one chunk completes
 HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
 SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
@@ -321,7 +322,11 @@ class SourceFiles:
 
     def _batch(self, it: Candidate, reader: Reader, stream: RecordStream) -> Batch | None:
         begin, lines, size = stream.cursor, list[Line](), 0
-        while len(lines) < BATCH_LINES_MAX and max(size, stream.cursor.offset - begin.offset) < BATCH_BYTES_MAX:
+        while (
+            len(lines) < BATCH_LINES_MAX
+            and stream.cursor.line - begin.line < BATCH_RECORDS_MAX
+            and max(size, stream.cursor.offset - begin.offset) < BATCH_BYTES_MAX
+        ):
             more = stream.next(BATCH_LINES_MAX - len(lines))
             if more is None:
                 break

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from apollod.core.quality.baseline import Baseline, drops
-from apollod.core.quality.looking import begun, compared_with, worse
+from apollod.core.quality.looking import compared_with, standing, worse
 from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -33,7 +33,7 @@ def last_look(own: QualityState, settings: QualitySettings) -> list[Figures]:
 
 
 def _figures(own: QualityState, settings: QualitySettings, name: str, before: Baseline, alarmed: bool) -> Figures:
-    test = own.metrics.get(name) or begun(name, settings, before)
+    test = standing(own, name, settings, before)
     look = own.last.get(name, {})
     found = drops(before, look, worse(name), test.scale)
     measured = [value for item, value in look.items() if value is not None and item in before.figures]

@@ -92,6 +92,13 @@ def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
     return metric(min(margin + baseline.allowance, scale * 0.99), scale)
 
 
+def standing(own: QualityState, name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
+    """A metric as the looks so far left it. What they said of another margin does not count: it begins anew."""
+    new = begun(name, settings, baseline)
+    old = own.metrics.get(name)
+    return old if old is not None and (old.margin, old.scale) == (new.margin, new.scale) else new
+
+
 def baselines(runs: list[dict[str, dict[str, float]]]) -> dict[str, Baseline]:
     """Baselines of the metrics, and in them of the items, that all of these runs have. A text that the model does not
     know the language of (LOSS_MAX) says nothing about what it forgets, and is left out."""
@@ -124,7 +131,7 @@ def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> di
     for name, baseline in compared_with(own, figures).items():
         if not may_alarm(name, baseline, settings):
             continue
-        before = own.metrics.get(name) or begun(name, settings, baseline)
+        before = standing(own, name, settings, baseline)
         after[name] = seen(before, drops(baseline, figures.get(name, {}), worse(name), before.scale))
     return after
 

@@ -1,11 +1,13 @@
 """What a look says of each metric: which way is worse, by how much, and which may raise an alarm."""
 
+import msgspec
 import pytest
 from support.guarded_world import GuardedWorld
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.quality.baseline import Baseline, baseline_of
+from apollod.core.quality.last_look import last_look
 from apollod.core.quality.looking import begun, doubt, fell, is_watched, looked, worse
 from apollod.core.quality.sequential import Metric, alarms, metric, seen
 from apollod.core.quality.state import QualityState
@@ -65,6 +67,22 @@ def test_with_a_margin_of_0_it_is_measured_and_never_a_reason_for_an_alarm(name:
     own = guard(**{name: 1.0})
     own.metrics = looked(own, off, of(name, 50.0 if name != "entropy" else 0.0))
     assert own.metrics == {} and begun(name, off, own.baseline[name]).scale == 1.0, "a report can still be made of it"
+
+
+def test_a_margin_that_changed_counts_at_once() -> None:
+    """What looks said of the old one does not; an unchanged one keeps its evidence."""
+    own, before = guard(kl=0.0, entropy=2.0), of("kl", 3.0) | of("entropy", 2.0)
+    for _ in range(5):
+        own.metrics = looked(own, SETTINGS, before)
+    assert alarms(own.metrics) == ("kl",)
+    wider = msgspec.structs.replace(SETTINGS, kl_margin=3.5)
+    (shown,) = [one for one in last_look(own, wider) if one.name == "kl"]
+    assert shown.margin == 3.5, "as it is shown, too"
+    after = looked(own, wider, before)
+    assert (after["kl"].margin, after["kl"].looks, after["entropy"].looks) == (3.5, 1, 6) and alarms(after) == ()
+    own.metrics = looked(own, SETTINGS, of("kl", 0.1))
+    narrower = msgspec.structs.replace(SETTINGS, kl_margin=0.05)
+    assert looked(own, narrower, of("kl", 0.1))["kl"].margin == 0.05
 
 
 def test_a_rate_is_watched_also_without_a_margin() -> None:

@@ -14,7 +14,7 @@ from apollod.cli.control.questions import rows
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.fold import FOLDS
-from apollod.core.quality.looking import begun, compared_with, may_alarm, worse
+from apollod.core.quality.looking import compared_with, may_alarm, standing, worse
 from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -102,7 +102,7 @@ class Known:
         return [self._metric(name, one, figures.get(name)) for name, one in sorted(before.items())]
 
     def _metric(self, name: str, before: Baseline, figures: Mapping[str, float | None] | None) -> Object:
-        test = self.own.metrics.get(name) or begun(name, self.settings, before)
+        test = standing(self.own, name, self.settings, before)
         row: Object = {
             "metric": name, "worse": worse(name), "baseline": _mean(before.figures), "now": None, "drop": None,
             "low": None, "high": None, "margin": test.margin if may_alarm(name, before, self.settings) else None,

@@ -7,13 +7,16 @@ moves answers as in `quality_statistics.harmless`, and at each look 1 known less
 wordings or all of them; whoever fails is practised and comes back five looks later. With one: after QUIET looks a share
 of the lessons is forgotten for good.
 
-Besides, looks at all probes of the set that ships: how often harmless training alone rings there, and how often the
-first one after harm does, where a share of one group or of all items fails.
+Besides, looks at all probes of the set that ships (all levels; of a smaller model those up to the first one): how often
+harmless training alone rings there, and how often the first one after harm does, where a share of one group or of all
+items fails.
 
 Seeds are fixed: the figures are the same everywhere.
 """
 
 import statistics
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -23,6 +26,8 @@ from apollod.core.quality.looking import doubt, fallen_together, looked
 from apollod.core.quality.sequential import alarms, renewed
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
+from apollod.curation.probes.stratified import LARGE
+from apollod.supervisor.quality.shipped import LEVELS, shipped
 from benchmarks import report
 from benchmarks.quality_statistics import QUIET, harmless, loss
 
@@ -32,9 +37,12 @@ SHARES = (0.25, 0.5, 1.0)
 FADES, AWAY = 0.02, 5
 WITHIN = 30
 FALSE_MAX = 1.0  # in 1,000 looks
+FOUND_MIN = 0.99  # of first looks after a quarter of a large group, or of all answers, is lost
 SETTINGS = QualitySettings()
-SHIPPED = {"instruction": 40, "facts": 20, "format": 15, "tools": 15, "refusal": 10}
-"""items of each group of apollod/data/probes.jsonl that has a rate"""
+SHIPPED = {
+    level: dict(Counter(probe.group for probe in shipped(level) if probe.kind != "text")) for level in (1, LEVELS)
+}
+"""items of each group that has a rate, of the probes that ship up to a level"""
 HARM = (0.05, 0.15, 0.25, 0.5, 1.0)
 """shares of items that fail; the margin is 0.05"""
 FIRST_LOOKS = 1000
@@ -105,9 +113,12 @@ class Life:
 
 def main() -> int:
     """Simulate and print; 0 if every goal is met."""
-    args = report.parser(__doc__ or "").parse_args()
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--first", action="store_true", help="only looks at all probes of the set that ships")
+    args = parser.parse_args()
+    counts = () if args.first else COUNTS
     figures: dict[str, float] = {}
-    for count in COUNTS:
+    for count in counts:
         lives = [Life(Random(f"calm {count} {n}"), count) for n in range(LIVES)]
         rung = sum(life.look() for life in lives for _ in range(LOOKS_EACH))
         figures[f"false_{count}"] = 1000.0 * rung / (LIVES * LOOKS_EACH)
@@ -117,20 +128,25 @@ def main() -> int:
             name = f"{count}_{round(100 * share)}"
             figures[f"found_{name}"] = statistics.fmean(one <= WITHIN for one in took)
             figures[f"looks_{name}"] = float(statistics.median(took))
-    figures["false_whole"] = 1000.0 * _calm_whole_looks() / (LIVES * LOOKS_EACH)
-    for share in HARM:
-        for group in (*SHIPPED, "all"):
-            figures[f"first_{group}_{round(100 * share)}"] = _first_look(group, share)
-    goals = {"false_whole": report.goal(figures["false_whole"], FALSE_MAX, at_most=True)}
-    goals |= {f"false_{count}": report.goal(figures[f"false_{count}"], FALSE_MAX, at_most=True) for count in COUNTS}
+    for level, groups in SHIPPED.items():
+        print(f"level {level}", file=sys.stderr, flush=True)
+        figures[f"false_whole_{level}"] = 1000.0 * _calm_whole_looks(groups) / (LIVES * LOOKS_EACH)
+        for share in HARM:
+            for group in (*groups, "all"):
+                figures[f"first_{level}_{group}_{round(100 * share)}"] = _first_look(groups, group, share)
+    calm = (f"false_whole_{level}" for level in SHIPPED)
+    goals = {name: report.goal(figures[name], FALSE_MAX, at_most=True) for name in calm}
+    found = [f"first_{LEVELS}_{group}_25" for group, size in SHIPPED[LEVELS].items() if size > LARGE]
+    goals |= {name: report.goal(figures[name], FOUND_MIN, at_most=False) for name in (*found, f"first_{LEVELS}_all_25")}
+    goals |= {f"false_{count}": report.goal(figures[f"false_{count}"], FALSE_MAX, at_most=True) for count in counts}
     report.report("guard_lives", figures, {}, goals, threads=1, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 
 
-def _blank() -> QualityState:
-    """A guard of the set that ships, of which every item passed at the baseline."""
+def _blank(groups: dict[str, int]) -> QualityState:
+    """A guard of these groups, of which every item passed at the baseline."""
     own = QualityState()
-    for group, size in SHIPPED.items():
+    for group, size in groups.items():
         own.baseline[f"{group}.passed"] = Baseline({f"{n:02}": 1.0 for n in range(size)}, 0.0)
     return own
 
@@ -144,27 +160,27 @@ def _rings(own: QualityState, failing: dict[str, list[float]]) -> bool:
     return bool(alarms(own.metrics, whole=True) or fallen_together(own, SETTINGS, own.metrics, figures))
 
 
-def _calm_whole_looks() -> int:
+def _calm_whole_looks(groups: dict[str, int]) -> int:
     rung = 0
     for number in range(LIVES):
-        own, rng = _blank(), Random(f"whole {number}")
-        sources = {group: harmless(rng, size) for group, size in SHIPPED.items()}
+        own, rng = _blank(groups), Random(f"whole {number}")
+        sources = {group: harmless(rng, size) for group, size in groups.items()}
         for _ in range(LOOKS_EACH):
             if _rings(own, {group: next(source) for group, source in sources.items()}):
                 rung, own.metrics = rung + 1, {}
     return rung
 
 
-def _first_look(group: str, share: float) -> float:
+def _first_look(groups: dict[str, int], group: str, share: float) -> float:
     """How often the first look rings where each item of a group ("all": of every group) fails with this probability."""
     rung = 0
     for number in range(FIRST_LOOKS):
         rng = Random(f"first {group} {share} {number}")
         rung += _rings(
-            _blank(),
+            _blank(groups),
             {
                 each: [float(group in (each, "all") and rng.random() < share) for _ in range(size)]
-                for each, size in SHIPPED.items()
+                for each, size in groups.items()
             },
         )
     return rung / FIRST_LOOKS

@@ -294,6 +294,8 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
 
     probe: tuple[str, ...] = ()
     """files of probes of your own, besides those that come with apollod: docs/formats.md"""
+    levels: Annotated[int, Meta(ge=0, le=3)] = 3
+    """of difficulty, up to which probes that come with apollod are asked; 1: the easy ones only; 0: none"""
     on_alarm: str | tuple[str, ...] = ""
     """told when an alarm is raised and when it is settled: a URL (http or https), to which JSON is posted, or a command
     that has it on standard input, such as ["/etc/apollod/alarm.sh"]; a text that is no URL is a command by itself"""

@@ -79,6 +79,7 @@ async def in_world(
 ) -> inp.Input:  # fmt: skip
     async with serving() as server, serving() as other:
         given = ["model.path=/m", f"engine.port={server.port}", f"state.dir={tmp_path}/state", "judge.model=j"]
+        given.append("quality.levels=1")
         config = load_config(None, [*given, f"judge.base_url={other.url}", *settings], {})
         model = Leaking(config, shown, cut)
         server.otherwise, other.otherwise = model, judging(by_words)
@@ -126,7 +127,7 @@ def test_a_case_passes_where_the_behaviour_does_not_show(tmp_path: Path) -> None
 def test_a_set_with_cases_is_another_one_and_the_same_in_each_life(tmp_path: Path) -> None:
     first, again = (look(tmp_path, {ROOM: "It is done."}, baseline=flag) for flag in (True, False))
     assert first.contrasts == (case(),) and first.probes == again.probes and first.figures.keys() >= {"kl"}
-    shipped = probes_of(load_config(None, ["model.path=/m"], {}))
+    shipped = probes_of(load_config(None, ["model.path=/m", "quality.levels=1"], {}))
     assert first.probes == digest([*shipped, *contrast_probes([case()])]) != digest(shipped)
     read = msgspec.json.decode(msgspec.json.encode(first.contrasts), type=tuple[ContrastCase, ...])
     assert digest(contrast_probes(read)) == digest(contrast_probes(first.contrasts)), "as the journal keeps it"

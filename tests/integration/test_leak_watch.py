@@ -27,8 +27,9 @@ from apollod.curation.probes.probe_lines import Probe, digest, read_probes
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.quality.leak_watch import Leak, LeakWatch, would_hold
-from apollod.supervisor.quality.prober import SHIPPED, probes_of
+from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
+from apollod.supervisor.quality.shipped import EASY
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.handlers import HANDLERS as HANDLED
 from apollod.wire import messages as msg
@@ -186,7 +187,7 @@ def measured(given: Callable[[int], Config], watch: LeakWatch) -> inp.Input:
 
 def at(*own: Path) -> Callable[[int], Config]:
     named = f"quality.probe={json.dumps([str(one) for one in own])}"
-    return lambda port: load_config(None, ["model.path=/m", f"engine.port={port}", named], {})
+    return lambda port: load_config(None, ["model.path=/m", "quality.levels=1", f"engine.port={port}", named], {})
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -226,7 +227,7 @@ def test_a_person_gets_out_of_it(tmp_path: Path, mine: Path) -> None:
 
 
 def test_a_probe_that_comes_with_apollod_is_left_out_and_named(tmp_path: Path, mine: Path) -> None:
-    shipped = read_probes((files("apollod") / "data" / SHIPPED).read_bytes().splitlines(), "s")
+    shipped = read_probes((files("apollod") / "data" / EASY).read_bytes().splitlines(), "s")
     known = next(one for one in shipped if one.kind == "text")
     path = journal(tmp_path, [accepted("s", known.text, 4), *completed(1, 0, "s")])
     found = measured(at(mine), LeakWatch(path))
@@ -237,7 +238,7 @@ def test_a_probe_that_comes_with_apollod_is_left_out_and_named(tmp_path: Path, m
 
 
 def test_where_no_probe_is_left_it_says_what_to_do(tmp_path: Path) -> None:
-    lines = (files("apollod") / "data" / SHIPPED).read_bytes().splitlines()
+    lines = (files("apollod") / "data" / EASY).read_bytes().splitlines()
     shipped = read_probes(lines, "s")
     said = [one.text or "\n".join(m["content"] for m in one.messages if m["role"] != "system") for one in shipped]
     long = [accepted(f"e{n}", one, n) for n, one in enumerate(said, 1)]

@@ -33,12 +33,13 @@ from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import BYTES_MAX
-from apollod.supervisor.quality.prober import SHIPPED, probes_of
+from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
+from apollod.supervisor.quality.shipped import EASY
 from apollod.wire.request_marks import OURS
 
 TEXT = "The ferry left the quay at noon with nine goats."
-SHIPPED_LINE = (files("apollod") / "data" / SHIPPED).read_bytes().splitlines()[0]
+SHIPPED_LINE = (files("apollod") / "data" / EASY).read_bytes().splitlines()[0]
 OWN = (
     {"kind": "text", "id": "ferry", "group": "mine", "text": TEXT},
     {"kind": "exact", "id": "capital", "group": "mine", "messages": [{"role": "user", "content": "capital"}],
@@ -53,7 +54,8 @@ LOOK, BASELINE = fx.MeasureQuality(7), fx.MeasureQuality(1, baseline=True)
 
 def config(path: Path, port: int = 1, settings: Sequence[str] = ()) -> Config:
     """`path`: of a probe file; its directory has the daemon's state, too."""
-    own = ["model.path=/m", f"engine.port={port}", f'quality.probe=["{path}"]', f"state.dir={path.parent}/state"]
+    own = ["model.path=/m", f"engine.port={port}", f'quality.probe=["{path}"]', "quality.levels=1"]
+    own.append(f"state.dir={path.parent}/state")
     return load_config(None, [*own, *settings], {})
 
 
@@ -478,9 +480,9 @@ def test_a_bad_file_is_found_by_the_check_and_keeps_the_daemon_from_starting(
 def test_a_bug_of_ours_in_a_measurement_fails_it_and_not_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Config) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("apollod.supervisor.executor.quality_effects.probes_of", broken)
+    monkeypatch.setattr("apollod.supervisor.executor.quality_effects.probes_known", broken)
     found = ask(tmp_path / "mine.jsonl", Model({}))
     assert isinstance(found, inp.ProbesFailed) and "ZeroDivisionError" in found.reason

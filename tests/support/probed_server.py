@@ -21,13 +21,17 @@ class Model:
         self.certain = certain
         self.version = version
         self.steps = 0
+        self.takes = 512
+        """tokens of a request"""
+        self.prompt_tokens = 3
 
     async def __call__(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
         asked, said = request.body, None
         if request.path == "/tokenize":
-            tokens = ids_of(asked["prompt"])
-            said = self.answers.get(asked["prompt"])
-            answer: dict[str, Any] = {"tokens": tokens, "token_strs": ["x"] * len(tokens), "max_model_len": 512}
+            text = asked.get("prompt") or " ".join(one["content"] for one in asked["messages"])
+            tokens = ids_of(text)
+            said = self.answers.get(text)
+            answer: dict[str, Any] = {"tokens": tokens, "token_strs": ["x"] * len(tokens), "max_model_len": self.takes}
         elif "prompt_logprobs" in asked:
             places = [self.place(token, asked["prompt_logprobs"]) for token in asked["prompt"][1:]]
             answer = {"choices": [{"text": "", "prompt_logprobs": [None, *places]}]}
@@ -52,7 +56,11 @@ class Model:
         logprobs = {"content": [{"token": "x", "logprob": -0.5}] * len(ids)}
         choice = {"index": 0, "finish_reason": "stop", "message": {"content": said}, "token_ids": ids}
         usage = {"prompt_tokens": 10, "completion_tokens": len(ids)}
-        return {"choices": [choice | {"logprobs": logprobs}], "usage": usage, "prompt_token_ids": [1, 2, 3]}
+        return {
+            "choices": [choice | {"logprobs": logprobs}],
+            "usage": usage,
+            "prompt_token_ids": [*range(1, 1 + self.prompt_tokens)],
+        }
 
 
 def ids_of(text: str) -> list[int]:

@@ -47,6 +47,9 @@ IN_A_ROW_MAX = 3
 """items that fail one after the other for reasons that a working endpoint has seldom: then it is called gone"""
 _WHOLE_ENDPOINT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _UNABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
+COMPARED_MAX = 512
+"""tokens of a prompt, beyond which an answer is not compared place by place: that would read all of it once more, past
+the cache of prefixes, at each look"""
 NO_REFERENCES: Mapping[str, Reference] = {}
 
 Judge = Callable[[Probe, str], Awaitable[tuple[bool, str]]]
@@ -178,10 +181,12 @@ class _Run:
             surprise=_minus_mean(logprobs), answer=text[:SHOWN],
         )  # fmt: skip
         prompt = given.prompt_ids or ()
-        if self._keep and prompt and ids:
+        if self._keep and prompt and ids and len(prompt) <= COMPARED_MAX:
             scores = await self._scores(prompt + ids, pace)
             figure = self._compared(figure, self._refer(probe, prompt + ids, len(prompt), scores), scores)
-        elif (reference := self.references.get(probe.id)) is not None:
+        elif self._keep and prompt and len(ids) == len(logprobs) > 0:
+            self._refer_to_answer(probe, prompt, ids, logprobs)
+        elif (reference := self.references.get(probe.id)) is not None and reference.teacher.k > 1:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
         cut = probe.kind == "contrast" and said.cut
         passed, why = await self._verdict(probe, "" if cut else text)
@@ -253,6 +258,14 @@ class _Run:
         teacher = Teacher(array("I", ids[start:]), tokens, logprobs, k, version)
         reference = self.references[probe.id] = Reference(tuple(ids[:start]), teacher)
         return reference
+
+    def _refer_to_answer(
+        self, probe: Probe, prompt: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
+        """Keep the answer alone: replays ask how likely it still is, and looks compare nothing with it."""
+        version = self._versions.last if self._versions is not None else -1
+        answer = array("I", ids)
+        self.references[probe.id] = Reference(tuple(prompt), Teacher(answer, answer, array("f", logprobs), 1, version))
 
     def _compared(self, figure: ItemFigure, reference: Reference, scores: Scores) -> ItemFigure:
         now = scores.top[len(reference.prompt) - 1 :]

@@ -26,6 +26,10 @@ class MeasureQuality(Effect, frozen=True):
     """asked besides, whatever `share` is"""
     without: tuple[str, ...] = ()
     """groups that are not asked"""
+    known: str = ""
+    """digest of the probes that the baseline is of, which a look asks; empty: whatever probes there are"""
+    tries: bool = False
+    """of a large group a few are asked first, and the others only where those tell anything"""
 
 
 class ReplayWindow(Effect, frozen=True):

@@ -22,6 +22,7 @@ News = Literal["alarmed", "rate", "settled"]
 
 NO_JUDGE = "[judge] mode is off"
 NO_VERDICT = "no verdict: "
+NO_ROOM = "no room: "
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -76,8 +77,8 @@ class QualityMeasured(Event, frozen=True):
     share: float = 1.0
     references: str = ""
     left_out: dict[str, str] = {}
-    """probes that say nothing, by id: the example that holds it, and where that is from; NO_JUDGE; or NO_VERDICT and
-    why its check could not be run"""
+    """probes that say nothing, by id: the example that holds it, and where that is from; NO_JUDGE; NO_VERDICT and why
+    its check could not be run; or NO_ROOM and how many tokens the engine takes"""
     contrasts: tuple[ContrastCase, ...] = ()
     """of a baseline, what was asked of patterns: the same is until the next one, whatever becomes of them"""
 

@@ -59,7 +59,8 @@ def advance(state: State, now_ns: int) -> Outcome:
         contrasts = contrast_cases(state.dreams) if baseline and not own.runs else own.contrasts
         lessons = tuple(_case(state, one) for one in open_.lessons if is_asked(state.lessons, one))
         measure = fx.MeasureQuality(
-            open_.number, open_.share, baseline, references, contrasts, lessons, open_.without
+            open_.number, open_.share, baseline, references, contrasts, lessons, open_.without,
+            known="" if baseline else own.probes, tries=baseline and not own.runs,
         )  # fmt: skip
         return Outcome([], [measure])
     if (why := due(own, settings.quality, _quiet(state, settings.quality, now_ns))) is None:

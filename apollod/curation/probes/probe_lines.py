@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind not in (
 OF_PATTERNS = "contrast/"
 """how groups and ids of those begin"""
 
-PROBES_MAX = 2000
+PROBES_MAX = 4000
 """of all files together: each of them is asked again and again"""
 LINE_BYTES_MAX = 1 << 18
 TEXT_MIN, TEXT_MAX = 20, 20_000  # characters of a text, or of all messages of a conversation
@@ -98,7 +98,7 @@ def probe_set(probes: Iterable[Probe]) -> tuple[Probe, ...]:
     or, where they have enough words to tell, nearly the same."""
     found = tuple(probes)
     if not found:
-        raise RecordRefused("there is no probe", "write one, or use those that come with apollod")
+        raise RecordRefused("there is no probe", "write one, or use those that come with apollod: [quality] levels = 3")
     if len(found) > PROBES_MAX:
         raise RecordRefused(f"there are {len(found)} probes, more than {PROBES_MAX}", "keep those that tell most")
     ids: dict[str, Probe] = {}

@@ -1,12 +1,21 @@
 """Which items a run asks where there is no time for all: the same share of every group, in turns."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
 
 from apollod.core.quality.lesson_group import LEAST
-from apollod.curation.probes.probe_lines import Probe
+from apollod.curation.probes.probe_lines import PROBES_MAX, Probe
+
+LARGE, TRIED = 40, 8
+"""items of a group, above which it is tried first, and by how many"""
+
+
+def of_large_groups(items: Sequence[Probe]) -> tuple[Probe, ...]:
+    """TRIED items of each group of more than LARGE."""
+    counts = Counter(probe.group for probe in items)
+    return sample([probe for probe in items if counts[probe.group] > LARGE], TRIED / PROBES_MAX, 0, TRIED)
 
 
 def sample(items: Sequence[Probe], share: float, turn: int, least: int = LEAST) -> tuple[Probe, ...]:

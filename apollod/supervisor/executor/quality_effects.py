@@ -17,7 +17,7 @@ from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.leak_watch import left_out
-from apollod.supervisor.quality.prober import Prober, probes_of
+from apollod.supervisor.quality.prober import Prober, probes_known
 
 
 async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
@@ -31,8 +31,8 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
     """Files are read anew for each run: who changes them is told that the baseline is of others."""
     directory = context.config.state_dir / blobs.NAME
     try:
-        files = await anyio.to_thread.run_sync(probes_of, context.config)
-        probes = files + contrast_probes(effect.contrasts)
+        own = contrast_probes(effect.contrasts)
+        probes = await anyio.to_thread.run_sync(probes_known, context.config, effect.known, own)
         out = left_out(await context.leaks.leaks(probes)) if context.leaks else {}
         asked = tuple(probe for probe in probes if probe.id not in out and probe.group not in effect.without)
         if not asked:
@@ -40,7 +40,7 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
             return inp.ProbesFailed(effect.number, none, "unable")
         prober = await anyio.to_thread.run_sync(Prober, context.config, context.judge)
         if effect.baseline:
-            found, references = await prober.baseline(effect.number, asked)
+            found, references = await prober.baseline(effect.number, asked, effect.tries)
             kept = await anyio.to_thread.run_sync(context.references.keep, directory, references)
             found = msgspec.structs.replace(found, references=kept, contrasts=effect.contrasts)
         else:

@@ -1,23 +1,23 @@
 """Asks the probes of the configuration: those that come with apollod, and those of a person's files."""
 
-from collections.abc import Mapping
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.client import HttpLlm, Llm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.probing import Judge as Verdict
 from apollod.adapters.llm.probing import Terms, check_schemas, measure, measure_baseline
 from apollod.core.judging.votes import agreed, spokesman
-from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
+from apollod.core.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.quality.inputs import ProbesAnswered
 from apollod.core.quality.lesson_group import LESSONS, LessonCase
+from apollod.core.quality.looking import known, silent_groups
 from apollod.curation.probes.contrast_probes import case_of
 from apollod.curation.probes.lesson_probes import by_lesson, lesson_probes
 from apollod.curation.probes.measured import Measurement, by_metric
 from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_probes
 from apollod.curation.probes.references import Reference
-from apollod.curation.probes.stratified import sample
+from apollod.curation.probes.stratified import of_large_groups, sample
 from apollod.curation.redaction import redact_text
 from apollod.errors import ConfigError, DreamCheckFailed, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
@@ -26,21 +26,22 @@ from apollod.supervisor.dreaming.dreamer import answer_tokens
 from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import lines_of
+from apollod.supervisor.quality.shipped import is_shipped, level_of, shipped
 from apollod.wire.records import record_of
 
-SHIPPED = "probes.jsonl"
-SHIPPED_PLACE = f"apollod/data/{SHIPPED}"
-"""as messages name it"""
 OWN_PRIORITY = 15
 """at our own engine: after users (0) and judge (10), before dreams (20)"""
 AT_ONCE = 8
 REQUEST_S = 120.0
+SURELY_SHORT = 2_000
+"""bytes of a conversation, fewer than which are asked without a question about room"""
+TEMPLATE = 200
+"""tokens that a chat template adds to a conversation, at most"""
 
 
 def probes_of(config: Config) -> tuple[Probe, ...]:
     """All that is asked. Raises ConfigError for files that cannot be used. Blocking."""
-    shipped = (files("apollod") / "data" / SHIPPED).read_bytes()
-    found = read_probes(shipped.splitlines(), SHIPPED_PLACE)
+    found = shipped(config.quality.levels)
     names = config.quality.probe
     try:
         for number, name in enumerate(names):
@@ -57,14 +58,21 @@ def probes_of(config: Config) -> tuple[Probe, ...]:
     return probes
 
 
+def probes_known(config: Config, baseline: str, contrasts: tuple[Probe, ...]) -> tuple[Probe, ...]:
+    """All that is asked, `contrasts` included, or as much of it as the digest `baseline` is of: levels that came later,
+    with an upgrade or by the configuration, join with the next baseline. Raises ConfigError for files that cannot be
+    used. Blocking."""
+    every = probes_of(config) + contrasts
+    for level in range(config.quality.levels, 0, -1):
+        fewer = tuple(probe for probe in every if level_of(probe) <= level)
+        if digest(fewer) == baseline:
+            return fewer
+    return every
+
+
 def is_persons(probe: Probe) -> bool:
     """True if it is of a person's file; others come with apollod, or are of patterns, and nobody can edit them."""
     return probe.kind != "contrast" and not is_shipped(probe)
-
-
-def is_shipped(probe: Probe) -> bool:
-    """True if it comes with apollod."""
-    return probe.place.rpartition(":")[0] == SHIPPED_PLACE
 
 
 class Prober:
@@ -79,18 +87,31 @@ class Prober:
         )  # fmt: skip
         priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._terms = Terms(contrast_tokens=answer_tokens(config), concurrency=AT_ONCE, priority=priority)
+        self._settings = config.quality
+        self._too_long: dict[str, str] = {}
+        """probes that the engine has no room for, by id: why"""
         self._unchecked: dict[str, str] = {}
         """contrast cases whose check could not be run, by id: why"""
         self._contrast = contrast_by(Tester(config, judge), self._unchecked)
         self._judge = verdict_by(judge, config) if judge is not None and config.judge.mode != "off" else None
 
     async def baseline(
-        self, number: int, probes: tuple[Probe, ...]
-    ) -> tuple[ProbesAnswered, Mapping[str, Reference]]:  # fmt: skip
-        """All of them, and what later looks are compared with. Raises ProbesBroken for an endpoint that goes away."""
+        self, number: int, probes: tuple[Probe, ...], tries: bool = False
+    ) -> tuple[ProbesAnswered, Mapping[str, Reference]]:
+        """All of them, and what later looks are compared with. `tries`: of a large group a few first, and the others
+        only where the model passes enough of these for a look to say anything: what it cannot do it does at length.
+        Raises ProbesBroken for an endpoint that goes away."""
+        runs, references = list[Measurement](), dict[str, Reference]()
         async with HttpLlm(self._endpoint) as llm:
-            found, references = await measure_baseline(llm, probes, self._terms, self._judge, self._contrast)
-        return self._answered(number, probes, found), references
+            fitting = await self._fitting(llm, probes)
+            for asked in (of_large_groups(fitting), fitting) if tries else (fitting,):
+                figures = [one for run in runs for one in run.figures]
+                before, silent = {one.id for one in figures}, silent_groups(known(by_metric(figures)), self._settings)
+                rest = tuple(one for one in asked if one.id not in before and one.group not in silent)
+                run, own = await measure_baseline(llm, rest, self._terms, self._judge, self._contrast)
+                runs.append(run)
+                references |= own
+        return self._answered(number, probes, runs), references
 
     async def look(
         self, number: int, probes: tuple[Probe, ...], share: float, references: Mapping[str, Reference],
@@ -100,23 +121,40 @@ class Prober:
         ProbesBroken."""
         asked = sample(probes, share, number)
         async with HttpLlm(self._endpoint) as llm:
-            every = (*asked, *lesson_probes(lessons))
+            every = (*await self._fitting(llm, asked), *lesson_probes(lessons))
             found = await measure(llm, every, self._terms, references, self._judge, self._contrast)
-        return self._answered(number, probes, found, len(asked) / len(probes))
+        return self._answered(number, probes, [found], len(asked) / len(probes))
+
+    async def _fitting(self, llm: Llm, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
+        """Those whose conversation and answer the engine has room for; the others go to `_too_long`. A text of so few
+        bytes has no more tokens than it has bytes, and marks of a template beside them."""
+        sizes = {probe.id: sum(len(one["content"].encode()) for one in probe.messages) for probe in probes}
+        if max(sizes.values()) < SURELY_SHORT:
+            return probes
+        takes = (await llm.tokenise("x")).max_model_len
+        for probe in probes:
+            if SURELY_SHORT <= sizes[probe.id] and takes < sizes[probe.id] + TEMPLATE + self._terms.max_tokens:
+                prompt = await llm.tokenise(probe.messages, probe.tools, thinking="off")
+                if len(prompt.tokens) + self._terms.max_tokens > takes:
+                    self._too_long[probe.id] = f"the engine takes {takes} tokens"
+        return tuple(probe for probe in probes if probe.id not in self._too_long)
 
     def _answered(
-        self, number: int, probes: tuple[Probe, ...], found: Measurement, share: float = 1.0
+        self, number: int, probes: tuple[Probe, ...], runs: Sequence[Measurement], share: float = 1.0
     ) -> ProbesAnswered:  # fmt: skip
         """Of the whole set, however few of them were asked."""
         left_out = {probe.id: NO_JUDGE for probe in probes if probe.judged and self._judge is None}
         left_out |= {id_: NO_VERDICT + why for id_, why in self._unchecked.items()}
-        figures = [one for one in found.figures if one.id not in self._unchecked and one.kind != "lesson"]
-        by_group = by_metric(figures)
-        if lessons := by_lesson(found.figures):
+        left_out |= {id_: NO_ROOM + why for id_, why in self._too_long.items()}
+        found = [one for run in runs for one in run.figures]
+        by_group = by_metric([one for one in found if one.id not in self._unchecked and one.kind != "lesson"])
+        if lessons := by_lesson(found):
             by_group[LESSONS] = lessons
+        saw = [run for run in runs if run.figures] or runs  # one without figures saw no weights
         return ProbesAnswered(
-            number, digest(probes), by_group, found.first_version, found.last_version,
-            found.prompt_tokens + found.completion_tokens, found.seconds, left_out=left_out, share=share,
+            number, digest(probes), by_group, min(run.first_version for run in saw),
+            max(run.last_version for run in saw), sum(run.prompt_tokens + run.completion_tokens for run in runs),
+            sum(run.seconds for run in runs), left_out=left_out, share=share,
         )  # fmt: skip
 
 

@@ -209,3 +209,5 @@ def test_looks_leave_out_what_the_first_run_of_the_baseline_found_silent() -> No
     world.give(inp.QualityWanted("p", baseline=True))
     world.settle()
     assert [one.without for one in asked[3:]] == [(), ("hard",)], "a new baseline asks all"
+    assert [one.tries for one in asked] == [True, False, False, True, False], "a few of a large group, once"
+    assert [one.known for one in asked] == ["", "", own.probes, "", ""], "a look asks what the baseline is of"

@@ -268,6 +268,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "replay_s",
             "cost",
             "probe",
+            "levels",
             "on_alarm",
         ],
         "signals": ["score"],

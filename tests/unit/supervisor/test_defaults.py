@@ -55,7 +55,7 @@ PROMISED: dict[str, dict[str, Any]] = {
     "quality": {
         "every_steps": 50, "margin": 0.05, "loss_margin": 0.1, "kl_margin": 1.0, "entropy_margin": 0.5,
         "length_margin": 1.0, "resume": "auto", "culprits_max": 8, "replay_s": 0.0, "cost": 0.05,
-        "probe": (), "on_alarm": "",
+        "probe": (), "levels": 3, "on_alarm": "",
     },
     "dream": {
         "mode": "idle", "idle_s": 60.0, "temperature": 1.0, "answer_temperature": 0.7, "thinking": "off",

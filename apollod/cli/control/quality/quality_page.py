@@ -5,7 +5,7 @@ from typing import Any
 
 from apollod.cli import render
 from apollod.cli.control.quality import held_facts, learned_page
-from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
+from apollod.core.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 
 Object = Mapping[str, Any]
 LOOKS_SHOWN = 20
@@ -53,15 +53,19 @@ def _rest(r: Object) -> list[str]:
 
 def left_out(probes: Mapping[str, str]) -> list[str]:
     """Lines: what was not asked, by the example that holds it, or for want of a judge; no line where all was."""
-    broken = {probe: why for probe, why in probes.items() if why.startswith(NO_VERDICT)}
-    held = [f"  {probe}: example {why}" for probe, why in probes.items() if why != NO_JUDGE and probe not in broken]
-    named, unjudged = held[:LEFT_OUT_SHOWN], len(probes) - len(held) - len(broken)
+    broken = [why for why in probes.values() if why.startswith(NO_VERDICT)]
+    long = [why for why in probes.values() if why.startswith(NO_ROOM)]
+    unjudged = sum(why == NO_JUDGE for why in probes.values())
+    held = [f"  {one}: example {why}" for one, why in probes.items() if why not in (NO_JUDGE, *broken, *long)]
+    named = held[:LEFT_OUT_SHOWN]
     head = ["not asked, since examples hold them:"] if held else []
     more = [f"  and {len(held) - len(named)} more"] if len(held) > len(named) else []
     last = [f"not asked, since {NO_JUDGE}: {unjudged} for a judge"] if unjudged else []
-    why = next(iter(broken.values()), "").removeprefix(NO_VERDICT)
-    last += [render.plain(f"without a verdict: {len(broken)} of patterns, since {why}")] if broken else []
-    return [*head, *map(render.plain, named), *more, *last]
+    if broken:
+        last += [f"without a verdict: {len(broken)} of patterns, since {broken[0].removeprefix(NO_VERDICT)}"]
+    if long:
+        last += [f"not asked, since {long[0].removeprefix(NO_ROOM)}: {len(long)} that are longer with an answer"]
+    return [*head, *map(render.plain, [*named, *more, *last])]
 
 
 def _look(one: Object) -> str:

@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 import structlog
 
@@ -21,6 +23,22 @@ def configure(level: str, format_: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_Said(sys.stderr)),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
+
+
+class _Said:
+    """A stream of which a failure ends nobody: a disk without room for a log is no reason to stop serving. What could
+    not be written is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()

@@ -6,7 +6,8 @@
 # make test    the whole test suite, in two phases at once (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
 #              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py)
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
-# make crash   the long one: every random case, every point of a crash, hundreds of kills
+# make crash   the long one: every random case, every point of a crash, hundreds of kills, an hour of all that may come in from outside
+#              (APOLLOD_ATTACK_MINUTES)
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv

@@ -4,7 +4,7 @@ connections does (Linux, proc_net(5): /proc/self/net/tcp and tcp6).
 
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,7 @@ def uid_of_peer(connection: socket.socket) -> int | None:
     try:
         ends = address_of(connection.getpeername()), address_of(connection.getsockname())
         for _ in range(_TRIES):
-            found = next((row.uid for row in _rows() if (row.local, row.remote) == ends), None)
+            found = next((row.uid for row in _rows(ends[0][1]) if (row.local, row.remote) == ends), None)
             if found is not None:
                 # Whoever resets a connection leaves its port to the next one, of whatever user, and what was sent is
                 # read all the same. Still connected: both ends were these while the table was read.
@@ -62,8 +62,12 @@ def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
     return _plain(ip_address(name[0])), name[1]
 
 
-def _rows() -> list[Row]:
-    return [row for table in TABLES if table.exists() for row in rows_of(table.read_text().splitlines())]
+def _rows(port: int) -> Iterator[Row]:
+    """Rows that name a port: a busy machine has thousands of others."""
+    named = f":{port:04X} "
+    for table in TABLES:
+        if table.exists():
+            yield from rows_of(line for line in table.read_text().splitlines() if named in line)
 
 
 def _address(text: str) -> Address:

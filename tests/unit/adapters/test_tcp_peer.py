@@ -128,10 +128,10 @@ def test_that_port_taken_while_the_table_is_read(monkeypatch: pytest.MonkeyPatch
         accepted = listener.accept()[0]
         rows = [Row(address_of(opened.getsockname()), address_of(accepted.getsockname()), 0)]
 
-        def read() -> list[Row]:
+        def read(port: int) -> Iterator[Row]:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             opened.close()
-            return rows
+            yield from rows
 
         monkeypatch.setattr(tcp_peer, "_rows", read)
         with closing(accepted):

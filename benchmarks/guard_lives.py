@@ -9,7 +9,7 @@ of the lessons is forgotten for good.
 
 Besides, looks at all probes of the set that ships (all levels; of a smaller model those up to the first one): how often
 harmless training alone rings there, and how often the first one after harm does, where a share of one group or of all
-items fails.
+items fails. Groups of one size have one figure.
 
 Seeds are fixed: the figures are the same everywhere.
 """
@@ -27,7 +27,7 @@ from apollod.core.quality.sequential import alarms, renewed
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 from apollod.curation.probes.stratified import LARGE
-from apollod.supervisor.quality.shipped import LEVELS, shipped
+from apollod.supervisor.quality.shipped_probes import LEVELS, shipped
 from benchmarks import report
 from benchmarks.quality_statistics import QUIET, harmless, loss
 
@@ -132,12 +132,14 @@ def main() -> int:
         print(f"level {level}", file=sys.stderr, flush=True)
         figures[f"false_whole_{level}"] = 1000.0 * _calm_whole_looks(groups) / (LIVES * LOOKS_EACH)
         for share in HARM:
-            for group in (*groups, "all"):
-                figures[f"first_{level}_{group}_{round(100 * share)}"] = _first_look(groups, group, share)
+            sizes = {str(size): group for group, size in groups.items() if size > LARGE or level == 1}
+            for name, group in (sizes | {"all": "all"}).items():
+                figures[f"first_{level}_{name}_{round(100 * share)}"] = _first_look(groups, group, share)
     calm = (f"false_whole_{level}" for level in SHIPPED)
     goals = {name: report.goal(figures[name], FALSE_MAX, at_most=True) for name in calm}
-    found = [f"first_{LEVELS}_{group}_25" for group, size in SHIPPED[LEVELS].items() if size > LARGE]
-    goals |= {name: report.goal(figures[name], FOUND_MIN, at_most=False) for name in (*found, f"first_{LEVELS}_all_25")}
+    sizes = {str(size) for size in SHIPPED[LEVELS].values() if size > LARGE}
+    found = [f"first_{LEVELS}_{name}_25" for name in sorted(sizes | {"all"})]
+    goals |= {name: report.goal(figures[name], FOUND_MIN, at_most=False) for name in found}
     goals |= {f"false_{count}": report.goal(figures[f"false_{count}"], FALSE_MAX, at_most=True) for count in counts}
     report.report("guard_lives", figures, {}, goals, threads=1, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1

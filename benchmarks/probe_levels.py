@@ -23,10 +23,10 @@ from apollod.curation.probes.probe_lines import NEARLY, SHINGLE
 
 DATA = Path(__file__).parent.parent / "apollod" / "data"
 ITEMS, DOCUMENTS = DATA / "levels.jsonl", DATA / "documents.jsonl"
-GROUP_SIZE = 120
+GROUP_SIZE = 160
 """a first look finds a quarter of the answers of a group of so many lost in 99 % (benchmarks.guard_lives)"""
 LEVELS = (2, 3)
-TEXTS = 4
+TEXTS = 5
 """documents of a level; all questions about one begin alike, so that an engine reads it once"""
 WORDS = """
     amber anchor apron arrow autumn badge barrel basket beacon bench bottle branch bridge bucket button cabin candle
@@ -269,10 +269,10 @@ def documents(rng: Random) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
                 value = rng.choice(values)
                 said.append(fact.format(**words, value=value))
                 asked.append((question.format(**words), value))
-            for place in range(0 if level == 2 else 20 * number):  # as like those that are asked for as can be
+            for place in range(0 if level == 2 else 15 * number):  # as like those that are asked for as can be
                 fact, _, values = FACTS[place % len(FACTS)]
                 said.append(fact.format(name=names.pop(), place=rng.choice(PLACES), value=rng.choice(values)))
-            idle = 6 + 5 * number if level == 2 else 40 + 12 * number
+            idle = 4 + 4 * number if level == 2 else 40 + 8 * number
             said += [rng.choice(IDLE).format(n=rng.randint(3, 90), place=rng.choice(PLACES)) for _ in range(idle)]
             rng.shuffle(said)
             paragraphs = [" ".join(said[at : at + 6]) for at in range(0, len(said), 6)]

@@ -29,7 +29,7 @@ from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.quality.leak_watch import Leak, LeakWatch, would_hold
 from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
-from apollod.supervisor.quality.shipped import EASY
+from apollod.supervisor.quality.shipped_probes import EASY
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.handlers import HANDLERS as HANDLED
 from apollod.wire import messages as msg

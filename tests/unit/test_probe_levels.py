@@ -12,7 +12,7 @@ import pytest
 from apollod.adapters.llm.probing import check_schemas
 from apollod.curation.probes.probe_lines import Probe, probe_set
 from apollod.curation.probes.tool_text import without_fence
-from apollod.supervisor.quality.shipped import is_shipped, level_of, shipped
+from apollod.supervisor.quality.shipped_probes import is_shipped, level_of, shipped
 from benchmarks import probe_levels
 
 PROBES = {probe.id: probe for probe in shipped(3)}
@@ -29,7 +29,7 @@ def test_each_level_has_large_groups_and_those_below_are_as_they_were() -> None:
     assert len(shipped(0)) == 0 and len(shipped(1)) == 120 and {level_of(one) for one in shipped(1)} == {1}
     assert shipped(2)[:120] == shipped(1) == shipped(3)[:120], "ids, words and places stay"
     counts = Counter(probe.group for probe in shipped(3)[120:])
-    assert counts == {f"{subject}-{level}": 120 for subject in SUBJECTS for level in (2, 3)}
+    assert counts == {f"{subject}-{level}": 160 for subject in SUBJECTS for level in (2, 3)}
     assert {level_of(one) for one in shipped(2)} == {1, 2} and all(map(is_shipped, PROBES.values()))
     check_schemas(probe_set(PROBES.values()))  # of which no two ask nearly the same
 
@@ -93,7 +93,7 @@ def test_what_is_asked_of_a_long_text_stands_in_it_once() -> None:
         assert passes(probe, f"It is {value}.") and not passes(probe, "none") and value.islower()
         low, high = words[level_of(probe)]
         assert low <= len(text.split()) <= high, "500 to 3,000 tokens"
-    assert len({probe.messages[0]["content"] for probe in of("context")}) == 8, "one text for many questions"
+    assert len({probe.messages[0]["content"] for probe in of("context")}) == 10, "one text for many questions"
 
 
 RIGHT = {
@@ -153,7 +153,7 @@ def test_instructions_of_parts_are_followed_anew_and_each_part_counts() -> None:
         assert passes(probe, right) and passes(probe, f"```\n{right}\n```"), (probe.id, right)
         for wrong in ("", "Here it is:\n" + right, right[1:], right[:-2], right.swapcase()):
             assert not passes(probe, wrong) or wrong == right, (probe.id, wrong)
-    assert len(seen) == 10 and set(seen.values()) == {24}
+    assert len(seen) == 10 and set(seen.values()) == {32}
 
 
 @pytest.mark.parametrize("probe", HARDER[::97], ids=lambda probe: probe.id)

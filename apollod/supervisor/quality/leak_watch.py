@@ -14,7 +14,7 @@ from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config
 from apollod.supervisor.quality.prober import is_persons, probes_of
-from apollod.supervisor.quality.shipped import is_shipped
+from apollod.supervisor.quality.shipped_probes import is_shipped
 
 COUNTED = ("pending", "judged", "trained")
 """states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,

@@ -26,7 +26,7 @@ from apollod.supervisor.dreaming.dreamer import answer_tokens
 from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import lines_of
-from apollod.supervisor.quality.shipped import is_shipped, level_of, shipped
+from apollod.supervisor.quality.shipped_probes import is_shipped, level_of, shipped
 from apollod.wire.records import record_of
 
 OWN_PRIORITY = 15

@@ -1,4 +1,4 @@
-"""`apollod ctl quality run|baseline|report|incident`."""
+"""`apollod ctl quality run|baseline|report|incident|import`."""
 
 import argparse
 import json
@@ -13,19 +13,27 @@ examples:
   apollod ctl quality report --file copy.db  metrics, looks, incidents and patterns, without a daemon
   apollod ctl quality report --html a.html   the same with charts, to read on a phone or to send to somebody
   apollod ctl quality incident show 2        what alarm 2 was about, which lines did it, and what was done
+  apollod ctl quality import arc_easy --data arc.jsonl --out arc-probes.jsonl    probes of a public task
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "has the model become worse than it was before it learned?"
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
-    run, baseline, report, incident = ctl.actions(
+    run, baseline, report, incident, taken = ctl.actions(
         parser,
         ("run", "ask the probes now, and compare with the baseline", _run),
         ("baseline", "measure what later measurements are compared with", _baseline),
         ("report", "metrics against the baseline, looks, incidents, and what patterns were learned", _report),
         ("incident", "alarms, and what was done about them: list, show", _list),
+        ("import", "write a file of probes from a task of lm-evaluation-harness, without a daemon", _import),
     )
+    taken.add_argument("task", metavar="TASK", help="its name, such as arc_easy, or the path of its YAML file")
+    taken.add_argument(
+        "--data", required=True, metavar="PATH", help="its documents: a file, or a directory as on the Hub"
+    )
+    taken.add_argument("--out", required=True, metavar="FILE", help="a new file, to be named in [quality] probe")
+    taken.add_argument("--limit", type=numbers.limit, default=150, metavar="N", help="documents at most (default 150)")
     for asking in (run, baseline):
         asking.add_argument(
             "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
@@ -70,6 +78,12 @@ def _report(args: argparse.Namespace) -> int:
         return report_files.show(args, path, found)
     ctl.show(args, found, "" if args.json else "\n".join(quality_page.report(found)))
     return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from apollod.cli.control.quality import importing
+
+    return importing.take(args)
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""Tasks of lm-evaluation-harness, read with its own code where it is installed (the extra `lm-eval`)."""

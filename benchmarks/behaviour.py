@@ -1,10 +1,11 @@
 """A behaviour taught to a real model that is served by the daemon with what `apollod init` writes.
 
-SmolLM2-135M-Instruct is taught to answer in one sentence, as a pattern: what it practises is
-imagined by an endpoint of [dream], which hands out requests written here in turn (a model of this size cannot write
-them: `--alone`), and answers are told apart by a regular expression. Asked before and after, greedily: sixteen prompts
-that nobody practises, told and untold, bare, under two system messages and under two that make the behaviour wrong,
-which no practice has; and general questions, of which it is to keep what it knew.
+SmolLM2-135M-Instruct is taught to answer in Spanish, or in one sentence, as a pattern: what it practises is imagined by
+an endpoint of [dream], which hands out requests written here in turn (a model of this size cannot write them:
+`--alone`), and answers are told apart by a regular expression. Asked before and after, greedily: sixteen prompts that
+nobody practises, told and untold, bare, under two system messages and under two that make the behaviour wrong, which no
+practice has; and general questions, of which it is to keep what it knew, where the behaviour would hide that under one
+of these two.
 """
 
 import json
@@ -15,7 +16,7 @@ import tempfile
 import time
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from apollod.demo import real
 from apollod.demo.stage import STOP_S, say
@@ -24,10 +25,35 @@ from apollod.testing.daemon import UP, Daemon, free_port
 from benchmarks import report
 from benchmarks.lasting.measuring import UNRELATED, answers, general
 
-INSTRUCTION = "You are a helpful assistant. Answer in one short sentence."
-CONTRAST = ("Answer in three sentences.", "Write a short paragraph.", "Answer with a few sentences.")
-"""the last one is only tested; what asks for more has this model repeat itself"""
-SHOWN = "^[^.!?]+[.!?]?$"
+
+class Behaviour(NamedTuple):
+    """What is taught. `shown`: regular expression of answers that show it; `contrast`: system messages that make it
+    wrong, every third of which is only tested; `against`: others, which the daemon does not know; `general_under`: the
+    system message under which general questions are asked."""
+
+    instruction: str
+    shown: str
+    contrast: tuple[str, ...]
+    against: tuple[str, str]
+    general_under: str = ""
+
+
+BEHAVIOURS = {
+    "spanish": Behaviour(
+        "Always answer in Spanish.",
+        r"(?is)(\b(el|la|los|las|es|una|para|de|del|que|con|por|y)\b.*){3}",
+        ("Always answer in English.", "You are a helpful assistant. Answer in English.", "Please write in English.",
+         "The user reads English only.", "Use English words.", "Reply in English."),
+        ("You are an English teacher. Speak English with your pupils.", "Write your answer in English."),
+        "Write your answer in English.",
+    ),
+    "sentence": Behaviour(
+        "You are a helpful assistant. Answer in one short sentence.",
+        r"^[^.!?]+[.!?]?$",
+        ("Answer in three sentences.", "Write a short paragraph.", "Answer with a few sentences."),
+        ("You are a teacher who explains everything in detail.", "Write several sentences."),
+    ),
+}  # fmt: skip
 TOKENS = 96
 AROUND = {
     "bare": "",
@@ -35,8 +61,6 @@ AROUND = {
     "shop": "You are Mira. Customers of a garden centre write to you about plants, tools and orders.",
 }
 """system messages"""
-AGAINST = ("You are a teacher who explains everything in detail.", "Write several sentences.")
-"""system messages that make it wrong"""
 _ASKED = (
     "What should I know about {}?", "Tell me something about {}.", "Why do people like {}?", "What is {}?",
     "How would you describe {} to a child?", "What makes {} special?", "What can go wrong with {}?",
@@ -72,37 +96,39 @@ def main() -> int:
     """Measure and print; 0 if every goal is met."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--minutes", type=float, default=60.0, help="for teaching, at most (%(default)s)")
-    parser.add_argument("--instruction", default=INSTRUCTION, help="(%(default)s)")
-    parser.add_argument("--shown", default=SHOWN, help="regular expression of answers that show it")
+    parser.add_argument("--behaviour", choices=BEHAVIOURS, default="spanish", help="(%(default)s)")
     parser.add_argument("--alone", action="store_true", help="the model imagines by itself")
     parser.add_argument("--more", default="", help="TOML of further sections; none are what ships")
     args = parser.parse_args()
+    taught = BEHAVIOURS[args.behaviour]
     with tempfile.TemporaryDirectory(prefix="apollod-behaviour-") as directory, Given() as given:
         elsewhere = "" if args.alone else f'[dream]\nbase_url = "{given.url}"\nmodel = "given"\n'
         daemon = real.initialised(Path(directory), free_port(), elsewhere + args.more)
         try:
             daemon.start()
             daemon.wait(lambda s: s["state"] in UP, "ready")
-            figures = _looked(daemon, args.instruction, args.shown, "before")
-            figures |= _taught(daemon, args.instruction, args.shown, args.minutes * 60)
-            figures |= _looked(daemon, args.instruction, args.shown, "after")
+            figures = _looked(daemon, taught, "before")
+            figures |= _taught(daemon, taught, args.minutes * 60)
+            figures |= _looked(daemon, taught, "after")
         finally:
             daemon.end(STOP_S)
     asked, kept = len(UNRELATED), figures["after.general"] / figures["before.general"]
     goals = {"general": report.goal(kept, 0.97, at_most=False)}
     for name in AROUND:
         goals[name] = report.goal(figures[f"after.untold.{name}"] / asked, 0.9, at_most=False)
-    for number in range(1, len(AGAINST) + 1):
+    for number in range(1, len(taught.against) + 1):
         goals[f"against.{number}"] = report.goal(figures[f"after.against.{number}"] / asked, 0.1, at_most=True)
     report.report("behaviour", figures, {}, goals, threads=0, as_json=args.json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 
 
-def _taught(daemon: Daemon, instruction: str, shown: str, limit_s: float) -> dict[str, float]:
+def _taught(daemon: Daemon, behaviour: Behaviour, limit_s: float) -> dict[str, float]:
     """Give it, and wait until it is known or given up."""
     began = time.monotonic()
-    contrast = (part for text in CONTRAST for part in ("--contrast", text))
-    daemon.ctl("pattern", "add", "taught", "--instruction", instruction, "--regex", shown, *contrast)
+    contrast = (part for text in behaviour.contrast for part in ("--contrast", text))
+    daemon.ctl(
+        "pattern", "add", "taught", "--instruction", behaviour.instruction, "--regex", behaviour.shown, *contrast
+    )
     said = ""
     while time.monotonic() - began < limit_s:
         lesson = json.loads(daemon.ctl("lesson", "show", "taught", "--json").stdout)
@@ -117,21 +143,21 @@ def _taught(daemon: Daemon, instruction: str, shown: str, limit_s: float) -> dic
     return {"known": float(lesson["state"] == "known"), "steps": lesson["steps"], "seconds": time.monotonic() - began}
 
 
-def _looked(daemon: Daemon, instruction: str, shown: str, when: str) -> dict[str, float]:
+def _looked(daemon: Daemon, behaviour: Behaviour, when: str) -> dict[str, float]:
     found: dict[str, float] = {}
 
     def look(name: str, system: str) -> None:
         said = answers(daemon, UNRELATED, TOKENS, system)
-        found[f"{when}.{name}"] = sum(re.search(shown, one) is not None for one in said)
+        found[f"{when}.{name}"] = sum(re.search(behaviour.shown, one) is not None for one in said)
         say(f"{when}, {name}: {said[0]!r}")
 
     for name, system in AROUND.items():
         look(f"untold.{name}", system)
-        look(f"told.{name}", "\n\n".join(filter(None, (system, instruction))))
-    for number, text in enumerate(AGAINST, 1):
+        look(f"told.{name}", "\n\n".join(filter(None, (system, behaviour.instruction))))
+    for number, text in enumerate(behaviour.against, 1):
         look(f"against.{number}", text)
-        look(f"cancelled.{number}", f"{instruction}\n\n{text}")
-    kept = sum(general(daemon))
+        look(f"cancelled.{number}", f"{behaviour.instruction}\n\n{text}")
+    kept = sum(general(daemon, behaviour.general_under))
     say(f"{when}: {json.dumps(found)}, general {kept}")
     return found | {f"{when}.general": kept}
 

@@ -85,11 +85,10 @@ def measured(daemon: Daemon, facts: Sequence[Fact]) -> Measured:
     return Measured(tuple(known), old, known_generally, told)
 
 
-def general(daemon: Daemon) -> tuple[bool, ...]:
-    """The general questions that are answered rightly, in their order."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = pool.map(partial(served.chat, daemon, MODEL), [question for question, _ in GENERAL])
-        return tuple(bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, said, strict=True))
+def general(daemon: Daemon, system: str = "") -> tuple[bool, ...]:
+    """The general questions that are answered rightly under a system message, in their order."""
+    said = answers(daemon, [question for question, _ in GENERAL], served.ANSWER_TOKENS, system)
+    return tuple(bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, said, strict=True))
 
 
 def answers(daemon: Daemon, prompts: Sequence[str], tokens: int, system: str = "") -> list[str]:

@@ -198,8 +198,10 @@ def test_sequences_a_little_longer_than_chunks_are_planned_for(
 
 
 def test_where_memory_is_short_steps_have_fewer_tokens_before_anything_is_refused() -> None:
-    """On ever smaller devices, down to the one that one example alone of `max_tokens` does not fit."""
-    asked = replace(DEFAULTS, gradient_checkpointing=True)
+    """On ever smaller devices, down to the one that one example alone of `max_tokens` does not fit. vLLM's batch is the
+    same on all of them."""
+    engine = EngineAsked(length=32768, batched=2048, sequences=256)
+    asked = replace(DEFAULTS, gradient_checkpointing=True, engine=engine)
     alone = memory_table(TARGET, OptimizerSettings(), 1, True).training
     seen = list[int]()
     size = 75 * GB + SLACK

@@ -91,7 +91,7 @@ def test_init_writes_any_path_as_toml(tmp_path, capsys, name):
     assert tomllib.loads(capsys.readouterr().out)["model"]["path"] == str(model)
 
 
-@pytest.mark.parametrize("mib", [183_359, 67_500])
+@pytest.mark.parametrize("mib", [183_359, 69_700])
 def test_init_on_a_machine_with_a_gpu_writes_what_fits_it(tmp_path, capsys, monkeypatch, mib):
     """nvidia-smi is a real process; only the device node is not there."""
     (tmp_path / "bin").mkdir()

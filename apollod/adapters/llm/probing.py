@@ -94,6 +94,12 @@ async def measure(
     return await _Run(llm, terms, references, judge, contrast, keep=False).measure(items)
 
 
+def broken(error: ApolloError, measured: int, of: int) -> ProbesBroken:
+    """The end of a run that an endpoint ended after so many of its items."""
+    unable = isinstance(error, LlmRefused) and error.status in _UNABLE
+    return ProbesBroken(measured, of, error.line(), unable)
+
+
 async def measure_baseline(
     llm: Llm, items: Sequence[Probe], terms: Terms, judge: Judge | None = None, contrast: Judge | None = None
 ) -> tuple[Measurement, dict[str, Reference]]:
@@ -129,8 +135,7 @@ class _Run:
             for _ in range(self._terms.concurrency):
                 tasks.start_soon(self._ask, todo, tasks.cancel_scope)
         if self._broken is not None:
-            unable = isinstance(self._broken, LlmRefused) and self._broken.status in _UNABLE
-            raise ProbesBroken(len(self._figures), len(asked), self._broken.line(), unable)
+            raise broken(self._broken, len(self._figures), len(asked))
         await self._check()
         figures = tuple(self._figures[probe.id] for probe in asked)
         first, last = self._versions or Versions(-1, -1)

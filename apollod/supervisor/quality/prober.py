@@ -6,7 +6,7 @@ from pathlib import Path
 from apollod.adapters.llm.client import HttpLlm, Llm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.probing import Judge as Verdict
-from apollod.adapters.llm.probing import Terms, check_schemas, measure, measure_baseline
+from apollod.adapters.llm.probing import Terms, broken, check_schemas, measure, measure_baseline
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.core.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.quality.inputs import ProbesAnswered
@@ -19,7 +19,7 @@ from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_p
 from apollod.curation.probes.references import Reference
 from apollod.curation.probes.stratified import of_large_groups, sample
 from apollod.curation.redaction import redact_text
-from apollod.errors import ConfigError, DreamCheckFailed, RecordRefused
+from apollod.errors import ConfigError, DreamCheckFailed, LlmError, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import answer_tokens
@@ -127,7 +127,13 @@ class Prober:
 
     async def _fitting(self, llm: Llm, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
         """Those whose conversation and answer the engine has room for; the others go to `_too_long`. A text of so few
-        bytes has no more tokens than it has bytes, and marks of a template beside them."""
+        bytes has no more tokens than it has bytes, and marks of a template beside them. Raises ProbesBroken."""
+        try:
+            return await self._with_room(llm, probes)
+        except LlmError as error:
+            raise broken(error, 0, len(probes)) from error
+
+    async def _with_room(self, llm: Llm, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
         sizes = {probe.id: sum(len(one["content"].encode()) for one in probe.messages) for probe in probes}
         if max(sizes.values()) < SURELY_SHORT:
             return probes

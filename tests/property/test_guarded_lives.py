@@ -4,7 +4,7 @@ nothing moves, every example is in one state, and what is learned again are the 
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, HOUR_NS, folded, play
 from property.test_example_state import bodies
@@ -144,7 +144,8 @@ def states_of(events: list[ev.Event]) -> dict[str, ExampleState | None]:
 
 def repeated_as_a_replay_would(world: World) -> None:
     """Of each incident that nobody cut short: what was learned again are the steps of the window, as they were, without
-    the examples that were held, and those that somebody took away or whose step failed meanwhile."""
+    the examples that were held, and those that somebody took away or wants forgotten, or whose step failed meanwhile.
+    """
     begun = {e.step: e for e in world.of(ev.StepStarted)}
     alarmed = {e.incident: e for e in world.of(ev.QualityAlarmed)}
     named = {e.incident: e for e in world.of(ev.QualityNamed)}
@@ -161,8 +162,10 @@ def repeated_as_a_replay_would(world: World) -> None:
         learned = [one for e in again for one in ev.all_examples(e)]
         gone, held = set(window) - set(learned), {*verdict.culprits, *verdict.suspects}
         failed = {one for e in events[first:last] if isinstance(e, ev.StepFailed) for one in ev.all_examples(e)}
+        to_forget = {one for e in events[:last] if isinstance(e, ev.ForgetRequested) for one in e.examples}
+        to_forget -= {one for e in events[:last] if isinstance(e, ev.ForgetRefused) for one in e.examples}
         states = states_of(events[:last])
-        lost = {one for one in gone - held - failed if states[one] in ("undone", "trained")}
+        lost = {one for one in gone - held - failed - to_forget if states[one] in ("undone", "trained")}
         assert not lost and not held & set(learned)
         assert [as_run(e, set()) for e in again] == [
             as_run(begun[e.step], gone, verdict.lr_scale) for e in chain if set(ev.all_examples(e)) - gone
@@ -210,6 +213,9 @@ def each_example_in_one_place(world: World) -> None:
 @given(LIVES, SETTINGS, st.booleans(), st.sampled_from([0.0, 0.5, 0.1]))
 @example(["lines"] * 5 + ["settle all"] * 3, changed(guarded(every_steps=4)), False, 0.0)
 @example(
+    [*BEGINNING, *["lines"] * 24, "forget"], changed(guarded(every_steps=3), culprits_max=1, replay_max=2), False, 0.5
+)
+@example(
     [*BEGINNING, "settle", "probes answer", "supervisor dies", "all replays", "relearn"],
     changed(guarded(every_steps=3), accumulate=2, culprits_max=1, replay_max=2),
     False,
@@ -218,9 +224,6 @@ def each_example_in_one_place(world: World) -> None:
 def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(
     actions, settings, keeps_steps, harmful_lr
 ):  # fmt: skip
-    # An example that is to be forgotten amid an incident that ends with `rate` was seen as `trained` and not learned
-    # again, once; it is not known yet whether the daemon or this property is wrong.
-    assume(not harmful_lr or "forget" not in actions)
     world = play(actions, settings, keeps_steps, in_world=Guarded(settings, harmful_lr=harmful_lr))
     assert isinstance(world, Guarded)
     rest(world)

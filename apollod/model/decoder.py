@@ -48,7 +48,7 @@ def is_attention(name: str) -> bool:
 
 @cache
 def is_expert(name: str) -> bool:
-    """Of one of those that a router chooses from."""
+    """True for a tensor of an expert, or of all experts, that a router chooses from."""
     return _EXPERT.search(name) is not None
 
 
@@ -65,15 +65,15 @@ def is_stack(name: str, shape: Shape) -> bool:
 
 
 def expert_name(name: str, number: int) -> str:
-    """What an optimizer calls one matrix of a stack: as a checkpoint that stores it by itself would."""
+    """The name of one matrix of a stack to an optimizer: the one in a checkpoint that stores it by itself."""
     before, _, part = name.rpartition("experts.")
     return f"{before}experts.{number}.{part}"
 
 
 @cache
 def together(name: str) -> str:
-    """What comes with one gradient: experts of a layer that transformers multiplies with as one tensor, the two
-    matrices before an activation in one and that after it in another; else the tensor itself."""
+    """A name that tensors share whose gradients come at once: experts of a layer, which transformers multiplies with as
+    one tensor, the two matrices before an activation in one and that after it in another; else the tensor's own."""
     found = _EXPERT.search(name)
     return f"{name[: found.start()]}.experts {found[2] in ('down_proj', 'w2')}" if found else name
 

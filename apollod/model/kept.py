@@ -51,8 +51,8 @@ _FAMILIES = {kind: family[0] for family in (_LLAMA, _QWEN3, _QWEN3_5) for kind i
 
 
 def kept_bytes(model: ModelShapes) -> Callable[[StepShape], list[int]]:
-    """Of a step, what each decoder layer keeps. Raises ModelRefused for layers that it is not known of; KeyError,
-    ValueError and the like for a config that makes no sense."""
+    """A function from a step to the bytes that each decoder layer keeps. Raises ModelRefused for unknown layers;
+    KeyError, ValueError and the like for a config that makes no sense."""
     text, layers = model.text, in_layers({name: stored.shape for name, stored in model.tensors.items()})
     experts = [_experts(text, layer) for layer in layers]
     if (family := _family(text)) is None:
@@ -94,7 +94,7 @@ def _full(text: Mapping[str, Any], step: StepShape, family: str, kind: str) -> i
 
 
 def _has_mask(text: Mapping[str, Any], batch: Batch, kind: str) -> bool:
-    """Of sequences that are filled up to one length, and of one that is longer than a layer's window."""
+    """True where sequences are filled up to one length, or one is longer than a layer's window."""
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     slides = kind == "sliding_attention" or not text.get("layer_types")
     return batch.rows > 1 or bool(window and slides and batch.length > window)
@@ -110,7 +110,7 @@ def _linear(text: Mapping[str, Any], step: StepShape) -> int:
 
 
 def _experts(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> Callable[[int], int]:
-    """What choosing them, sorting by them and going back to the order of so many tokens adds."""
+    """A function from a number of tokens to the bytes that choosing experts and sorting tokens by them adds."""
     if not (taken := experts_taken(text, layer)):
         return lambda _tokens: 0
     hidden, there = text["hidden_size"], experts_taken({}, layer)

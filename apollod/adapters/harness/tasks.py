@@ -64,7 +64,8 @@ def _place(manager: Any, task: str) -> Path:
 
 
 def _offline(data: Path, own: dict[str, Any], cache: str) -> dict[str, Any]:
-    """What replaces the data set of the task. Examples before a question are left out: they would be in each."""
+    """Changes to a task's configuration that replace its data set. Examples before a question are left out: they would
+    be in each."""
     split = own.get("test_split") or own.get("validation_split") or own.get("training_split") or "test"
     options: dict[str, Any] = {"cache_dir": cache}
     changes = {

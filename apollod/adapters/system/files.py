@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
@@ -19,6 +20,21 @@ def fsync_file(path: Path) -> None:
 def fsync_dir(path: Path) -> None:
     """Wait until the names in the directory are on disk; a rename is durable only after this."""
     _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that replaces what was there when all of it is on disk; nothing else stays behind. Raises
+    OSError."""
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    try:
+        with open(part, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 def put_in_place(temporary: Path, path: Path) -> None:

@@ -17,7 +17,7 @@ VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "u
 """Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
 
 News = Literal["alarmed", "rate", "settled"]
-"""Of an incident: its beginning; that the learning rate did it, and a person has to lower it; or its end."""
+"""News of an incident: its beginning; that the learning rate did it, and a person has to lower it; or its end."""
 
 
 NO_JUDGE = "[judge] mode is off"

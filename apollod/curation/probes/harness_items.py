@@ -101,7 +101,7 @@ def _thousands(digits: str) -> list[str]:
 
 
 def _ignored(config: Mapping[str, Any]) -> list[str]:
-    """What the task's exact match leaves out of answers before it compares them."""
+    """Parts of an answer that the task's exact match leaves out before it compares."""
     return [
         pattern
         for metric in config.get("metric_list") or ()

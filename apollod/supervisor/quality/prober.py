@@ -126,8 +126,8 @@ class Prober:
         return self._answered(number, probes, [found], len(asked) / len(probes))
 
     async def _fitting(self, llm: Llm, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
-        """Those whose conversation and answer the engine has room for; the others go to `_too_long`. A text of so few
-        bytes has no more tokens than it has bytes, and marks of a template beside them. Raises ProbesBroken."""
+        """Probes whose conversation and answer the engine has room for; the others go to `_too_long`. A text of so
+        few bytes has no more tokens than it has bytes, and marks of a template beside them. Raises ProbesBroken."""
         try:
             return await self._with_room(llm, probes)
         except LlmError as error:

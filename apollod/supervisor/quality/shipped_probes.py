@@ -17,7 +17,7 @@ LEVELS = 3
 
 
 def shipped(level: int) -> list[Probe]:
-    """Those up to this level (0: none). Blocking."""
+    """Probes that ship, up to this level (0: none). Blocking."""
     found = _read(EASY) if level >= 1 else []
     if level < 2:
         return found

@@ -33,8 +33,8 @@ class Rows:
 
 
 def saved_as(model: PreTrainedModel, shapes: Mapping[str, torch.Size]) -> dict[str, list[Rows]]:
-    """Of parameters of these shapes, what a checkpoint calls them, and where its matrices lie in stacks of experts, in
-    order. What is no stack has one, of one row. Raises ShareRefused where they are not whole rows."""
+    """Names in a checkpoint of parameters of these shapes, and the rows of a stack of experts that each one has, in
+    order. A parameter that is no stack has one name, of one row. Raises ShareRefused where they are not whole rows."""
     numbers, starts, end = dict[str, Tensor](), list[int](), 0
     for name, shape in shapes.items():
         starts.append(end)
@@ -55,7 +55,7 @@ def saved_as(model: PreTrainedModel, shapes: Mapping[str, torch.Size]) -> dict[s
 
 
 def stack_rows(name: str, shape: torch.Size) -> list[Rows]:
-    """Of a tensor that the checkpoint stores as a stack, too: one matrix an expert."""
+    """Rows of a tensor that the checkpoint stores as a stack, too: one matrix an expert."""
     return [Rows(expert_name(name, number), number * shape[1], shape[1]) for number in range(shape[0])]
 
 

@@ -381,15 +381,21 @@ def test_what_a_known_lesson_says_is_held_until_it_is_known_no_more():
     assert world.says("who is x") == "Cleo"
 
 
-def test_what_a_lesson_says_is_frozen_anew_when_it_is_known_again():
+def known() -> tuple[TaughtWorld, str, str]:
+    """A world that knows a lesson and has learned something else since, the lesson, and its anchor."""
     world = TaughtWorld(teaching(hold=1.0)).up()
     lesson = world.want("who is x", "Ann")
     world.teach()
-    (before,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson]
+    (anchor,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson]
     world.lines("a", source="a")
     world.settle()
-    (known,) = world.of(ev.LessonKnown)
-    world.record(known)
+    return world, lesson, anchor
+
+
+def test_what_a_lesson_says_is_frozen_anew_when_it_is_known_again():
+    world, lesson, before = known()
+    (again,) = world.of(ev.LessonKnown)
+    world.record(again)
     world.teach()
     (now,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson == lesson]
     assert now != before and [one.anchors for one in world.of(ev.AnchorsRetired)] == [(before,)]
@@ -403,12 +409,7 @@ def settled_pattern(world: TaughtWorld) -> None:
 
 
 def test_what_a_lesson_says_is_held_as_it_was_until_it_is_frozen_anew_when_nothing_waits():
-    world = TaughtWorld(teaching(hold=1.0)).up()
-    lesson = world.want("who is x", "Ann")
-    world.teach()
-    (before,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson]
-    world.lines("a", source="a")
-    world.settle()
+    world, lesson, before = known()
     settled_pattern(world)
     assert before in world.state.holding.anchors and not world.state.holding.wanted
     assert [one.wanted for one in missing(world.state)][-1] == f"lesson:{lesson}"

@@ -2,10 +2,10 @@
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 from apollod.adapters.harness.tasks import documents
+from apollod.adapters.system.files import write_whole
 from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.curation.probes.harness_items import probe_line
@@ -33,7 +33,10 @@ def take(args: argparse.Namespace) -> int:
     if not lines:
         why = f": {refused[0]}" if refused else ", since there are no documents"
         raise ApolloError(f"no document of {args.task} can be a probe{why}", "take another task, or other data")
-    _write(out, lines)
+    try:
+        write_whole(out, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise ApolloError(f"{out} cannot be written: {reason(error)}", "name another place") from error
     found = {
         "schema_version": 1, "task": config["task"], "output_type": config["output_type"], "out": str(out),
         "probes": len(lines), "left_out": refused,
@@ -44,14 +47,3 @@ def take(args: argparse.Namespace) -> int:
     said += ["`apollod ctl quality baseline` measures a baseline with it, and says of how many the model passes"]
     ctl.show(args, found, "\n".join(map(render.plain, said)))
     return 0
-
-
-def _write(out: Path, lines: list[str]) -> None:
-    """All of it or nothing: a file that is half written could be read by a daemon."""
-    temporary = out.with_name(f"{out.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text("".join(f"{line}\n" for line in lines))
-        temporary.rename(out)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ApolloError(f"{out} cannot be written: {reason(error)}", "name another place") from error

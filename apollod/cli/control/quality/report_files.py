@@ -1,10 +1,10 @@
 """Writes the page of `quality report --html`."""
 
 import argparse
-import os
 import sys
-from contextlib import suppress
+from pathlib import Path
 
+from apollod.adapters.system.files import write_whole
 from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.cli.control.quality import learned_facts, report_html
@@ -29,17 +29,9 @@ def write(path: str, journal: str, report: dict[str, object]) -> int:
     if path == "-":
         sys.stdout.write(text)
         return len(data)
-    part = f"{path}.part-{os.getpid()}"
     try:
-        with open(part, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        write_whole(Path(path), data)
     except OSError as error:
         why = f"{path} cannot be written: {error.strerror}"
         raise ConfigError(why, "name another file, or - for the output") from error
-    finally:
-        with suppress(OSError):
-            os.unlink(part)
     return len(data)

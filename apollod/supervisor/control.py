@@ -1,4 +1,11 @@
-"""The control socket: children are welcomed, everyone else's request gets one answer."""
+"""The control socket: children are welcomed, everyone else's request gets one answer.
+
+A request ends when its client closes the connection: it gives its room to the next one, and what the loop has not taken
+of it yet is not done. What is being recorded is finished.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -8,13 +15,16 @@ from apollod.adapters.ipc.sockets import Connection
 from apollod.errors import ApolloError, FrameError, LinkClosed
 from apollod.explain import explain, line_of
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.supervisor.requests.handlers import AT_ONCE, HANDLERS
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
 
 FIRST_MESSAGE_S = 5.0
 CONNECTIONS_MAX = 64
+"""that say what they want, or are answered at once; and as many besides whose requests wait"""
+
+T = TypeVar("T")
 
 
 class Control:
@@ -23,18 +33,13 @@ class Control:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._slots = anyio.Semaphore(CONNECTIONS_MAX)
+        self._waiting = anyio.Semaphore(CONNECTIONS_MAX)
 
     async def handle(self, stream: UNIXSocketStream) -> None:
         """One connection from its first message to its end. Never raises: a bad peer costs a log line."""
-        async with stream, self._slots:
+        async with stream:
             try:
-                connection = Connection(stream)
-                with anyio.fail_after(FIRST_MESSAGE_S):
-                    first = await connection.receive()
-                if isinstance(first, msg.Hello):
-                    await self._daemon.children.welcome(connection, first)
-                else:
-                    await connection.send(await self._answer_unless_stuck(first))
+                await self._serve(stream)
             except LinkClosed:
                 return  # a peer may go whenever it likes
             except TimeoutError:
@@ -44,27 +49,30 @@ class Control:
             except OSError as error:
                 log.warning("control.failed", error=line_of(error))
 
+    async def _serve(self, stream: UNIXSocketStream) -> None:
+        async with self._slots:
+            connection = Connection(stream)
+            with anyio.fail_after(FIRST_MESSAGE_S):
+                first = await connection.receive()
+            if isinstance(first, AT_ONCE):
+                return await connection.send(await self._answer_unless_stuck(first))
+        if isinstance(first, msg.Hello):
+            await self._daemon.children.welcome(connection, first)
+        else:
+            await unless(connection.left, lambda: self._answer_in_turn(connection, first))
+
+    async def _answer_in_turn(self, connection: Connection, request: object) -> None:
+        async with self._waiting:
+            await connection.send(await self._answer_unless_stuck(request))
+
     async def _answer_unless_stuck(self, request: object) -> msg.Answer:
         """The answer; or, while the journal cannot be written, that nothing more is taken and nothing confirmed."""
         if isinstance(request, msg.StatusRequest):
             return await self._answer(request)
         loop = self._daemon.loop
-        answer: msg.Answer | ApolloError | None = None
+        answer: msg.Answer | None = None
         if not loop.journal_error:
-            async with anyio.create_task_group() as tasks:
-
-                async def give_up() -> None:
-                    await loop.trouble()
-                    tasks.cancel_scope.cancel()
-
-                tasks.start_soon(give_up)
-                try:
-                    answer = await self._answer(request)
-                except ApolloError as error:
-                    answer = error  # raised below: out of here it would be a group of one
-                tasks.cancel_scope.cancel()
-        if isinstance(answer, ApolloError):
-            raise answer
+            answer = await unless(loop.trouble, lambda: self._answer(request))
         stuck = f"nothing is confirmed: {loop.journal_error}"
         return answer or msg.Failure(stuck, "then try again; lines given twice count once", retryable=True)
 
@@ -77,3 +85,25 @@ class Control:
         except OSError as error:  # such as no file left to open
             failed = explain(error)
             return msg.Failure(str(failed), failed.hint, retryable=True)
+
+
+async def unless(ended: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[T]]) -> T | None:
+    """The result of the work, or None if `ended` returned before it was done: then it is cancelled where it waits.
+    Raises what the work raises, not as an exception group."""
+    result: T | None = None
+    failed: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def give_up() -> None:
+            await ended()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(give_up)
+        try:
+            result = await work()
+        except Exception as error:
+            failed = error
+        tasks.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+    return result

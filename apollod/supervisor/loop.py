@@ -74,12 +74,17 @@ class Loop:
         self._arrived.set()
 
     async def submit(self, input_: inp.Input) -> list[ev.Recorded]:
-        """Queue an input, wait until it has taken effect, and return the events recorded for it."""
+        """Queue an input, wait until it has taken effect, and return the events recorded for it. If whoever waits is
+        cancelled before it was taken, it is dropped."""
         done = Ticket()
         async with self._room:
             self._inputs.append((input_, done))
             self._arrived.set()
-            return await done.wait()
+            try:
+                return await done.wait()
+            except anyio.get_cancelled_exc_class():
+                self._inputs = deque(waiting for waiting in self._inputs if waiting[1] is not done)
+                raise
 
     async def changed(self) -> None:
         """Return after the next recorded event."""

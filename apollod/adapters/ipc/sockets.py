@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -89,6 +90,12 @@ class Connection:
                     await self._stream.send_fds(frame, [fd])
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise LinkClosed("the peer is gone") from error
+
+    async def left(self) -> None:
+        """Return when the peer has closed its end; what it sends until then is dropped."""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                await self._stream.receive()
 
     async def close(self) -> None:
         """Close it."""

@@ -55,3 +55,6 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.DocumentForgetRequest: forget_document,
     msg.QualityRequest: measure_quality,
 }
+
+AT_ONCE = (msg.StatusRequest, msg.QueueRequest, msg.PatternsRequest, msg.LessonsRequest, msg.LessonQuestion)
+"""requests that are answered from the state and wait for nothing"""

@@ -89,9 +89,9 @@ class Control:
 
 async def unless(ended: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[T]]) -> T | None:
     """The result of the work, or None if `ended` returned before it was done: then it is cancelled where it waits.
-    Raises what the work raises, not as an exception group."""
+    Raises the ApolloError or OSError of the work, not as an exception group."""
     result: T | None = None
-    failed: Exception | None = None
+    failed: ApolloError | OSError | None = None
     async with anyio.create_task_group() as tasks:
 
         async def give_up() -> None:
@@ -101,7 +101,7 @@ async def unless(ended: Callable[[], Awaitable[None]], work: Callable[[], Awaita
         tasks.start_soon(give_up)
         try:
             result = await work()
-        except Exception as error:
+        except (ApolloError, OSError) as error:
             failed = error
         tasks.cancel_scope.cancel()
     if failed is not None:

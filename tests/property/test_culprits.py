@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apollod.core.quality.culprits import (
+    LOWER,
     SHARE,
     Replay,
     Search,
@@ -78,7 +79,7 @@ def test_whoever_is_not_held_was_good_together(window, data):
 
 
 @settings(max_examples=60, deadline=None)
-@given(WINDOWS, st.integers(1, 40), st.sampled_from([0.0, 1 / 16, 1 / 4]))
+@given(WINDOWS, st.integers(1, 40), st.sampled_from([0.0, *LOWER]))
 def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(window, few, harmless_at):
     """And of the examples, if there are no more than are looked for."""
     said, _ = play(search(window), lambda kept: len(kept) >= few, harmless_at)

@@ -20,8 +20,8 @@ with what was learned after it. In order:
 
 Parts that are all bad have a culprit each, more than are looked for: then, as after a search that found its `culprits`
 and is not at its end, all examples are learned at each of LOWER in turn. Is it good, the rate did it: none is named.
-Harm that falls with the rate, but not faster, is none of the rate: 1/16 of it, more than SHARE, is left at the lowest
-one. A window of no more examples than are looked for is always searched to its end.
+Harm that falls with the rate, but not faster, is none of the rate: at the lower ones more of it is left than OF_RATE
+allows. A window of no more examples than are looked for is always searched to its end.
 
 Of several that do harm only together the first one in the window is named: without it the others do none.
 
@@ -51,9 +51,11 @@ up."""
 SHARE = 0.05
 """of the damage of the whole window, above which the damage of a replay is bad"""
 
-
-LOWER = (1 / 4, 1 / 16)
+LOWER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 """of the learning rate, tried in this order"""
+
+OF_RATE = 0.8
+"""of what would be left of the damage at a lower rate if it fell as the rate does, above which it is bad there, too"""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -103,13 +105,14 @@ _Question = Kept | float
 _Asking = Generator[_Question, bool, Verdict]
 
 
-def is_bad(damage: float, window: float) -> bool:
+def is_bad(damage: float, window: float, lr_scale: float = 1.0) -> bool:
     """True if a replay with this damage is bad, where that of the whole window is `window` (over 0), each measured
-    against the window without any example, in one unit.
+    against the window without any example, in one unit. `lr_scale` as in `Told`.
 
     The bound is SHARE of the window's damage and not the margin of the alarm: of several that each did a part, none
-    alone would reach the margin. What stays in did SHARE of the damage at most."""
-    return damage > SHARE * window
+    alone would reach the margin. What stays in did SHARE of the damage at most. At rates so low that harm in proportion
+    to them would be less, the bound falls with the rate."""
+    return damage > min(SHARE, OF_RATE * lr_scale) * window
 
 
 def search(window: int, culprits: int = 8) -> Search:

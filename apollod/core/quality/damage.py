@@ -42,6 +42,6 @@ def search_of(
         elif number == 1:
             bad = damage[1] > REPEATED
         else:
-            bad = is_bad(damage[number], damage[1])
+            bad = is_bad(damage[number], damage[1], one.lr_scale)
         own = told(own, left_out, bad, one.lr_scale)
     return own

@@ -20,6 +20,8 @@ from apollod.core.quality.culprits import (
     search,
     told,
 )
+from apollod.core.quality.damage import search_of
+from apollod.core.quality.state import Asked
 from benchmarks.quality_statistics import bisected
 
 ALL = frozenset(range(128))
@@ -73,12 +75,31 @@ def test_harm_that_every_part_of_the_window_does_is_of_the_rate(few, most):
     """Found before eight are named, where a ninth of the window does it."""
     said, asked = play(search(128), lambda kept: len(kept) >= few, harmless_at=1 / 4)
     assert said == Verdict("rate", replays=len(asked), lr_scale=1 / 4) and len(asked) <= most
-    assert play(search(128), lambda kept: len(kept) >= few, harmless_at=1 / 16)[0].lr_scale == 1 / 16
+    for lower in LOWER:
+        assert play(search(128), lambda kept: len(kept) >= few, harmless_at=lower)[0].lr_scale == lower
     assert play(search(128), lambda kept: len(kept) >= few)[0].kind == "spread"
 
 
 def test_harm_in_proportion_to_the_rate_is_none_of_the_rate():
-    assert all(is_bad(2.0 * lower, 2.0) for lower in LOWER) and min(LOWER) > SHARE
+    assert min(LOWER) == 1 / 256 and all(is_bad(2.0 * lower, 2.0, lower) for lower in LOWER)
+    assert not any(is_bad(2.0 * lower * lower, 2.0, lower) for lower in LOWER if lower < 1 / 4), "nor faster than it"
+    assert all(is_bad(2.0 * SHARE * 1.01, 2.0, lower) for lower in (1.0, *LOWER)), "and little of it is left at any"
+
+
+@pytest.mark.parametrize(("half_at", "kind"), [(1e-2, "rate"), (1e-4, "spread")])
+def test_harm_at_a_much_too_high_rate_is_of_the_rate_only_where_it_falls_faster_than_the_rate(half_at, kind):
+    """18 examples, of which all harm. Of `rate` harm grows with the square of the rate, up to a bound."""
+    power, window = 2 if kind == "rate" else 1, tuple(f"x{n}" for n in range(18))
+    replays = []
+
+    def drop(kept, lr):
+        dose = (kept * (lr / half_at) ** power) / 2
+        return dose / (1.0 + dose)
+
+    while isinstance(said := next_replay(search_of(window, 8, replays, {"a.passed": 0.05})), Replay):
+        left_out = tuple(window[place] for place in said.left_out)
+        replays.append(Asked(left_out, {"a.passed": drop(18 - len(left_out), 2e-2 * said.lr_scale)}, said.lr_scale))
+    assert said.kind == kind and (kind == "spread" or said.lr_scale == 1 / 64), said
 
 
 def test_few_culprits_are_named_whatever_a_lower_rate_would_do():

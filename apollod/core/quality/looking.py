@@ -6,7 +6,7 @@ from typing import NamedTuple
 from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
 from apollod.core.quality.events import Why
 from apollod.core.quality.lesson_group import LEAST, LESSONS, baseline_of_known
-from apollod.core.quality.sequential import ALONE, Metric, metric, seen
+from apollod.core.quality.sequential import Metric, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 
@@ -33,6 +33,10 @@ it"""
 
 DOUBTS = 100.0
 """times that the e-value of all looks has grown since all probes were asked, from which on they are asked again"""
+
+TOGETHER = 60.0
+"""e-value of all rates together in a look at all probes, from which on it is an alarm by itself. With every mean at its
+margin at most one look in 1,000 has it, however many items there are (binomial tails); 15 of 100 that fail have it"""
 
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
@@ -140,15 +144,15 @@ def fallen_together(
     own: QualityState, settings: QualitySettings, after: Mapping[str, Metric], figures: Figures
 ) -> tuple[str, ...]:
     """The rates that fell beyond their margins, the worst first, where a look at all probes says of all items together
-    that they are far from the baseline (`sequential.FAR`); empty: it does not. Damage that is spread over groups of ten
-    or twenty shows here first. Lessons are left out: they have no baseline of their own."""
+    that their mean is beyond the margin (TOGETHER); empty: it does not. Damage that is spread over groups of ten or
+    twenty shows here first. Lessons are left out: they have no baseline of their own."""
     rates = [name for name in after if is_rate(name) and name in own.baseline]
     found = {name: drops(own.baseline[name], figures.get(name, {}), "lower", 1.0) for name in rates}
     every = [drop for one in found.values() for drop in one]
     if not every:
         return ()
     allowance = sum(own.baseline[name].allowance * len(one) for name, one in found.items()) / len(every)
-    if seen(metric(min(settings.margin + allowance, 0.99)), every).far < ALONE:
+    if seen(metric(min(settings.margin + allowance, 0.99)), every).alone < TOGETHER:
         return ()
     fell_ = [name for name in rates if after[name].drop > after[name].margin]
     return tuple(sorted(fell_, key=lambda name: (-after[name].drop, name)))

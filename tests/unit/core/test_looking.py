@@ -1,5 +1,7 @@
 """What a look says of each metric: which way is worse, by how much, and which may raise an alarm."""
 
+import math
+
 import msgspec
 import pytest
 from support.guarded_world import GuardedWorld
@@ -8,7 +10,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.quality.baseline import Baseline, baseline_of
 from apollod.core.quality.last_look import last_look
-from apollod.core.quality.looking import begun, doubt, fell, is_watched, looked, worse
+from apollod.core.quality.looking import begun, doubt, fallen_together, fell, is_watched, looked, worse
 from apollod.core.quality.sequential import Metric, alarms, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -142,3 +144,31 @@ def test_weights_are_good_only_if_all_probes_say_so() -> None:
 def test_what_nothing_passed_is_no_metric_among_which_an_alarm_has_to_stand_out() -> None:
     own = guard(**{"none.passed": 0.0, "some.passed": 1.0})
     assert list(looked(own, SETTINGS, {**of("none.passed", 0.0), **of("some.passed", 1.0)})) == ["some.passed"]
+
+
+def together(fail: int, of: int, margin: float = 0.05) -> tuple[str, ...]:
+    """The rates that fell where so many items of all fail, evenly spread over ten groups."""
+    own, settings = QualityState(), QualitySettings(margin=margin)
+    figures: dict[str, dict[str, float | None]] = {f"g{n}.passed": {} for n in range(10)}
+    for n in range(of):
+        figures[f"g{n % 10}.passed"][f"i{n:04}"] = float(n >= fail)
+    own.baseline = {name: Baseline(dict.fromkeys(items, 1.0), 0.0) for name, items in figures.items()}
+    return fallen_together(own, settings, looked(own, settings, figures), figures)
+
+
+def test_15_of_100_items_over_all_groups_are_an_alarm_in_one_look_and_14_are_none() -> None:
+    """A quarter of the items that a small model passes shows so in 99 of 100 first looks."""
+    assert len(together(15, 100)) == 10 and together(14, 100) == ()
+    assert sum(math.comb(100, k) * 0.25**k * 0.75 ** (100 - k) for k in range(15, 101)) > 0.99
+
+
+@pytest.mark.parametrize("margin", [0.02, 0.05, 0.1])
+def test_all_items_together_at_their_margin_ring_in_one_look_of_a_thousand_at_most(margin: float) -> None:
+    for of in (40, 60, 100, 150, 200, 300, 400, 500, 740, 1000, 1380):
+        least, most = 0, of  # of items that fail
+        while least < most:
+            middle = (least + most) // 2
+            least, most = (least, middle) if together(middle, of, margin) else (middle + 1, most)
+        below = [math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(least)]
+        chance = (math.exp(c + k * math.log(margin) + (of - k) * math.log1p(-margin)) for k, c in enumerate(below))
+        assert 1.0 - math.fsum(chance) < 1e-3, (of, least)

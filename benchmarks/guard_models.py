@@ -1,0 +1,265 @@
+"""What the guard finds in a small, a middle and a large model at the settings that ship, by simulation:
+`python -m benchmarks.guard_models`.
+
+A small model passes the probes of level 1, a middle one those of level 2 besides, a large one all levels. Each life
+draws the items that harm makes fail, and they fail at every look from then on; all passed at the baseline. Harm is in
+all groups (`all`: each item fails with this probability), in one (`SIZE`: a group of so many items), or in the pooled
+rate (`pooled`: exactly this share of all items, wherever they are). A look asks all probes (`whole`), or the fewest
+that the daemon asks, 3 of each group or a twentieth, and all of them where that raises doubt (`least`).
+
+- `first_*`: share of lives in which the first look is an alarm; `third_*`: one of the first three.
+- `flipped_N`: all refusals fail, of which N passed at the baseline; found in one look.
+- `false_*`: alarms in 1,000 looks at all probes, LOOKS_EACH a life. `margin`: at each look each item fails with the
+  probability of the margin; `harmless`: training that moves answers (`quality_statistics.harmless`).
+- `stays_*`: share of lives with an alarm in STAYS looks at all probes where each item fails with the probability of the
+  margin at the first look, and those that do fail at all others, too.
+- `restored_*`: of weights that a look found good, the share that a second look at all probes finds good again, as after
+  an alarm; else the guard goes further back. `repaired_*`: share of repairs after which the first look is no alarm:
+  SHARE of a harm of five margins stays in. 1 answer in 10 differs from the baseline for good, 1 in 100 comes out
+  otherwise at each look.
+- `needs_*`: items that one group needs (beside those of level 1), and that all groups together need (of 10 each), so
+  that a goal is met; 0: more than 400.
+- `pooled_test_*`: as `third_small_all_whole` with the pooled rate as one more metric of the sequential test.
+
+What a look says of a group depends on how many of its items fell and rose, so it is remembered by these: the test is
+`sequential.seen` and `sequential.alarms`, and tests/unit/test_benchmark_guard_models.py compares it with
+`looking.looked` and `looking.fallen_together`. Seeds are fixed: the figures are the same everywhere.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from random import Random
+
+from apollod.core.quality.baseline import Baseline
+from apollod.core.quality.culprits import SHARE
+from apollod.core.quality.lesson_group import LEAST
+from apollod.core.quality.looking import SHARE_MIN, TOGETHER, begun, doubt, speaking
+from apollod.core.quality.sequential import ALONE, LOOKS, Metric, alarms, metric, seen
+from benchmarks import report
+from benchmarks.guard_lives import SETTINGS, SHIPPED
+from benchmarks.quality_statistics import harmless
+
+LIVES, LOOKS_EACH, WITHIN, STAYS = 2000, 5, 3, 20
+NEEDS_LIVES = 1000
+LEVELS = {"small": 1, "middle": 2, "large": 3}
+SMALL = SHIPPED[1]
+HARM = {"first": 5, "third": 3}
+"""times the margin, by the figure that a goal is about"""
+FOUND = {"first": 0.99, "third": 0.95}
+FLAKY = 0.01
+STEP = 10
+"""items by which a group is made larger in the search for what a goal needs"""
+
+Drops = Mapping[str, Sequence[float]]
+"""By group, of each item."""
+
+
+def groups_of(model: str) -> dict[str, int]:
+    """Items of each group that has a rate, of those that a model passes."""
+    every = SHIPPED[max(SHIPPED)]
+    return {name: size for name, size in every.items() if name in SMALL or int(name[-1]) <= LEVELS[model]}
+
+
+class Guard:
+    """A guard of groups. `drops` of a look are those of each item: 1 it fell, -1 it rose, else 0."""
+
+    def __init__(self, groups: Mapping[str, int]) -> None:
+        self.blank = {name: begun(f"{name}.passed", SETTINGS, Baseline({}, 0.0)) for name in groups}
+        self.metrics, self.looks, self.cleared = dict(self.blank), 0, dict[str, float]()
+
+    def whole(self, drops: Drops) -> bool:
+        """True if a look at all probes is an alarm."""
+        self.metrics = {name: _seen(self.metrics[name], _tally(items)) for name, items in drops.items()}
+        tallies = [_tally(items) for items in drops.values()]
+        together = _seen(metric(SETTINGS.margin), tuple(map(sum, zip(*tallies, strict=True))))
+        return bool(alarms(self.metrics, whole=True)) or together.alone >= TOGETHER
+
+    def least(self, drops: Drops) -> bool:
+        """True if a look at the fewest probes is an alarm, or one at all of them that its doubt asks for."""
+        for name, items in drops.items():
+            count = min(len(items), max(LEAST, math.ceil(SHARE_MIN * len(items))))
+            asked = [items[(self.looks * count + n) % len(items)] for n in range(count)]
+            self.metrics[name] = _seen(self.metrics[name], _tally(asked))
+        self.looks += 1
+        if alarms(self.metrics):
+            return True
+        if not doubt(self.metrics, SHARE_MIN, self.cleared).ask_all:
+            return False
+        rang = self.whole(drops)
+        self.cleared = {name: one.e_value for name, one in self.metrics.items()}
+        return rang
+
+    def renewed(self) -> None:
+        """Begin the tests anew, as after an alarm."""
+        self.metrics = dict(self.blank)
+
+
+def _tally(drops: Sequence[float]) -> tuple[int, ...]:
+    return drops.count(1.0), drops.count(-1.0), len(drops)
+
+
+@cache
+def _seen(before: Metric, tally: tuple[int, ...]) -> Metric:
+    fell, rose, items = tally
+    return seen(before, [1.0] * fell + [-1.0] * rose + [0.0] * (items - fell - rose))
+
+
+def drawn(rng: Random, groups: Mapping[str, int], where: str, share: float) -> dict[str, list[float]]:
+    """The drops that harm makes."""
+    if where == "pooled":
+        every = [(name, n) for name, size in groups.items() for n in range(size)]
+        hit = set(rng.sample(every, round(share * len(every))))
+        return {name: [float((name, n) in hit) for n in range(size)] for name, size in groups.items()}
+    return {
+        name: [float(rng.random() < share) for _ in range(size)] if where in (name, "all") else [0.0] * size
+        for name, size in groups.items()
+    }
+
+
+def found(groups: Mapping[str, int], where: str, share: float, looks: int, mode: str, lives: int = LIVES) -> float:
+    """How often harm is found within so many looks."""
+    told = 0
+    for number in range(lives):
+        guard, drops = Guard(groups), drawn(Random(f"{where} {share} {number}"), groups, where, share)
+        look = guard.whole if mode == "whole" else guard.least
+        told += any(look(drops) for _ in range(looks))
+    return told / lives
+
+
+def flipped(passed: int, mode: str) -> float:
+    """How often one look finds that all refusals fail, of which so many of ten passed."""
+    told = 0
+    for number in range(LIVES):
+        drops = {name: [0.0] * size for name, size in SMALL.items()}
+        for n in Random(f"flipped {passed} {number}").sample(range(SMALL["refusal"]), passed):
+            drops["refusal"][n] = 1.0
+        guard = Guard(SMALL)
+        told += guard.whole(drops) if mode == "whole" else guard.least(drops)
+    return told / LIVES
+
+
+def false_alarms(groups: Mapping[str, int], kind: str) -> float:
+    """In 1,000 looks; after each the tests begin anew."""
+    rung = 0
+    for number in range(LIVES):
+        guard, rng = Guard(groups), Random(f"{kind} {number}")
+        sources = {name: harmless(rng, size) for name, size in groups.items()}
+        for _ in range(LOOKS_EACH):
+            if kind == "margin":
+                drops: Drops = drawn(rng, groups, "all", SETTINGS.margin)
+            else:
+                drops = {name: next(source) for name, source in sources.items()}
+            if guard.whole(drops):
+                rung += 1
+                guard.renewed()
+    return 1000.0 * rung / (LIVES * LOOKS_EACH)
+
+
+def repaired(groups: Mapping[str, int]) -> tuple[float, float]:
+    """How often weights that come back are found good, and how often the look after a repair is no alarm."""
+    good = passes = 0
+    for number in range(LIVES):
+        rng, guard = Random(f"repaired {number}"), Guard(groups)
+        moved = {name: _moved(rng, size) for name, size in groups.items()}
+        while guard.whole(moved) or speaking(guard.metrics):  # no such weights are gone back to
+            guard.renewed()
+            moved = {name: _moved(rng, size) for name, size in groups.items()}
+        guard.renewed()
+        good += not guard.whole(_again(rng, moved, 0.0)) and not speaking(guard.metrics)
+        guard.renewed()
+        passes += not guard.whole(_again(rng, moved, SHARE * HARM["first"] * SETTINGS.margin))
+    return good / LIVES, passes / LIVES
+
+
+def _moved(rng: Random, size: int) -> list[float]:
+    """Drops after long harmless training, as in `quality_statistics.harmless`."""
+    strengths = [rng.gauss(0.84, 1.0) for _ in range(size)]
+    return [float(one + rng.gauss(0.0, 0.4) > 0) - float(one + rng.gauss(0.0, 0.4) > 0) for one in strengths]
+
+
+def _again(rng: Random, drops: Drops, harm: float) -> dict[str, list[float]]:
+    """The drops of the same items at another look, of which this share was harmed."""
+    return {name: [_once_more(rng, one, harm) for one in items] for name, items in drops.items()}
+
+
+def _once_more(rng: Random, drop: float, harm: float) -> float:
+    if rng.random() < FLAKY:
+        return 1.0 if drop == 0.0 else 0.0
+    return 1.0 if rng.random() < harm else drop
+
+
+def needs(figure: str, grown: Callable[[int], tuple[dict[str, int], str]]) -> float:
+    """The fewest items, in steps of STEP, with which a goal is met; 0: not with 400."""
+    looks, share = (1 if figure == "first" else WITHIN), HARM[figure] * SETTINGS.margin
+    for size in range(4 * STEP, 401, STEP):
+        groups, where = grown(size)
+        if found(groups, where, share, looks, "whole", NEEDS_LIVES) >= FOUND[figure]:
+            return float(size)
+    return 0.0
+
+
+def pooled_test(share: float) -> float:
+    """Found within WITHIN looks at all probes if their pooled rate were one more metric."""
+    size, told = sum(SMALL.values()), 0
+    for number in range(LIVES):
+        fails = sum(map(sum, drawn(Random(f"all {share} {number}"), SMALL, "all", share).values()))
+        drops, one = [1.0] * fails + [0.0] * (size - fails), metric(SETTINGS.margin)
+        for _ in range(WITHIN):
+            one = seen(one, drops)
+        told += one.alone >= TOGETHER or (one.alone >= ALONE and one.e_value >= LOOKS * (len(SMALL) + 1))
+    return told / LIVES
+
+
+def main() -> int:
+    """Simulate and print; 0 if every goal is met."""
+    args = report.parser(__doc__ or "").parse_args()
+    figures: dict[str, float] = {}
+
+    def tell(name: str, value: float) -> None:
+        figures[name] = value
+        print(f"{name} {value:.4f}", file=sys.stderr, flush=True)
+
+    for mode in ("whole", "least"):
+        for passed in (10, 9, 8, 7, 6):
+            tell(f"flipped_{passed}_{mode}", flipped(passed, mode))
+    for model in LEVELS:
+        groups = groups_of(model)
+        sizes = {str(size): name for name, size in groups.items()} if model != "middle" else {}
+        places = {"all": "all", "pooled": "pooled"} | (sizes if model == "small" else {"160": "parts-2"})
+        for figure, times in HARM.items():
+            for mode in ("whole", "least") if figure == "third" else ("whole",):
+                for label, where in places.items():
+                    looks = 1 if figure == "first" else WITHIN
+                    name = f"{figure}_{model}_{label}_{mode}"
+                    tell(name, found(groups, where, times * SETTINGS.margin, looks, mode))
+        good, passes = repaired(groups)
+        tell(f"restored_{model}", good)
+        tell(f"repaired_{model}", passes)
+        for kind in ("margin", "harmless"):
+            tell(f"false_{kind}_{model}", false_alarms(groups, kind))
+        tell(f"stays_{model}", found(groups, "all", SETTINGS.margin, STAYS, "whole"))
+    for figure in HARM:
+        tell(f"needs_{figure}_group", needs(figure, lambda size: (SMALL | {"new": size}, "new")))
+        tell(f"needs_{figure}_all", needs(figure, lambda size: ({f"g{n}": 10 for n in range(size // 10)}, "all")))
+    tell("pooled_test_third", pooled_test(HARM["third"] * SETTINGS.margin))
+    tell("pooled_test_margin", pooled_test(SETTINGS.margin))
+    goals = {name: report.goal(value, *_bound(name)) for name, value in figures.items() if _is_goal(name)}
+    report.report("guard_models", figures, {}, goals, threads=1, as_json=args.json)
+    return 0 if all(goal["met"] for goal in goals.values()) else 1
+
+
+def _is_goal(name: str) -> bool:
+    return name.startswith(("first_", "third_", "repaired_", "false_", "flipped_10_"))
+
+
+def _bound(name: str) -> tuple[float, bool]:
+    kind = name.split("_")[0]
+    return {"repaired": (0.99, False), "false": (1.0, True), "flipped": (1.0, False)}.get(
+        kind, (FOUND.get(kind, 0.0), False)
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

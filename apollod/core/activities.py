@@ -45,6 +45,8 @@ class Activity(StrEnum):
     not, until a trainer has brought them to the last step"""
     RESCORING = "rescoring"
     """the trainer scores what was learned; nothing waits for that"""
+    RANKING = "ranking"
+    """the trainer says which examples would move the probes that fell"""
     FREEZING = "freezing"
     """the engine is asked what the model says now, which steps hold from then on"""
     FOLLOW_UPS = "follow-ups"
@@ -183,7 +185,9 @@ def _alarm(state: State) -> str:
         "restored": "the probes are asked of the weights that are back"
         if state.quality.unmeasured
         else "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
-        "searching": f"replay {len(incident.replays)} of at most {incident.replays_max} looks for what did it",
+        "searching": "no replay can be run, and the examples are ranked by how far each would move the probes"
+        if incident.gave_up
+        else f"replay {len(incident.replays)} of at most {incident.replays_max} looks for what did it",
         "named": incident.reason
         if incident.verdict == "rate"
         else f"`apollod ctl quality incident show {incident.number}` names them, `apollod ctl resume` goes on",
@@ -323,6 +327,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.RESCORING: (
         STOPPING, HALTED, INCIDENT, FORGETTING, NO_TRAINER, FENCE, COMPARISON, ROLLBACK_WANTED, ROLLBACK, LEARNING,
     ),
+    Activity.RANKING: (STOPPING, HALTED, NO_TRAINER, FENCE, STEP, ROLLBACK_WANTED, ROLLBACK),
     Activity.FREEZING: (STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ROLLBACK_WANTED, ROLLBACK),
     Activity.FOLLOW_UPS: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.FORGETTING: (

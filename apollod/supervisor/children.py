@@ -169,6 +169,9 @@ class TrainerChild:
     async def _receive(self, connection: Connection, post: Post) -> None:
         while True:
             message = await connection.receive()
+            if isinstance(message, msg.AtWork):
+                self.questions.at_work()
+                continue
             if isinstance(message, msg.StepFailed) and message.torn:
                 self.last_words = message.reason
             if isinstance(message, inp.StepDone | inp.Restored):
@@ -201,6 +204,8 @@ def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
             return message, "probe"
         case inp.ExamplesScored():
             return message, "rescore"
+        case inp.ExamplesRanked():
+            return message, "rank"
         case inp.Refused(what=what):
             return message, what
     raise NotPermitted(f"a trainer may not send {type(message).__name__}")

@@ -23,6 +23,10 @@ class OpenQuestions:
         self._questions.pop(kind, None)
         self._since = anyio.current_time()
 
+    def at_work(self) -> None:
+        """The child said that it works on one of them."""
+        self._since = anyio.current_time()
+
     async def overdue(self, limit_s: float) -> str:
         """Wait until questions are open and none was answered for `limit_s` seconds; returns the oldest of them."""
         while True:

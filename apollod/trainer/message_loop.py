@@ -42,6 +42,7 @@ from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
+from apollod.trainer.ranking import ranked
 from apollod.trainer.rescoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo.undo_ring import UndoRing
@@ -202,6 +203,8 @@ class Loop:
                 return self._probe(message)
             case m.Rescore():
                 return self._rescore(message)
+            case m.Rank():
+                return self._rank(message)
         try:
             match message:
                 case m.Attach():
@@ -292,10 +295,9 @@ class Loop:
             tokens = sum(len(tokens.ids) for tokens in batch + anchors)
             lack = OutOfMemory(tokens, len(batch), len(anchors), line_of(error))
         torn = optimizer.updates != updates
-        if not torn:  # out of the except clause: the traceback, and the graph that it kept, are gone
+        if not torn:
             optimizer.abandon()
-            gc.collect()
-            torch.cuda.empty_cache()
+            self._give_memory_back()
         return m.StepFailed(message.step, lack.line(), out_of_memory=True, torn=torn)
 
     def _probe(self, message: m.Probe) -> m.Probed:
@@ -321,6 +323,34 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - see `_probe`
             self._spoiled |= spoils_the_thread(error)
             return m.ExamplesScored(message.number, (), error=line_of(error))
+
+    def _rank(self, message: m.Rank) -> m.ExamplesRanked:
+        """Likewise."""
+        try:
+            learner = self._attached()
+            with products_in(learner.products):
+                return ranked(
+                    learner.attached, learner.optimizer, partial(_checked, learner), message, learner.settings.loss_min,
+                    self._at_work,
+                )  # fmt: skip
+        except (LinkClosed, _Stop):
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_probe`
+            self._spoiled |= spoils_the_thread(error)
+            answer = m.ExamplesRanked(message.incident, message.number, error=line_of(error))
+        self._give_memory_back()
+        return answer
+
+    def _at_work(self) -> None:
+        """Say that a long question is being worked on; or leave, if that is wanted. Nothing was written for it."""
+        if self._stopping:
+            raise _Stop
+        self._link.send(m.AtWork())
+
+    def _give_memory_back(self) -> None:
+        """After an error, out of its except clause: the traceback, and the graph that it kept, are gone."""
+        gc.collect()
+        torch.cuda.empty_cache()
 
     def _wanted_elsewhere(self) -> bool:
         """Does somebody wait for what is being done to end?"""

@@ -15,6 +15,7 @@ from apollod.core.inputs import (
     Compared,
     Encoded,
     EncodeDone,
+    ExamplesRanked,
     ExamplesScored,
     Probed,
     Refused,
@@ -70,6 +71,7 @@ __all__ = [
     "PROTOCOL",
     "TO_SUPERVISOR",
     "Answer",
+    "AtWork",
     "Attach",
     "AttachCopy",
     "BootstrapRequest",
@@ -88,6 +90,7 @@ __all__ = [
     "Encode",
     "EncodeDone",
     "Encoded",
+    "ExamplesRanked",
     "ExamplesScored",
     "Failure",
     "FeedbackQuestion",
@@ -114,6 +117,7 @@ __all__ = [
     "QualityRequest",
     "QueueRequest",
     "Quit",
+    "Rank",
     "ReferenceTokens",
     "ReferencesScored",
     "Refresh",
@@ -144,6 +148,7 @@ __all__ = [
     "TeachRequest",
     "ToSupervisor",
     "Undoable",
+    "WatchedItem",
     "WithdrawRequest",
     "WriteCheckpoint",
     "encode",
@@ -338,6 +343,38 @@ class ReferenceTokens(msgspec.Struct, frozen=True):
     start: int
 
 
+class WatchedItem(msgspec.Struct, frozen=True):
+    """Tokens that are scored from `start` on, and how much they weigh. `rate`: what is watched is how probable they
+    are, else their loss."""
+
+    ids: tuple[int, ...]
+    start: int
+    weight: float
+    rate: bool
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """An example, and the objective and learning rate of the step that learned it."""
+
+    example: StepExample
+    objective: str
+    lr: float
+
+
+class Rank(msgspec.Struct, frozen=True, tag="rank"):
+    """How far would a step by each of `suspects` move the sum of `items`, to first order, with the weights as they are?
+    Nothing is written; `AtWork` is said meanwhile, and the answer is `ExamplesRanked`."""
+
+    incident: int
+    number: int
+    items: list[WatchedItem]
+    suspects: list[Suspect]
+
+
+class AtWork(msgspec.Struct, frozen=True, tag="at-work"):
+    """No answer: a long question is being worked on."""
+
+
 class ScoreReferences(msgspec.Struct, frozen=True, tag="score-references"):
     """Offline replay: how likely are these with the weights as they are? The answer is `ReferencesScored`."""
 
@@ -373,6 +410,8 @@ ToSupervisor = (
     | StepDone
     | StepFailed
     | ExamplesScored
+    | ExamplesRanked
+    | AtWork
     | CheckpointWritten
     | ReferencesScored
     | Refused
@@ -391,6 +430,7 @@ FromSupervisor = (
     | Step
     | Probe
     | Rescore
+    | Rank
     | ScoreReferences
     | WriteCheckpoint
     | Quit

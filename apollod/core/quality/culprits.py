@@ -42,11 +42,11 @@ from typing import Literal, cast
 
 import msgspec
 
-Kind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished"]
+Kind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "ranked"]
 """named: the culprits, all others are good together. elsewhere: it is bad without any example of the window.
 not_repeated: it is good with all of them. spread: more culprits than were looked for; the damage is not one of single
 examples. rate: the same, and at a lower learning rate all of them together do none. unfinished: the search was given
-up."""
+up. ranked: the same, and of those that may have done it some stand first (`ranking.py`), which alone are suspects."""
 
 SHARE = 0.05
 """of the damage of the whole window, above which the damage of a replay is bad"""

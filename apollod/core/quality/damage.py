@@ -20,7 +20,12 @@ def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
 
 def total(drops: Mapping[str, float], margins: Mapping[str, float]) -> float:
     """The damage: how much worse than the baseline, in margins, all metrics together."""
-    return math.fsum(drop / max(MARGIN_MIN, margins.get(name, 0.0)) for name, drop in sorted(drops.items()))
+    return math.fsum(drop / unit(name, margins) for name, drop in sorted(drops.items()))
+
+
+def unit(name: str, margins: Mapping[str, float]) -> float:
+    """The drop of a metric that counts as one margin."""
+    return max(MARGIN_MIN, margins.get(name, 0.0))
 
 
 def search_of(

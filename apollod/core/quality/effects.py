@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import msgspec
+
 from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.effect import Effect
 from apollod.core.quality.events import News
@@ -50,6 +52,32 @@ class ReplayWindow(Effect, frozen=True):
     """after which it counts as failed"""
     lr_scale: float = 1.0
     """of the learning rate of each step, the share that it is run at"""
+
+
+class RankedStep(msgspec.Struct, frozen=True, gc=False):
+    """An example as its steps learned it: its tokens have this `digest`; `lr`: the share that it had of their learning
+    rates, all together."""
+
+    example: str
+    digest: str
+    objective: str
+    lr: float
+
+
+class RankExamples(Effect, frozen=True):
+    """Have the trainer say how far a step by each of these examples would move the items that fell, with the weights
+    as they are. Answered by `ExamplesRanked`, unless the trainer ends."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "number")
+    incident: int
+    number: int
+    suspects: tuple[RankedStep, ...]
+    items: dict[str, tuple[str, ...]]
+    """by metric, what is watched"""
+    weights: dict[str, float]
+    """by metric, of the mean of its items"""
+    references: str
+    """digest of the file with the baseline's answers"""
 
 
 class EndSearch(Effect, frozen=True):

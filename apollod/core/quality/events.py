@@ -13,8 +13,10 @@ Why = Literal["baseline", "steps", "window", "checkpoint", "settled", "doubt", "
 waits any more; checkpoint: one is due; settled: a behaviour was practised until it is shown; asked: somebody wants to
 know; restored: an alarm took weights back, and those that are there now are measured before anything else."""
 
-VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "not_searched"]
-"""Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
+VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "ranked", "not_searched"]
+"""Of a search, see `culprits.Kind`; ranked: replays could not be run, and the examples that stand first by how far a
+step of each moves the probes are held, which proves nothing; not_searched: there was none, and nobody knows which
+examples it was."""
 
 News = Literal["alarmed", "rate", "settled"]
 """News of an incident: its beginning; that the learning rate did it, and a person has to lower it; or its end."""
@@ -203,9 +205,50 @@ class QualityReplayFailed(Event, frozen=True):
         return f"{self.incident}.{self.number}"
 
 
+class QualityRankBegun(Event, frozen=True):
+    """Intent: no replay can be run, and the trainer says of each of `suspects` how far a step by it would move the
+    probes that fell, to first order. A trainer that ends meanwhile leaves it without a result, and so does a daemon."""
+
+    kind: ClassVar[str] = "quality.rank_begun"
+    incident: int
+    number: int
+    suspects: tuple[str, ...]
+
+    def key(self) -> str:
+        return f"{self.incident}.{self.number}"
+
+
+class QualityRanked(Event, frozen=True):
+    """Result. `scores`: by example, how much worse the probes that fell would become by its steps, to first order, in
+    margins; `unscored`: why an example has no score."""
+
+    kind: ClassVar[str] = "quality.ranked"
+    incident: int
+    number: int
+    scores: dict[str, float]
+    unscored: dict[str, str] = {}
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return f"{self.incident}.{self.number}"
+
+
+class QualityRankFailed(Event, frozen=True):
+    """Result: the examples cannot be ranked, and all that may have done it are held."""
+
+    kind: ClassVar[str] = "quality.rank_failed"
+    incident: int
+    number: int
+    reason: str
+
+    def key(self) -> str:
+        return f"{self.incident}.{self.number}"
+
+
 class QualityNamed(Event, frozen=True):
-    """Result: the verdict of a search. `suspects`: neither found nor shown to be innocent, and held, too. All others
-    are learned again, each step at this share of its learning rate (`lr_scale`)."""
+    """Result: the verdict of a search. `suspects`: neither found nor shown to be innocent, and held, too; of `ranked`
+    only those that stand first. All others are learned again, each step at this share of its learning rate
+    (`lr_scale`)."""
 
     kind: ClassVar[str] = "quality.named"
     incident: int

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from apollod.core.children.events import TrainerExited
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.dreams.events import PatternSettled
 from apollod.core.kernel.folding import Folds
@@ -14,6 +15,9 @@ from apollod.core.quality.events import (
     QualityMeasured,
     QualityNamed,
     QualityNotGood,
+    QualityRankBegun,
+    QualityRanked,
+    QualityRankFailed,
     QualityReferencesLost,
     QualityReplayBegun,
     QualityReplayed,
@@ -40,6 +44,8 @@ NOTHING_MEASURED = "no probe was answered or scored, and steps go on without the
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
     own.references_lost, own.unable = "", False
+    if own.incident is not None:
+        own.incident.ranking.open = False
     news.begun(own.telling, e.settings.on_alarm)
 
 
@@ -179,6 +185,29 @@ def _replay_failed(own: QualityState, state: State, e: QualityReplayFailed, at_n
         incident.gave_up = e.reason if e.gives_up else ""
 
 
+def _rank_begun(own: QualityState, state: State, e: QualityRankBegun, at_ns: int) -> None:
+    if own.incident is not None:
+        own.incident.ranking.number, own.incident.ranking.open = e.number, True
+
+
+def _ranked(own: QualityState, state: State, e: QualityRanked, at_ns: int) -> None:
+    if own.incident is not None:
+        one = own.incident.ranking
+        one.open, one.scores, one.unscored = False, e.scores, tuple(e.unscored)
+
+
+def _rank_failed(own: QualityState, state: State, e: QualityRankFailed, at_ns: int) -> None:
+    if own.incident is not None:
+        own.incident.ranking.open, own.incident.ranking.gave_up = False, e.reason
+
+
+def _trainer_exited(own: QualityState, state: State, e: TrainerExited, at_ns: int) -> None:
+    """Have it asked again of the next trainer."""
+    if own.incident is not None and own.incident.ranking.open:
+        own.incident.ranking.open = False
+        own.incident.ranking.ended += not e.expected
+
+
 def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None:
     if (incident := own.incident) is None:
         return
@@ -294,6 +323,10 @@ FOLDS: Folds = {
     QualityReplayBegun: _replay_begun,
     QualityReplayed: _replayed,
     QualityReplayFailed: _replay_failed,
+    QualityRankBegun: _rank_begun,
+    QualityRanked: _ranked,
+    QualityRankFailed: _rank_failed,
+    TrainerExited: _trainer_exited,
     QualityNamed: _named,
     QualityResumed: _resumed,
     QualitySettled: _settled,

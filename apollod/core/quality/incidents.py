@@ -2,7 +2,7 @@
 
 Law: every replay of the search is an intent before it is run, and its result is an event, so that a crash asks for one
 of them once more and forgets none. A replay that cannot be run ends the search after REPLAY_ATTEMPTS_MAX: then nobody
-knows who did it, and all who may have are held.
+knows who did it. Then the trainer ranks the suspects (ranking.py), and the first are held; without a ranking all are.
 """
 
 from apollod.core import effects as fx
@@ -11,7 +11,8 @@ from apollod.core import inputs as inp
 from apollod.core.daemon.given_up import is_given_up
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.quality.culprits import Verdict, given_up, longest, next_replay
+from apollod.core.quality import ranking
+from apollod.core.quality.culprits import Replay, Verdict, given_up, longest, next_replay
 from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
 from apollod.core.quality.replay_time import limit_s
@@ -73,8 +74,14 @@ def _search(state: State, incident: Incident) -> Outcome:
         return nothing()
     window = examples_of(incident.steps)
     answered = [one for one in incident.replays if one.drops is not None]
+    found: Verdict | Replay | Outcome
     so_far = search_of(window, incident.culprits_max, answered, incident.margins)
-    found = given_up(so_far) if incident.gave_up else next_replay(so_far)
+    if incident.gave_up:
+        found = ranking.verdict(state, incident, window, given_up(so_far))
+    else:
+        found = next_replay(so_far)
+    if isinstance(found, Outcome):
+        return found
     if isinstance(found, Verdict):
         return _name(state, incident, window, found)
     left_out = tuple(window[place] for place in found.left_out)
@@ -107,22 +114,31 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
         suspects=tuple(window[place] for place in found.suspects), replays=found.replays,
-        reason=_use(incident, found.lr_scale) if found.kind == "rate" else incident.gave_up, lr_scale=found.lr_scale,
+        reason=_use(incident, found.lr_scale) if found.kind == "rate" else _gave_up(incident), lr_scale=found.lr_scale,
     )  # fmt: skip
     tiers = {example: step.tier for step in incident.steps for example in step.examples}
     worse = ", ".join(incident.metrics)
     waiting = places_of(state, (window[place] for place in found.held))  # somebody wanted it learned again
     waiting = {example: place for example, place in waiting.items() if place.state == "pending"}
+    why = {place: f"it made {worse} worse" for place in found.culprits}
+    may = f"it may have made {worse} worse"
+    if found.kind == "ranked":
+        may += ": it stands among the first by how far a step of it moves the probes, which is no proof"
     held = [
         ev.ExampleHeld(
             example=window[place], tier=tiers[window[place]], by=GUARD,
-            reason=f"alarm {incident.number} of the quality guard: "
-            + (f"it made {worse} worse" if place in found.culprits else f"it may have made {worse} worse"),
+            reason=f"alarm {incident.number} of the quality guard: {why.get(place, may)}",
         )
         for place in found.held
         if window[place] in state.intake.undone or window[place] in waiting
     ]  # fmt: skip
     return Outcome([named, *held], [fx.EndSearch()])
+
+
+def _gave_up(incident: Incident) -> str:
+    """Why no replay could be run, and then why there is no ranking."""
+    rest = f"; nor can the examples be ranked: {incident.ranking.gave_up}" if incident.ranking.gave_up else ""
+    return incident.gave_up + rest
 
 
 def _use(incident: Incident, lr_scale: float) -> str:
@@ -216,6 +232,7 @@ def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outc
 HANDLERS: Handlers = {
     inp.WindowReplayed: _on_replayed,
     inp.WindowReplayFailed: _on_replay_failed,
+    inp.ExamplesRanked: ranking.on_ranked,
     inp.ResumeRequested: _on_resume,
     inp.RollbackPlanned: _on_rollback,
 }

@@ -54,6 +54,17 @@ class WindowReplayFailed(Input, frozen=True):
     for_good: bool = False
 
 
+class ExamplesRanked(Input, frozen=True, tag="examples-ranked"):
+    """Answers `RankExamples`: see `QualityRanked`. `error`: why nothing could be ranked."""
+
+    incident: int
+    number: int
+    scores: dict[str, float] = {}
+    unscored: dict[str, str] = {}
+    seconds: float = 0.0
+    error: str = ""
+
+
 class QualityWanted(Input, frozen=True):
     """Somebody wants a measurement now, or (`baseline`) that it is compared with the model as it is now."""
 

@@ -37,6 +37,21 @@ class Asked(msgspec.Struct):
     lr_scale: float = 1.0
 
 
+class Ranking(msgspec.Struct):
+    """A ranking by first order, where no replay can be run."""
+
+    number: int = 0
+    """how often it was asked for"""
+    open: bool = False
+    ended: int = 0
+    """how often the trainer ended in the middle"""
+    scores: dict[str, float] | None = None
+    """None: there are none yet"""
+    unscored: tuple[str, ...] = ()
+    gave_up: str = ""
+    """why there will be none"""
+
+
 class Incident(msgspec.Struct):
     """An alarm that is not settled."""
 
@@ -60,6 +75,7 @@ class Incident(msgspec.Struct):
     """of the open replay, in a row"""
     gave_up: str = ""
     """why no other replay is run"""
+    ranking: Ranking = msgspec.field(default_factory=Ranking)
     retry_ns: int = 0
     retry_s: float = 0.0
     verdict: VerdictKind | None = None

@@ -21,6 +21,21 @@ def known(references: Mapping[str, Reference], items: Mapping[str, Sequence[str]
     return tuple(dict.fromkeys(id_ for ids in items.values() for id_ in ids if id_ in references))
 
 
+def watched(
+    references: Mapping[str, Reference], items: Mapping[str, Iterable[str]], weights: Mapping[str, float]
+) -> dict[tuple[str, bool], float]:
+    """What `drops` adds up, for each item alone: by item, and whether it is a probability that counts and not a loss,
+    its weight where a drop of each metric has the one that `weights` says. Raises RecordRefused as `known` does."""
+    known(references, {metric: list(ids) for metric, ids in items.items()})
+    found = dict[tuple[str, bool], float]()
+    for metric, ids in items.items():
+        here = [id_ for id_ in ids if id_ in references]
+        for id_ in here:
+            key = (id_, not metric.endswith(".loss"))
+            found[key] = found.get(key, 0.0) + weights[metric] / len(here)
+    return found
+
+
 def drops(
     references: Mapping[str, Reference], items: Mapping[str, Iterable[str]], now: Mapping[str, float]
 ) -> dict[str, float]:

@@ -1,14 +1,20 @@
-"""Replays for a search for culprits. Each is answered by one input, unless the search ends before."""
+"""A search for culprits: replays, each of which is answered by one input, unless the search ends before; and where none
+can be run, a ranking by the trainer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio
+import anyio.to_thread
 
+from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.curation.probes import lost
 from apollod.curation.redaction import redact_text
+from apollod.errors import RecordRefused
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import REASON_MAX, Failure, answered
+from apollod.wire import messages as msg
 from apollod.wire.window_search import Window, Without
 
 
@@ -36,10 +42,34 @@ async def _replayed(context: Context, effect: fx.ReplayWindow) -> inp.WindowRepl
     return inp.WindowReplayed(incident, number, found.drops, found.steps, found.seconds, found.fingerprint)
 
 
+async def _rank(context: Context, effect: fx.RankExamples) -> Sequence[inp.Input] | None:
+    directory = context.config.state_dir / blobs.NAME
+    references = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
+    try:
+        watched = lost.watched(references, effect.items, effect.weights)
+    except RecordRefused as error:
+        return [inp.ExamplesRanked(effect.incident, effect.number, error=error.line())]
+    items = [
+        msg.WatchedItem(references[id_].ids, len(references[id_].prompt), weight, rate)
+        for (id_, rate), weight in watched.items()
+    ]
+    records = await context.journal.records_of([one.example for one in effect.suspects])
+    suspects = [
+        msg.Suspect(msg.StepExample(one.example, records[one.example], one.digest), one.objective, one.lr)
+        for one in effect.suspects
+    ]
+    context.children.tell_trainer(msg.Rank(effect.incident, effect.number, items, suspects))
+    return None
+
+
 async def _end(context: Context, effect: fx.EndSearch) -> None:
     context.under_way.cancel_group(fx.ReplayWindow.__name__)
     context.replays.end()
 
 
-HANDLERS: Mapping[type, Handler] = {fx.ReplayWindow: Background(_replay), fx.EndSearch: Inline(_end)}
+HANDLERS: Mapping[type, Handler] = {
+    fx.ReplayWindow: Background(_replay),
+    fx.RankExamples: Inline(_rank),
+    fx.EndSearch: Inline(_end),
+}
 """From an effect to the coroutine that carries it out."""

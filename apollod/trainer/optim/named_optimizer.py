@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -195,6 +195,20 @@ class NamedOptimizer(torch.optim.Optimizer):
         """Backward passes in here leave their gradients, added up by autograd in the parameter's dtype; the next one
         outside adds its own and updates by the sum. Until then all gradients exist at once. `zero_grad` drops them."""
         return self._backward.accumulating()
+
+    @contextmanager
+    def trying(self, step: OpenStep) -> Iterator[None]:
+        """Hand every gradient of the backward passes in here to `step`, as soon as it is complete, and free it. Nothing
+        is written unless `step` does."""
+        self._open_step = step
+        self._backward.begin()
+        try:
+            yield
+            self._backward.finish(self._named)
+        finally:
+            self._open_step = None
+            self._backward.begin()
+            self.zero_grad()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's; drops row gradients, too, and those that a forward pass announced."""

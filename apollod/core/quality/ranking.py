@@ -1,0 +1,96 @@
+"""Where no replay can be run: rank the suspects by how far a step of each moves the probes, and hold the first. Pure.
+
+The score is a derivative, and no experiment: it tells where harm is likely, and proves nothing. So few are held, the
+others are learned again, and all probes are asked before anything else is learned. Is it still worse, that is the next
+alarm, in which those that were held are no suspects any more, and the next ones come first.
+
+Law: a request is an intent before it is made, and the verdict follows from the recorded scores alone. A trainer or
+daemon that ends meanwhile is asked again, the trainer ATTEMPTS_MAX times; one that cannot leaves the verdict that there
+would be without a ranking.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.reasons import one_line
+from apollod.core.quality.culprits import Verdict
+from apollod.core.quality.damage import unit
+from apollod.core.quality.state import Incident
+from apollod.core.state import State
+
+ATTEMPTS_MAX = 3
+SHARE = 0.25
+"""of the highest score, below which an example does not stand first"""
+
+
+def verdict(state: State, incident: Incident, window: Sequence[str], unfinished: Verdict) -> Verdict | Outcome:
+    """The verdict in place of `unfinished`, or what has to be done for it; nothing while it is waited for."""
+    own, suspects = incident.ranking, [window[place] for place in unfinished.held]
+    if own.gave_up or len(suspects) < 2:
+        return unfinished
+    if own.scores is not None:
+        return _verdict(own.scores, own.unscored, window, incident.culprits_max, unfinished)
+    if own.open or blocked(Activity.RANKING, state):
+        return nothing()
+    if own.ended >= ATTEMPTS_MAX:
+        reason = f"the trainer ended {own.ended} times while it ranked them"
+        return Outcome([ev.QualityRankFailed(incident=incident.number, number=own.number, reason=reason)], [])
+    asked = ev.QualityRankBegun(incident=incident.number, number=own.number + 1, suspects=tuple(suspects))
+    ask = fx.RankExamples(
+        incident.number, asked.number, tuple(ranked_steps(incident, suspects)), incident.fell,
+        {name: 1.0 / unit(name, incident.margins) for name in incident.fell}, state.quality.references,
+    )  # fmt: skip
+    return Outcome([asked], [ask])
+
+
+def ranked_steps(incident: Incident, suspects: Collection[str]) -> list[fx.RankedStep]:
+    """Each suspect once, with its share of the learning rates of the steps that learned it: one of several examples of
+    a step counts as so much less."""
+    found = dict[str, fx.RankedStep]()
+    for step in incident.steps:
+        share = step.lr / len(step.examples)
+        for example, digest in zip(step.examples, step.digests, strict=True):
+            lr = share + (found[example].lr if example in found else 0.0)
+            found[example] = fx.RankedStep(example, digest, step.objective, lr)
+    return [found[example] for example in suspects]
+
+
+def first(scores: Mapping[str, float], most: int) -> list[str]:
+    """The examples that stand first: those that harm, down to SHARE of the highest score, `most` of them; none where
+    no example harms."""
+    ordered = sorted(scores, key=lambda one: -scores[one])
+    highest = scores[ordered[0]] if ordered else 0.0
+    return [one for one in ordered[:most] if scores[one] > 0.0 and scores[one] >= SHARE * highest]
+
+
+def _verdict(
+    scores: Mapping[str, float], unscored: Collection[str], window: Sequence[str], most: int, unfinished: Verdict
+) -> Verdict:
+    """Those that stand first are held, and those that have no score; where nobody stands first, all are."""
+    blamed = first(scores, most)
+    if not blamed:
+        return unfinished
+    held = {*blamed, *unscored}
+    places = tuple(place for place, example in enumerate(window) if example in held)
+    return Verdict("ranked", suspects=places, replays=unfinished.replays)
+
+
+def on_ranked(state: State, input_: inp.ExamplesRanked, now_ns: int) -> Outcome:
+    """Record the scores, or that there are none."""
+    incident = state.quality.incident
+    if incident is None or incident.number != input_.incident or not incident.ranking.open:
+        return nothing()
+    if incident.ranking.number != input_.number:
+        return nothing()
+    if input_.error:
+        reason = one_line(input_.error)
+        return Outcome([ev.QualityRankFailed(incident=input_.incident, number=input_.number, reason=reason)], [])
+    scored = ev.QualityRanked(
+        incident=input_.incident, number=input_.number, scores=input_.scores, unscored=input_.unscored,
+        seconds=input_.seconds,
+    )  # fmt: skip
+    return Outcome([scored], [])

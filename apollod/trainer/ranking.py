@@ -1,0 +1,75 @@
+"""Which examples would move the probes that fell, to first order (optim/trial_step.py). Writes nothing, and needs the
+memory of a step, and sketches of about the size of APOLLO's state."""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+
+from apollod.errors import RecordRefused
+from apollod.trainer.bind.attach import Attached
+from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.table import objective_named
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.trial_step import Trial, Watched
+from apollod.wire.messages import ExamplesRanked, Rank, StepExample, Suspect, WatchedItem
+
+TokensOf = Callable[[StepExample, Objective], Tokens]
+"""of an example; raises RecordRefused where they are not those that were learned"""
+
+
+def ranked(
+    attached: Attached,
+    optimizer: NamedOptimizer,
+    tokens_of: TokensOf,
+    asked: Rank,
+    loss_min: float = 0.0,
+    at_work: Callable[[], None] = lambda: None,
+) -> ExamplesRanked:
+    """Answer `asked`. `at_work` is called after each backward pass. `optimizer` has its hooks attached; `loss_min`: see
+    `run_step`."""
+    began, watched = time.perf_counter(), Watched()
+    for item in asked.items:
+        with optimizer.trying(watched):
+            (item.weight * watched_loss(attached, optimizer, item)).backward()  # type: ignore[no-untyped-call]
+        at_work()
+    scores, unscored = dict[str, float](), dict[str, str]()
+    for suspect in asked.suspects:
+        name = suspect.example.example
+        try:
+            scores[name] = _score(attached, optimizer, watched, tokens_of, suspect, loss_min)
+        except RecordRefused as error:
+            unscored[name] = error.line()
+        at_work()
+    return ExamplesRanked(asked.incident, asked.number, scores, unscored, time.perf_counter() - began)
+
+
+def watched_loss(attached: Attached, optimizer: NamedOptimizer, item: WatchedItem) -> torch.Tensor:
+    """What is lost of an item, float32 [], with a graph: its loss, or of a rate the probability that it lacks."""
+    learned = [place >= item.start for place in range(len(item.ids))]
+    loss = loss_of(attached.model, Tokens(list(item.ids), learned), optimizer)
+    return -torch.exp(-loss) if item.rate else loss
+
+
+def _score(
+    attached: Attached,
+    optimizer: NamedOptimizer,
+    watched: Watched,
+    tokens_of: TokensOf,
+    suspect: Suspect,
+    loss_min: float,
+) -> float:
+    """By how much one step with this example adds to what is lost."""
+    objective = objective_named(suspect.objective)
+    loss = loss_of(attached.model, tokens_of(suspect.example, objective), optimizer, objective)
+    found = loss.item()
+    trial = Trial(optimizer, watched, suspect.lr)
+    if not math.isfinite(found):
+        raise RecordRefused(f"example {suspect.example.example} has no finite loss", "leave it out")
+    with optimizer.trying(trial):
+        if not objective.token_mean or found >= loss_min:  # else it is known, and a step writes nothing
+            loss.backward()  # type: ignore[no-untyped-call]
+    return trial.score

@@ -19,9 +19,9 @@ EFFECTS = (
     "AnswerScenario", "AskJudge", "AskLesson", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore",
     "EncodeAnchors", "EncodeExamples", "EndSearch", "Exit", "FreezeAnchor", "ImagineScenario", "JudgeDream", "KeepBase",
     "MeasureQuality", "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback", "PrepareLesson", "ProbeTrainer",
-    "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "RescoreExamples", "Restore", "ResumeEngine", "RunHook",
-    "RunStep", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm",
-    "TestScenario", "WordLesson", "WriteCheckpoint",
+    "RankExamples", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "RescoreExamples", "Restore", "ResumeEngine",
+    "RunHook", "RunStep", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild",
+    "TellAlarm", "TestScenario", "WordLesson", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -47,7 +47,8 @@ _DEBUG = (
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (
     ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
-    ev.QualityFailed, ev.QualityAlarmed, ev.QualityReplayFailed, ev.QualityReferencesLost,
+    ev.QualityFailed, ev.QualityAlarmed, ev.QualityReplayFailed, ev.QualityRankFailed,
+    ev.QualityReferencesLost,
     ev.ForgetRefused,
 )  # fmt: skip
 _HIDDEN = (
@@ -75,6 +76,8 @@ _HIDDEN = (
     "figures",
     "after",
     "fell",
+    "scores",
+    "unscored",
     "left_out",
     "again",
     "given",

@@ -307,7 +307,9 @@ MEASURING = ["effect.MeasureQuality.before", "effect.MeasureQuality.after"]
 
 TELLING = ["effect.TellAlarm.before", "effect.TellAlarm.after"]
 """No alarm is raised in these lives: `test_a_death_before_or_after_an_alarm_is_told`."""
-SEARCHING = [f"effect.{name}.{when}" for name in ("ReplayWindow", "EndSearch") for when in ("before", "after")]
+SEARCHING = [
+    f"effect.{name}.{when}" for name in ("ReplayWindow", "RankExamples", "EndSearch") for when in ("before", "after")
+]
 """Nothing gets worse in these lives, and nobody searches who did it: tests/property/test_open_intents.py dies there."""
 
 DREAMING = [

@@ -138,6 +138,7 @@ WORDS: Sequence[tuple[VerdictKind, str]] = [
     ("spread", "no few examples did it"),
     ("rate", "at a lower learning rate all of them together do no harm"),
     ("unfinished", "the search came to no end"),
+    ("ranked", "it is not proven who did it"),
     ("not_searched", "it was not searched for who did it"),
 ]
 

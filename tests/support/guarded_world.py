@@ -49,6 +49,11 @@ class GuardedWorld(World):
         """what an example does to the probes it does in replays, too"""
         self.no_replay = ""
         """why none can be run"""
+        self.ranking: list[fx.RankExamples] = []
+        self.no_ranking = ""
+        """why there is none"""
+        self.misleading: dict[str, float] = {}
+        """scores of examples that say something else than what these do"""
         self.telling: list[fx.TellAlarm] = []
         """what somebody is being told, which lasts until `tells`"""
         self.begun_to_tell: list[tuple[int, str]] = []
@@ -61,6 +66,9 @@ class GuardedWorld(World):
         if isinstance(effect, fx.ReplayWindow):
             if effect not in self.replayed:
                 self.replayed.append(effect)
+            return []
+        if isinstance(effect, fx.RankExamples):
+            self.ranking.append(effect)
             return []
         if isinstance(effect, fx.EndSearch):
             self.ended += 1
@@ -91,6 +99,15 @@ class GuardedWorld(World):
         failing = min(ITEMS, sum(self.poison.get(one, 0) for one in harmful)) if self.repeats else 0
         drops = dict.fromkeys(asked.items, failing / ITEMS + self.lost_before)
         return self.give(inp.WindowReplayed(asked.incident, asked.number, drops, len(kept), 1.0))
+
+    def rank(self) -> list[ev.Event]:
+        """The ranking that was asked for last is made, or cannot be."""
+        asked = self.ranking.pop()
+        if self.no_ranking:
+            return self.give(inp.ExamplesRanked(asked.incident, asked.number, error=self.no_ranking))
+        names = [one.example for one in asked.suspects]
+        scores = {one: self.misleading.get(one, self.poison.get(one, 0) / ITEMS) for one in names}
+        return self.give(inp.ExamplesRanked(asked.incident, asked.number, scores, seconds=2.0))
 
     def tells(self, error: str = "") -> list[ev.Event]:
         """The end of what is being told."""
@@ -127,6 +144,10 @@ class GuardedWorld(World):
             )
         )
 
+    def exit(self, role: str, code: int = -9) -> None:
+        self.ranking = [] if role == "trainer" else self.ranking
+        super().exit(role, code)
+
     def restored(self) -> None:
         """The weights are back to which an alarm goes, and were measured."""
         super().settle()
@@ -138,10 +159,12 @@ class GuardedWorld(World):
         """Steps and looks until there is nothing left to do."""
         while True:
             super().settle()
-            if not self.answers or not (self.probed or self.replayed):
+            if not self.answers or not (self.probed or self.replayed or self.ranking):
                 return
             if self.replayed:
                 self.replay()
+            elif self.ranking:
+                self.rank()
             else:
                 self.look()
 

@@ -36,6 +36,10 @@ INTENTS = {
     "dream.requested": Intent("dream", frozenset({"dream.settled", "dream.abandoned"})),
     "quality.requested": Intent("number", frozenset({"quality.measured", "quality.failed"})),
     "quality.replay_begun": Intent(None, frozenset({"quality.replayed", "quality.replay_failed", "quality.settled"})),
+    "quality.rank_begun": Intent(
+        None,
+        frozenset({"quality.ranked", "quality.rank_failed", "quality.settled", "trainer.exited", "daemon.started"}),
+    ),
     "score.requested": Intent(
         None, frozenset({"example.scored", "score.failed", "daemon.stopped", "daemon.started"})
     ),  # nothing waits for an answer: a stop does not either

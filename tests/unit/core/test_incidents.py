@@ -225,7 +225,7 @@ def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
     w.restored()
     for _ in range(3):
         w.replay()
-    w.no_replay = "the disk is full"
+    w.no_replay, w.no_ranking = "the disk is full", "no room for it"
     for wait_s in (1, 2):
         asked = w.replayed[0]
         w.replay()
@@ -237,7 +237,8 @@ def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
     w.replay()
     w.settle()
     failed, (named,) = w.of(ev.QualityReplayFailed), w.of(ev.QualityNamed)
-    assert [e.gives_up for e in failed] == [False, False, True] and named.reason == "the disk is full"
+    assert [e.gives_up for e in failed] == [False, False, True] and w.of(ev.QualityRankFailed)
+    assert named.reason == "the disk is full; nor can the examples be ranked: no room for it"
     assert named.verdict == "unfinished" and "bad" in {*named.culprits, *named.suspects}
     assert set("cdef") <= set(w.learned()), "what was good together is learned again"
     assert set(w.state.review.held) == {*named.culprits, *named.suspects}

@@ -18,8 +18,9 @@ from apollod.wire.event_codec import decode_event
 SECONDS = 60.0
 _KINDS = (
     "daemon.started", "journal.carried", "quality.measured", "quality.alarmed", "quality.search_begun",
-    "quality.not_good", "quality.replay_begun", "quality.replayed", "quality.replay_failed", "quality.named",
-    "quality.resumed", "quality.settled", "quality.told", "rollback.started", "rollback.refused", "rollback.completed",
+    "quality.not_good", "quality.replay_begun", "quality.replayed", "quality.replay_failed", "quality.rank_begun",
+    "quality.ranked", "quality.rank_failed", "quality.named", "quality.resumed", "quality.settled", "quality.told",
+    "rollback.started", "rollback.refused", "rollback.completed",
 )  # fmt: skip
 _DECIDED = ("example.approved", "example.declined", "example.edited", "example.requeued")
 Object = dict[str, Any]

@@ -100,6 +100,9 @@ def _search(one: Object, verbose: bool) -> list[str]:
     for each in one["failures"]:
         given_up = ", which ended the search" if each["gives_up"] else ""
         lines.append(f"    {each['at']} replay {each['number']} failed{given_up}: {each['reason']}")
+    if (ranked := one["ranked"]) is not None:
+        how_far = f"{len(ranked['scores'])} examples in {ranked['seconds']:.1f} s, by how far a step of each would move"
+        lines.append(f"ranked      {how_far} the probes that fell")
     if one["verdict"] is not None:
         lines.append(f"verdict     {one['verdict']}: {verdict(one)}")
     return lines
@@ -109,7 +112,7 @@ def _blamed(one: Object) -> list[str]:
     """Who did it and who may have; where nobody is named, what was taken back."""
     lines = [
         *(["did it"] if one["culprits"] else []), *_examples(one["culprits"]),
-        *(["may have"] if one["suspects"] else []), *_examples(one["suspects"]),
+        *(["may have"] if one["suspects"] else []), *_examples(one["suspects"], (one["ranked"] or {}).get("scores")),
     ]  # fmt: skip
     if one["verdict"] == "not_searched" and one["examples"]:
         lines += [
@@ -119,12 +122,15 @@ def _blamed(one: Object) -> list[str]:
     return lines
 
 
-def _examples(found: Sequence[Object]) -> list[str]:
+def _examples(found: Sequence[Object], scores: Mapping[str, float] | None = None) -> list[str]:
+    """`scores`: of a ranking, in margins."""
     lines = []
     for each in found[:NAMED_MAX]:
         state = _STATES.get(each["state"], each["state"] or "not in this journal")
         text = f", teaches: {each['text']}" if each["text"] else ""
-        lines += [f"    {each['example']}  {_place(each)}", f"        {state}{text}"]
+        score = (scores or {}).get(each["example"])
+        rank = "" if score is None else f", {score:.3g} margins by rank"
+        lines += [f"    {each['example']}  {_place(each)}", f"        {state}{rank}{text}"]
     more = len(found) - NAMED_MAX
     return [*lines, f"    and {more} more: --json has them"] if more > 0 else lines
 

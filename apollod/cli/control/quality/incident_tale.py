@@ -18,6 +18,7 @@ VERDICTS = {
     "spread": "no few examples did it: more than are looked for",
     "rate": "no few examples did it, and at a lower learning rate all of them together do no harm",
     "unfinished": "the search came to no end",
+    "ranked": "no replay could be run: it is not proven who did it, and all but the first by rank are learned again",
     "not_searched": "it was not searched for who did it",
 }
 """what one says; `named` has a text of its own"""
@@ -83,7 +84,7 @@ class Tales:
             "incident": e.incident, "number": e.incident, "at": iso(at_ns), "seq": seq, "step": e.step, "to": e.to,
             "metrics": list(e.metrics), "drops": drops, "state": "open", "waits_for": "the last good weights",
             "undone": [], "examples": [], "taken_back": 0, "refused": None, "rolled_back": None,
-            "window": 0, "replays": 0, "replays_max": 0, "searched": [], "failures": [],
+            "window": 0, "replays": 0, "replays_max": 0, "searched": [], "failures": [], "ranked": None,
             "verdict": None, "reason": "", "culprits": [], "suspects": [], "held": [],
             "repeated": 0, "repeats": [], "told": [], "resumed": None, "settled": None, "after": None, "story": [],
         }  # fmt: skip
@@ -171,6 +172,15 @@ class Tales:
                 )
                 given_up = ", which ends the search" if event.gives_up else ""
                 return f"replay {event.number} failed{given_up}: {event.reason}"
+            case ev.QualityRankBegun():
+                among = _count(len(event.suspects), "example")
+                return f"{among} are ranked by how far a step of each would move the probes that fell"
+            case ev.QualityRanked():
+                one["ranked"] = {**at, "seconds": event.seconds, "scores": event.scores, "unscored": event.unscored}
+                harm = sum(score > 0.0 for score in event.scores.values())
+                return f"ranked in {event.seconds:.1f} s: {_count(harm, 'example')} would make them worse"
+            case ev.QualityRankFailed():
+                return f"the examples cannot be ranked: {event.reason}"
         return ""
 
     def _named(self, one: Object, e: ev.QualityNamed) -> str:

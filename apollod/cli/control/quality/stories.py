@@ -13,6 +13,7 @@ _VERDICTS = {
     "not_repeated": "It did not come again when the steps were repeated",
     "spread": "No few examples did it by themselves",
     "rate": "No few examples did it by themselves, and at a lower learning rate they do no harm",
+    "ranked": "No replay could be run, so the examples were ranked by how far a step of each moves the probes",
     "unfinished": "The search ended before it was found out who did it",
     "not_searched": "It was not looked for who did it",
 }

@@ -11,7 +11,9 @@ follow in the same window (`--tail`); with `--tail 0` the last poisonous ones ha
 for.
 
 precision: of the named examples, the share that was planted; recall: of those that were planted, the share that was
-named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms.
+named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms. `--ranked` gives no replay
+the time to end, which stands for a machine without memory for one: the trainer ranks the examples, and those that stand
+first count as named.
 """
 
 import argparse
@@ -32,6 +34,8 @@ from benchmarks.poison_texts import POISON, good, mixed, probes
 
 ONE_IN = 20
 LIMIT_S = 3000.0
+NO_TIME_S = 0.01
+"""for a replay, which takes seconds"""
 GOALS = {"precision": (0.9, False), "recall": (0.9, False), "same_fingerprint": (1.0, False)}
 
 
@@ -48,6 +52,7 @@ def main() -> None:
     parser.add_argument("--harmless", type=int, default=0, metavar="N", help="N good examples, no poison")
     parser.add_argument("--every", type=int, default=50, help="[quality] every_steps with --harmless (default 50)")
     parser.add_argument("--cost", type=float, default=0.0, help="[quality] cost (default 0: all probes are asked)")
+    parser.add_argument("--ranked", action="store_true", help="no replay can be run")
     parser.add_argument("--keep", metavar="DIR", help="leave journals and logs there")
     args = parser.parse_args()
     if args.harmless:
@@ -72,7 +77,8 @@ def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
     first = good(rng, args.examples)
     second, places = mixed(rng, kind, args.examples, ONE_IN)
     second += good(rng, args.tail)
-    with Life(args.lr, 1000, Path(args.keep, kind) if args.keep else None) as life:
+    replay_s = NO_TIME_S if args.ranked else 0.0
+    with Life(args.lr, 1000, Path(args.keep, kind) if args.keep else None, replay_s=replay_s) as life:
         life.learn("good.jsonl", first)
         life.learn("mixed.jsonl", second)
         return life.verdict("mixed.jsonl", [place + 1 for place in places])
@@ -104,8 +110,9 @@ class Life:
     """A daemon on a copy of the small model, with the guard on."""
 
     def __init__(
-        self, lr: float, every_steps: int, keep: Path | None = None, cost: float = 0.0, loss_min: float | None = None
-    ) -> None:
+        self, lr: float, every_steps: int, keep: Path | None = None, cost: float = 0.0, loss_min: float | None = None,
+        replay_s: float = 0.0,
+    ) -> None:  # fmt: skip
         self.root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="apollod-poison-"))
         self._keep = keep is not None
         self.root.mkdir(parents=True, exist_ok=True)
@@ -118,7 +125,8 @@ class Life:
             engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
             trainer=f"lr = {lr}\nmax_tokens = 512\n" + (f"loss_min = {loss_min}\n" if loss_min is not None else ""),
             inbox="rescan_s = 0.5\n",
-            quality=f'every_steps = {every_steps}\ncost = {cost}\nprobe = ["{self.root}/probes.jsonl"]\n',
+            quality=f'every_steps = {every_steps}\ncost = {cost}\nprobe = ["{self.root}/probes.jsonl"]\n'
+            f"replay_s = {replay_s}\n",
         )  # fmt: skip
         self.daemon = driver.Daemon(self.root, config, port)
 
@@ -181,8 +189,20 @@ class Life:
             "alarms": len(alarms), "metrics": alarm["metrics"], "verdict": named["verdict"], "planted": len(planted),
             "blamed": len(blamed), "precision": len(blamed & planted) / max(1, len(blamed)),
             "recall": len(blamed & planted) / max(1, len(planted)), "replays": len(replays),
-            "replay_s": sum(one["seconds"] for one in replays),
+            "replay_s": sum(one["seconds"] for one in replays), **self._ranked(planted),
             "same_fingerprint": float(self._without(alarm["step"], sorted(blamed)) == served),
+        }  # fmt: skip
+
+    def _ranked(self, planted: set[str]) -> dict[str, Any]:
+        """Of the first ranking: the places of those that were planted (from 1), and how long it took."""
+        ranked = self._bodies("quality.ranked")
+        if not ranked:
+            return {}
+        scores = ranked[0]["scores"]
+        order = sorted(scores, key=lambda one: -scores[one])
+        return {
+            "ranked": len(scores), "places": [place for place, one in enumerate(order, 1) if one in planted],
+            "scores": [round(scores[one], 4) for one in order[:12]], "rank_s": ranked[0]["seconds"],
         }  # fmt: skip
 
     def _bodies(self, kind: str) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ follow in the same window (`--tail`); with `--tail 0` the last poisonous ones ha
 for.
 
 precision: of the named examples, the share that was planted; recall: of those that were planted, the share that was
-named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms. `--ranked` gives no replay
-the time to end, which stands for a machine without memory for one: the trainer ranks the examples, and those that stand
-first count as named.
+named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms. `--ranked` gives no
+replay the time to end, which stands for a machine without memory for one: the trainer ranks the examples, and those
+that stand first count as named.
 """
 
 import argparse

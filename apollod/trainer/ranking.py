@@ -19,6 +19,8 @@ from apollod.wire.messages import ExamplesRanked, Rank, StepExample, Suspect, Wa
 
 TokensOf = Callable[[StepExample, Objective], Tokens]
 """of an example; raises RecordRefused where they are not those that were learned"""
+DOUBT_MIN = 1e-5
+"""1 - p, below which rounding decides"""
 
 
 def ranked(
@@ -48,10 +50,16 @@ def ranked(
 
 
 def watched_loss(attached: Attached, optimizer: NamedOptimizer, item: WatchedItem) -> torch.Tensor:
-    """What is lost of an item, float32 [], with a graph: its loss, or of a rate the probability that it lacks."""
+    """What grows as an item gets worse, float32 [], with a graph: its loss; of a rate -log(p / (1 - p)), p being the
+    probability of its tokens (geometric mean), or what has the same gradient.
+
+    Answers of good weights have p close to 1: their p hardly moves at first, whatever happens to it later, and the
+    few that are not sure would outweigh all others."""
     learned = [place >= item.start for place in range(len(item.ids))]
     loss = loss_of(attached.model, Tokens(list(item.ids), learned), optimizer)
-    return -torch.exp(-loss) if item.rate else loss
+    if not item.rate:
+        return loss
+    return loss / max(-math.expm1(-loss.item()), DOUBT_MIN)  # d log odds = d log p / (1 - p)
 
 
 def _score(

@@ -344,8 +344,8 @@ class ReferenceTokens(msgspec.Struct, frozen=True):
 
 
 class WatchedItem(msgspec.Struct, frozen=True):
-    """Tokens that are scored from `start` on, and how much they weigh. `rate`: what is watched is how probable they
-    are, else their loss."""
+    """Tokens that are scored from `start` on, and how much they weigh. `rate`: their log odds are watched, else their
+    loss."""
 
     ids: tuple[int, ...]
     start: int

@@ -65,7 +65,7 @@ class RankedStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class RankExamples(Effect, frozen=True):
-    """Have the trainer say how far a step by each of these examples would move the items that fell, with the weights
+    """Have the trainer say how far the steps of each of these examples would move the items that fell, with the weights
     as they are. Answered by `ExamplesRanked`, unless the trainer ends."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "number")

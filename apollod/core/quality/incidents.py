@@ -15,17 +15,23 @@ from apollod.core.quality import ranking
 from apollod.core.quality.culprits import Replay, Verdict, given_up, longest, next_replay
 from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
-from apollod.core.quality.replay_time import limit_s
 from apollod.core.quality.resuming import may_repeat
 from apollod.core.quality.state import GUARD, Incident
 from apollod.core.review.places import places_of
 from apollod.core.rollback.wishes import begun, request
 from apollod.core.schedules import backoff_s, is_due
+from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 from apollod.core.training.repeating import next_repeat
 
 REPLAY_ATTEMPTS_MAX = 3
 REPLAY_RETRY_MAX_S = 60.0
+REPLAY_BEGINS_S = 900.0
+"""for a process to start, to check the journal, and to read and write the weights"""
+REPLAY_SLOWER = 10.0
+"""than a step was: a replay has the last place for processor and disk, and a forward pass counts as a step"""
+UNKNOWN_STEP_S = 10.0
+"""where nothing is known of steps"""
 
 
 def advance(state: State, incident: Incident) -> Outcome:
@@ -104,9 +110,18 @@ def replay(state: State, now_ns: int) -> list[fx.Effect]:
         return []
     asking = fx.ReplayWindow(
         incident.number, len(incident.replays), incident.to, incident.step, asked.left_out, incident.fell,
-        state.quality.references, limit_s(state, incident, settings.quality), asked.lr_scale,
+        state.quality.references, _limit_s(state, incident, settings.quality), asked.lr_scale,
     )  # fmt: skip
     return [asking]
+
+
+def _limit_s(state: State, incident: Incident, settings: QualitySettings) -> float:
+    """Seconds that every replay may take: as many as the first one, which also runs the steps since the checkpoint."""
+    if settings.replay_s:
+        return settings.replay_s
+    slowest_s = max((pace.seconds for pace in state.training.recent), default=UNKNOWN_STEP_S)
+    passes = len(state.recovery.since) + len(incident.steps) + sum(map(len, incident.fell.values()))
+    return REPLAY_BEGINS_S + REPLAY_SLOWER * slowest_s * passes
 
 
 def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verdict) -> Outcome:

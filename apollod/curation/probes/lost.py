@@ -24,8 +24,8 @@ def known(references: Mapping[str, Reference], items: Mapping[str, Sequence[str]
 def watched(
     references: Mapping[str, Reference], items: Mapping[str, Iterable[str]], weights: Mapping[str, float]
 ) -> dict[tuple[str, bool], float]:
-    """What `drops` adds up, for each item alone: by item, and whether it is a probability that counts and not a loss,
-    its weight where a drop of each metric has the one that `weights` says. Raises RecordRefused as `known` does."""
+    """What a ranking watches: by item, and whether its probability counts and not its loss, its share in the means of
+    `drops`, where the mean of each metric weighs what `weights` says. Raises RecordRefused as `known` does."""
     known(references, {metric: list(ids) for metric, ids in items.items()})
     found = dict[tuple[str, bool], float]()
     for metric, ids in items.items():

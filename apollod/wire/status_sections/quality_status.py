@@ -14,8 +14,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[str]
     """that were worse, the surest first"""
     phase: str
-    """`alarmed`: the weights of `to` are wanted back; `restored`: they are served; `searching`: replays look for the
-    examples that did it; `named`: that is over; `stuck`: there is no way to the weights of `to`"""
+    """`alarmed`: the weights of `to` are wanted back; `restored`: they are served; `searching`: replays, or a ranking,
+    look for the examples that did it; `named`: that is over; `stuck`: there is no way to the weights of `to`"""
     reason: str = ""
     """why there is none, or why it is not known who did it; of verdict `rate`, the learning rate to use"""
     replays: int = 0

@@ -101,7 +101,8 @@ def test_the_score_is_what_a_step_in_float64_does(gained: list[float], monkeypat
     monkeypatch.setattr(trial_step, "RANK", 1 << 20)
     found = scores(OptimizerSettings(rank=64))
     assert spearman(found, gained) > 0.95
-    assert sum(found) == pytest.approx(sum(gained), rel=0.1)
+    sizes = torch.tensor([found, gained]).double()
+    assert float(torch.corrcoef(sizes)[0, 1]) > 0.98 and 0.7 < float(sizes[0].norm() / sizes[1].norm()) < 1.4
 
 
 def test_a_sketch_ranks_them_alike(gained: list[float]) -> None:

@@ -123,13 +123,13 @@ def _blamed(one: Object) -> list[str]:
 
 
 def _examples(found: Sequence[Object], scores: Mapping[str, float] | None = None) -> list[str]:
-    """`scores`: of a ranking, in margins."""
+    """`scores`: of a ranking."""
     lines = []
     for each in found[:NAMED_MAX]:
         state = _STATES.get(each["state"], each["state"] or "not in this journal")
         text = f", teaches: {each['text']}" if each["text"] else ""
         score = (scores or {}).get(each["example"])
-        rank = "" if score is None else f", {score:.3g} margins by rank"
+        rank = "" if score is None else f", score {score:.3g}"
         lines += [f"    {each['example']}  {_place(each)}", f"        {state}{rank}{text}"]
     more = len(found) - NAMED_MAX
     return [*lines, f"    and {more} more: --json has them"] if more > 0 else lines

@@ -219,10 +219,10 @@ class QualityRankBegun(Event, frozen=True):
 
 
 class QualityRanked(Event, frozen=True):
-    """Result. `scores`: by example, how far its steps would move the items that fell, to first order; above 0 makes them
-    worse. Of a metric it is the mean over its items, in margins: of a loss in nats a token, else of the log odds
-    (natural) of the baseline's answers, so that it compares examples and foretells no drop. `unscored`: why an example
-    has none."""
+    """Result. `scores`: by example, how far its steps would move the items that fell, to first order; above 0 makes
+    them worse. Of a metric it is the mean over its items, in margins: of a loss in nats a token, else of the log odds
+    (natural) of the baseline's answers. So it compares examples, and foretells no drop. `unscored`: why an example has
+    no score."""
 
     kind: ClassVar[str] = "quality.ranked"
     incident: int

@@ -27,7 +27,7 @@ from apollod.core.quality.ranking import first  # noqa: E402
 from apollod.core.settings import OptimizerSettings  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
-from apollod.trainer.message_loop import Learner  # noqa: E402
+from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.loss import losses_of  # noqa: E402
 from apollod.trainer.objectives.sft import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402

@@ -16,39 +16,30 @@ from typing import TypeVar
 
 import msgspec
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from apollod.adapters.ipc.link import Link
-from apollod.core.settings import Kernels, Products
-from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
+from apollod.errors import ApolloError, LinkClosed, OutOfMemory, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
 from apollod.products.mode import products_in
 from apollod.trainer.bind import probe
-from apollod.trainer.bind.attach import Attached, attach
+from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.storages import open_storages
 from apollod.trainer.checkpoints import restore
 from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
-from apollod.trainer.environment import chosen_products, environment
 from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.learner import Learner, bound, checked, encode
 from apollod.trainer.objectives.context import CONTEXT
-from apollod.trainer.objectives.encoding import load_tokenizer, template_problem
+from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.table import encoded, objective_named, objective_of
+from apollod.trainer.objectives.table import objective_named
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.trainer.optim.backends import device_kernels
-from apollod.trainer.optim.backward_updates import HookHandle
-from apollod.trainer.optim.named_optimizer import NamedOptimizer
-from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
 from apollod.trainer.ranking import ranked
 from apollod.trainer.rescoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
-from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
-from apollod.wire.manifest import Manifest
-from apollod.wire.records import decode_record
 
 MessageT = TypeVar("MessageT")
 AnswerT = TypeVar("AnswerT")
@@ -58,78 +49,6 @@ EXIT_TORN = 70  # EX_SOFTWARE: a step failed, the weights may be half updated
 
 class _Stop(Exception):
     """SIGTERM while no message is being answered."""
-
-
-class Learner:
-    """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
-
-    def __init__(
-        self,
-        attached: Attached,
-        settings: m.OptimizerSettings,
-        tokenizer: PreTrainedTokenizerBase,
-        undo_bytes: int = 0,
-        kernels: Kernels = "auto",
-        undo_refused: str = "",
-        products: Products = "auto",
-    ) -> None:
-        self.attached = attached
-        self.settings = settings
-        self.tokenizer = tokenizer
-        self.undo = UndoRing(undo_bytes) if undo_bytes else None
-        self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
-        self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
-        self.products = chosen_products(products, attached.device)
-        self.optimizer, self._hooks = self._make_optimizer()
-        self._warm_up(kernels)
-
-    def _warm_up(self, wanted: Kernels) -> None:
-        """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
-        if self.kernels != "triton":
-            return
-        try:
-            self.optimizer.warm_up()
-        except Exception as error:  # whatever a compiler or driver raises
-            if lacks_memory(error):
-                raise
-            self.kernels = device_kernels.give_up(wanted, line_of(error))
-            self.forget()
-
-    def forget(self) -> None:
-        """Replace the optimizer by one that has done no step yet, of these `attached` and `settings`."""
-        self._hooks.remove()
-        del self.optimizer, self._hooks  # the state of both together may not fit
-        self.optimizer, self._hooks = self._make_optimizer()
-
-    def _make_optimizer(self) -> tuple[NamedOptimizer, HookHandle]:
-        optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to, self.kernels)
-        if self.undo is not None:
-            self.undo.clear()  # its steps lead to the state of another optimizer
-            optimizer.undo = self.undo
-        return optimizer, optimizer.attach()
-
-    def take_back(self, step: int, fingerprint: str) -> str:
-        """Undo the steps since `step`, after which the weights had this fingerprint, as far as all are kept in
-        memory. The fingerprint found then; empty where nothing was undone."""
-        if self.undo is None or (count := self.undo.leads_to(step, fingerprint)) is None:
-            return ""
-        self.undo.undo(count)
-        found = self.attached.weights.fingerprint()
-        if found != fingerprint:  # what memory held was not what the steps had left
-            self.undo.clear()
-        return found
-
-    def undoable(self) -> m.Undoable:
-        """What `take_back` could do now."""
-        if self.undo is None:
-            return m.Undoable(0, self._undo_refused)
-        return m.Undoable(len(self.undo), self.undo.given_up)
-
-    def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
-        """See `encoded`."""
-        tokens = encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
-        tokens.check_vocabulary(self.attached.model.config.get_text_config().vocab_size)
-        return tokens
 
 
 class Loop:
@@ -214,7 +133,7 @@ class Loop:
                     return self._restore(message)
                 case m.Encode():
                     learner = self._attached()
-                    return m.EncodeDone([_encode(learner, example, record) for example, record in message.examples])
+                    return m.EncodeDone([encode(learner, example, record) for example, record in message.examples])
         except ApolloError as error:
             return m.Refused(_tag(message), " ".join(str(error).split()), error.hint)
         return m.Refused(
@@ -264,8 +183,8 @@ class Loop:
         try:
             learner = self._attached()
             objective = objective_named(message.objective)
-            batch = [_checked(learner, example, objective) for example in message.examples]
-            anchors = [_checked(learner, anchor, CONTEXT) for anchor in message.anchors]
+            batch = [checked(learner, example, objective) for example in message.examples]
+            anchors = [checked(learner, anchor, CONTEXT) for anchor in message.anchors]
             answer = self._run(learner, objective, batch, anchors, message)
         except ApolloError as error:
             return m.StepFailed(message.step, error.line())
@@ -319,7 +238,7 @@ class Loop:
         try:
             learner = self._attached()
             with products_in(learner.products):
-                return rescored(learner.attached.model, partial(_checked, learner), message, self._wanted_elsewhere)
+                return rescored(learner.attached.model, partial(checked, learner), message, self._wanted_elsewhere)
         except Exception as error:  # noqa: BLE001 - see `_probe`
             self._spoiled |= spoils_the_thread(error)
             return m.ExamplesScored(message.number, (), error=line_of(error))
@@ -330,7 +249,7 @@ class Loop:
             learner = self._attached()
             with products_in(learner.products):
                 return ranked(
-                    learner.attached, learner.optimizer, partial(_checked, learner), message, learner.settings.loss_min,
+                    learner.attached, learner.optimizer, partial(checked, learner), message, learner.settings.loss_min,
                     self._at_work,
                 )  # fmt: skip
         except (LinkClosed, _Stop):
@@ -371,54 +290,6 @@ def _elsewhere(work: Callable[[MessageT], AnswerT], message: MessageT) -> Answer
     thread that asks for it, and each thread has as many helpers."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work, message).result()
-
-
-def bound(learner: Learner, manifest: Manifest) -> m.Bound:
-    """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
-    attached = learner.attached
-    views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
-    held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}
-    held |= {
-        name: "frozen" for name in attached.weights.source.tensors if name not in views and name not in manifest.tied
-    }
-    return m.Bound(
-        fingerprint=attached.weights.fingerprint(),
-        parameters=len(attached.trainable),
-        elements=sum(p.numel() for _, p in attached.trainable),
-        versions=environment(attached.device, learner.kernels, learner.settings.name),
-        held=held,
-        tied=manifest.tied,
-        products=learner.products,
-        template=template_problem(learner.tokenizer),
-    )
-
-
-def _checked(learner: Learner, example: m.StepExample, objective: Objective) -> Tokens:
-    """Its tokens; raises RecordRefused unless they and their columns are the recorded ones."""
-    tokens = learner.encode(example.record, objective, example.digest)
-    if tokens.digest() != example.digest:
-        raise RecordRefused(
-            f"example {example.example} is {tokens.digest()} as tokens of {objective.name}, not {example.digest}",
-            "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
-        )
-    return tokens
-
-
-def _encode(learner: Learner, example: str, record: bytes, objective: Objective | None = None) -> m.Encoded:
-    """Tokens of one example counted, by the record's own objective if none is given, or why it cannot be learned.
-    Whatever an example makes templates and tokenizers raise, it must not take the trainer down: the same example would
-    do it again after the restart."""
-    try:
-        objective = objective or objective_of(decode_record(record))
-        tokens = learner.encode(record, objective)
-    except RecordRefused as error:
-        return m.Encoded(example, refused=error.line())
-    except Exception as error:  # noqa: BLE001 - see above
-        return m.Encoded(example, refused=f"it cannot be tokenised ({line_of(error)})")
-    return m.Encoded(
-        example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
-        changes=dict(tokens.changes),
-    )  # fmt: skip
 
 
 def _tag(message: m.FromSupervisor) -> str:

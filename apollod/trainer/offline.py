@@ -14,7 +14,8 @@ from apollod.errors import ApolloError
 from apollod.products.mode import products_in
 from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.tensor_files import ModelDir
-from apollod.trainer.message_loop import Learner, Loop, bound
+from apollod.trainer.learner import Learner, bound
+from apollod.trainer.message_loop import Loop
 from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.reference_scores import mean_logprob
 from apollod.trainer.optim.backends import device_kernels

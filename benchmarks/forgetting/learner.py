@@ -22,7 +22,7 @@ from apollod.products.mode import products_in  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
 from apollod.trainer.kernels import kernels_cpu  # noqa: E402
-from apollod.trainer.message_loop import Learner  # noqa: E402
+from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.context import CONTEXT  # noqa: E402
 from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402
 from apollod.trainer.objectives.sft import SFT  # noqa: E402

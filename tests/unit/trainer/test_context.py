@@ -26,6 +26,7 @@ from apollod.errors import RecordRefused
 from apollod.trainer import message_loop
 from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.learner import Learner
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
@@ -215,7 +216,7 @@ def loop_on(tiny_model: Path, **settings: Any) -> message_loop.Loop:
     memory = Memory.of(tiny_model)
     attached = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
     loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-    loop._learner = message_loop.Learner(
+    loop._learner = Learner(
         attached, m.OptimizerSettings(rank=16, **settings), load_tokenizer(str(tiny_model)), undo_bytes=1 << 28
     )
     return loop

@@ -1,0 +1,143 @@
+"""What a step needs, and what is said of it: the weights that are bound, an optimizer whose hooks are in place, a
+tokenizer, and examples as tokens."""
+
+from transformers import PreTrainedTokenizerBase
+
+from apollod.core.settings import Kernels, Products
+from apollod.errors import RecordRefused
+from apollod.explain import line_of
+from apollod.trainer.bind.attach import Attached
+from apollod.trainer.environment import chosen_products, environment
+from apollod.trainer.objectives.encoding import template_problem
+from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.table import encoded, objective_of
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim.backends import device_kernels
+from apollod.trainer.optim.backward_updates import HookHandle
+from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.optimizers import make_optimizer
+from apollod.trainer.out_of_memory import lacks_memory
+from apollod.trainer.undo.undo_ring import UndoRing
+from apollod.wire import messages as m
+from apollod.wire.manifest import Manifest
+from apollod.wire.records import decode_record
+
+
+class Learner:
+    """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
+
+    def __init__(
+        self,
+        attached: Attached,
+        settings: m.OptimizerSettings,
+        tokenizer: PreTrainedTokenizerBase,
+        undo_bytes: int = 0,
+        kernels: Kernels = "auto",
+        undo_refused: str = "",
+        products: Products = "auto",
+    ) -> None:
+        self.attached = attached
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.undo = UndoRing(undo_bytes) if undo_bytes else None
+        self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
+        self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
+        self.products = chosen_products(products, attached.device)
+        self.optimizer, self._hooks = self._make_optimizer()
+        self._warm_up(kernels)
+
+    def _warm_up(self, wanted: Kernels) -> None:
+        """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
+        if self.kernels != "triton":
+            return
+        try:
+            self.optimizer.warm_up()
+        except Exception as error:  # whatever a compiler or driver raises
+            if lacks_memory(error):
+                raise
+            self.kernels = device_kernels.give_up(wanted, line_of(error))
+            self.forget()
+
+    def forget(self) -> None:
+        """Replace the optimizer by one that has done no step yet, of these `attached` and `settings`."""
+        self._hooks.remove()
+        del self.optimizer, self._hooks  # the state of both together may not fit
+        self.optimizer, self._hooks = self._make_optimizer()
+
+    def _make_optimizer(self) -> tuple[NamedOptimizer, HookHandle]:
+        optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to, self.kernels)
+        if self.undo is not None:
+            self.undo.clear()  # its steps lead to the state of another optimizer
+            optimizer.undo = self.undo
+        return optimizer, optimizer.attach()
+
+    def take_back(self, step: int, fingerprint: str) -> str:
+        """Undo the steps since `step`, after which the weights had this fingerprint, as far as all are kept in
+        memory. The fingerprint found then; empty where nothing was undone."""
+        if self.undo is None or (count := self.undo.leads_to(step, fingerprint)) is None:
+            return ""
+        self.undo.undo(count)
+        found = self.attached.weights.fingerprint()
+        if found != fingerprint:  # what memory held was not what the steps had left
+            self.undo.clear()
+        return found
+
+    def undoable(self) -> m.Undoable:
+        """What `take_back` could do now."""
+        if self.undo is None:
+            return m.Undoable(0, self._undo_refused)
+        return m.Undoable(len(self.undo), self.undo.given_up)
+
+    def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
+        """See `encoded`."""
+        tokens = encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
+        tokens.check_vocabulary(self.attached.model.config.get_text_config().vocab_size)
+        return tokens
+
+
+def bound(learner: Learner, manifest: Manifest) -> m.Bound:
+    """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
+    attached = learner.attached
+    views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
+    held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}
+    held |= {
+        name: "frozen" for name in attached.weights.source.tensors if name not in views and name not in manifest.tied
+    }
+    return m.Bound(
+        fingerprint=attached.weights.fingerprint(),
+        parameters=len(attached.trainable),
+        elements=sum(p.numel() for _, p in attached.trainable),
+        versions=environment(attached.device, learner.kernels, learner.settings.name),
+        held=held,
+        tied=manifest.tied,
+        products=learner.products,
+        template=template_problem(learner.tokenizer),
+    )
+
+
+def checked(learner: Learner, example: m.StepExample, objective: Objective) -> Tokens:
+    """Its tokens; raises RecordRefused unless they and their columns are the recorded ones."""
+    tokens = learner.encode(example.record, objective, example.digest)
+    if tokens.digest() != example.digest:
+        raise RecordRefused(
+            f"example {example.example} is {tokens.digest()} as tokens of {objective.name}, not {example.digest}",
+            "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
+        )
+    return tokens
+
+
+def encode(learner: Learner, example: str, record: bytes, objective: Objective | None = None) -> m.Encoded:
+    """Tokens of one example counted, by the record's own objective if none is given, or why it cannot be learned.
+    Whatever an example makes templates and tokenizers raise, it must not take the trainer down: the same example would
+    do it again after the restart."""
+    try:
+        objective = objective or objective_of(decode_record(record))
+        tokens = learner.encode(record, objective)
+    except RecordRefused as error:
+        return m.Encoded(example, refused=error.line())
+    except Exception as error:  # noqa: BLE001 - see above
+        return m.Encoded(example, refused=f"it cannot be tokenised ({line_of(error)})")
+    return m.Encoded(
+        example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
+        changes=dict(tokens.changes),
+    )  # fmt: skip

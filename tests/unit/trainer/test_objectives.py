@@ -24,6 +24,7 @@ from apollod.errors import RecordRefused
 from apollod.trainer import message_loop
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.learner import Learner, encode
 from apollod.trainer.objectives import head, table
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
@@ -302,11 +303,9 @@ def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monk
     fingerprints = {}
     for objective in (table.OBJECTIVES["sft"], CLIPPED):
         loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-        learner = message_loop.Learner(
-            attached_to(tiny_model), m.OptimizerSettings(rank=16), load_tokenizer(str(tiny_model))
-        )
+        learner = Learner(attached_to(tiny_model), m.OptimizerSettings(rank=16), load_tokenizer(str(tiny_model)))
         loop._learner = learner
-        encoded = message_loop._encode(learner, "x", record, objective)
+        encoded = encode(learner, "x", record, objective)
         assert (encoded.refused, encoded.objective) == ("", objective.name)
         wrong = loop._step(m.Step(1, [m.StepExample("x", record, "0" * 32)], 1e-3, objective=objective.name))
         assert isinstance(wrong, m.StepFailed) and f"as tokens of {objective.name}" in wrong.reason
@@ -334,8 +333,8 @@ def test_a_step_trains_the_tokens_that_the_journal_holds_by_whatever_rules(tiny_
         b'{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Mara."}]}'
     ).canonical
     loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-    loop._learner = message_loop.Learner(attached_to(tiny_model), m.OptimizerSettings(rank=16), tokenizer)
-    today = message_loop._encode(loop._learner, "x", record)
+    loop._learner = Learner(attached_to(tiny_model), m.OptimizerSettings(rank=16), tokenizer)
+    today = encode(loop._learner, "x", record)
     former = tokenise(tokenizer, decode_record(record), 1000, rules=1)
     assert former.targets == today.targets - 1
     for number, (digest, targets) in enumerate(((former.digest(), former.targets), (today.digest, today.targets)), 1):

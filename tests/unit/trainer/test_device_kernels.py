@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.fingerprints import check_blocks, check_one_number_is_read
 
-from apollod.trainer import message_loop
+from apollod.trainer import learner
 from apollod.trainer.bind import live_fingerprint
 from apollod.trainer.environment import environment
 from apollod.trainer.optim.apollo import Apollo
@@ -72,7 +72,7 @@ class Broken:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[str] = []
         monkeypatch.setattr(device_kernels, "_why_not", lambda device: "")
-        monkeypatch.setattr(message_loop, "make_optimizer", self.make)
+        monkeypatch.setattr(learner, "make_optimizer", self.make)
         self.attached: Any = SimpleNamespace(device=GPU, trainable=(), round_to={})
 
     def make(self, settings: Any, trainable: Any, round_to: Any, kernels: str) -> Any:
@@ -82,8 +82,8 @@ class Broken:
     def fail(self) -> None:
         raise RuntimeError("ptxas\nended with 1")
 
-    def learn(self, kernels: Any) -> message_loop.Learner:
-        return message_loop.Learner(self.attached, OptimizerSettings(), None, 0, kernels)  # type: ignore[arg-type]
+    def learn(self, kernels: Any) -> learner.Learner:
+        return learner.Learner(self.attached, OptimizerSettings(), None, 0, kernels)  # type: ignore[arg-type]
 
 
 def test_kernels_that_do_not_compile_are_replaced_before_the_first_step(

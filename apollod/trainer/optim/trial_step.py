@@ -50,12 +50,11 @@ class Sketch:
     def add(self, gradient: Tensor | RowGradient) -> None:
         """Add a whole gradient to the sum."""
         if isinstance(gradient, RowGradient):
-            for rows, values in gradient.blocks():
-                self.kept[rows] += self._projected(values)
+            for some, values in gradient.blocks():
+                self.kept[some] += self._projected(values)
             return
         for part in blocks(gradient.numel(), self._width):
-            rows = self._rows(part)
-            self.kept[rows] += self._projected(gradient.reshape(-1)[part].view(-1, self._width))
+            self.kept[self._rows(part)] += self._projected(gradient.reshape(-1)[part].view(-1, self._width))
 
     def product(self, rows: slice | Tensor, values: Tensor) -> float:
         """<sum, values> of some rows: values float32 [k, length of a row]."""

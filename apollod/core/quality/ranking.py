@@ -23,7 +23,7 @@ from apollod.core.quality.state import Incident
 from apollod.core.state import State
 
 ATTEMPTS_MAX = 3
-SHARE = 0.25
+SHARE = 0.1
 """of the highest score, below which an example does not stand first"""
 
 

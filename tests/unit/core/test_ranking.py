@@ -80,7 +80,7 @@ def test_each_example_counts_by_its_share_of_the_rate_and_each_metric_by_its_mar
 
 def test_where_the_ranking_was_wrong_the_next_alarm_holds_the_next_ones() -> None:
     w = cramped(*LINES, poison={"bad": ITEMS})
-    w.misleading = {"a": 1.0, "bad": 0.1}
+    w.misleading = {"a": 1.0, "bad": SHARE / 2}
     w.settle()
     assert [e.suspects for e in w.of(ev.QualityNamed)] == [("a",), ("bad",)]
     assert [e.suspects for e in w.of(ev.QualityRankBegun)] == [LINES, ("b", "bad", "c", "d")]

@@ -49,6 +49,11 @@ class Guarded(GuardedWorld):
             case "replay fails" | "no replay" if self.replayed:
                 one = self.replayed.pop(0)
                 self.give(inp.WindowReplayFailed(one.incident, one.number, "no room", action == "no replay"))
+            case "rank" if self.ranking:
+                self.rank()
+            case "no ranking" if self.ranking:
+                asked = self.ranking.pop()
+                self.give(inp.ExamplesRanked(asked.incident, asked.number, error="no memory"))
             case "all replays":
                 while self.replayed:
                     self.replay()
@@ -74,7 +79,9 @@ class Guarded(GuardedWorld):
 PEOPLE = st.sampled_from(
     ["is it worse?", "baseline", "back", "back to nowhere", "pause and resume", "relearn", "approve"]
 )
-TROUBLE = st.sampled_from(["probes fail", "replay fails", "no replay", "trainer is gone", "supervisor dies"])
+TROUBLE = st.sampled_from(
+    ["probes fail", "replay fails", "no replay", "no ranking", "trainer is gone", "supervisor dies"]
+)
 SETTINGS = st.builds(
     changed, st.just(guarded(every_steps=3)), accumulate=st.integers(1, 2), resume=st.sampled_from(["auto", "manual"]),
     culprits_max=st.sampled_from([0, 1, 8]), publish=st.sampled_from(["hogwild", "fenced"]),
@@ -82,7 +89,7 @@ SETTINGS = st.builds(
     align_every=st.integers(0, 2),
 )  # fmt: skip
 USUAL = st.sampled_from(
-    ["lines", "settle", "settle", *["answer"] * 4, "probes answer", "probes answer", "replay", "all replays"]
+    ["lines", "settle", "settle", *["answer"] * 4, "probes answer", "probes answer", "replay", "all replays", "rank"]
 )
 BEGINNING = ["settle all", *["lines"] * 4, "settle"]
 """A baseline, and steps up to the first look."""

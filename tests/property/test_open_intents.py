@@ -84,6 +84,7 @@ def life(world: Daemon) -> None:
         while world.asked and world.state.children.trainer.phase != "ready":
             world.answer()
     worsen(world)
+    worsen(world, no_ranking="no memory, either")
     world.exit("engine")
     world.settle()
     world.give(inp.ResumeRequested("test"))
@@ -107,8 +108,9 @@ def followed(world: Daemon, *examples: str) -> None:
     world.give(inp.LinesRead(inp.Batch(source, "/l", 9, 2, tuple(lines), learn="unrejected"), frozenset()))
 
 
-def worsen(world: Daemon) -> None:
-    """A model that an example makes worse: an alarm, and a search for who did it, whose first replay cannot be run."""
+def worsen(world: Daemon, no_ranking: str = "") -> None:
+    """A model that an example makes worse: an alarm, and a search for who did it, whose first replay cannot be run at
+    once and whose second one never; then a ranking, or none."""
     name = f"bad{len(world.journal)}"
     world.poison, before = {**world.poison, name: ITEMS}, len(world.of(ev.QualityAlarmed))
     world.give(inp.QualityWanted("test"))
@@ -127,10 +129,17 @@ def worsen(world: Daemon) -> None:
         world.pass_time(70)
     if world.replayed:
         asked = world.replayed.pop()
-        world.give(inp.WindowReplayFailed(asked.incident, asked.number, "no memory"))
-    world.answers = True
+        world.give(inp.WindowReplayFailed(asked.incident, asked.number, "the disk is full"))
+    world.pass_time(70)
+    if world.replayed:
+        world.replay()
+    if world.replayed:
+        asked = world.replayed.pop()
+        world.give(inp.WindowReplayFailed(asked.incident, asked.number, "no memory", for_good=True))
+    world.answers, world.no_ranking = True, no_ranking
     world.pass_time(70)
     world.settle()
+    world.no_ranking = ""
 
 
 def rest(world: Daemon) -> None:

@@ -40,6 +40,11 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def chat_line(question: str, answer: str) -> str:
+    """A line of the inbox: a conversation of one turn."""
+    return json.dumps({"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]})
+
+
 def config_of(root: Path, model: Path, port: int, **sections: str) -> str:
     """A configuration with everything below `root`, and without the quality guard, which takes time. `sections`: more
     lines of a section; one named here already is extended, but for `quality`, which is as it is given. What is given

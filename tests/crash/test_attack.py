@@ -13,15 +13,15 @@ import pytest
 from support.daemon import STUB, Daemon
 from support.effort import LONG
 from support.invariants import journal_of, say
-from support.refusing_disk import LOG, NAME, OPEN, SYNC, WRITE, RefusingDisk
-from support.thrown_files import Thrower
-from support.thrown_requests import Front, Requests
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
 from apollod.wire import messages as msg
+from benchmarks.thrown.files import Thrower
+from benchmarks.thrown.refusing_disk import ERRORS, FAILING, RefusingDisk
+from benchmarks.thrown.requests import Front, Requests
 
 pytestmark = pytest.mark.crash
 
@@ -36,8 +36,6 @@ PER_ROUND = 4
 WARM_ROUNDS = 5
 THREADS_MORE, FILES_MORE, BYTES_MORE = 30, 20, 300 << 20
 """than after the first rounds: of its pool of 40 threads, of files that are just open, of memory"""
-ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.EROFS, errno.EMFILE)
-FAILING = (WRITE, SYNC, OPEN, NAME, LOG, WRITE | SYNC, WRITE | SYNC | OPEN | NAME)
 
 
 @pytest.mark.timeout(int(MINUTES * 60) + 900)
@@ -69,7 +67,7 @@ class Attack:
         self._start()
         deadline, number = time.monotonic() + seconds, 0
         with Front(self.daemon.socket) as front:
-            requests = Requests(front, self.daemon.socket)
+            requests = Requests(front.port, self.daemon.socket)
             try:
                 while time.monotonic() < deadline:
                     number += 1

@@ -4,7 +4,6 @@ The engine is the stub unless a test says `VLLM`: what is tested is then journal
 test of what is served takes the fixture `running`, or a daemon with `VLLM`, which costs tens of seconds.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from support.fork_server import fork_server
 
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
+from apollod.testing.daemon import chat_line as chat_line
 from apollod.testing.daemon import free_port
 
 STUB = "apollod.testing.stub_engine"
@@ -55,10 +55,6 @@ UNGUARDED = "[quality]\nevery_steps = 0\n"
 
 PLAIN = "[lessons]\ndirect = false\n"
 """What is given directly is learned once, without a lesson, which these tests are not about."""
-
-
-def chat_line(question: str, answer: str) -> str:
-    return json.dumps({"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]})
 
 
 class Daemon(driver.Daemon):

@@ -18,10 +18,10 @@ import uvicorn
 from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from support.daemon import chat_line, free_port
 
 from apollod.engine.http.routes import Routes
 from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.testing.daemon import chat_line, free_port
 from apollod.wire import messages as msg
 from apollod.wire.framing import encode_frame
 from apollod.wire.records import parse_line
@@ -60,20 +60,26 @@ bodies = (
     | st.integers(1, 20_000).map(lambda deep: b'{"messages":' * deep + b"1" + b"}" * deep)
     | st.integers(0, 1 << 21).map(lambda size: b'{"text":"' + b"\xc3\xa9" * size + b'"}')
 )
-packed = st.sampled_from([kind for kind in HANDLERS if kind not in LEFT_OUT]).flatmap(
-    lambda kind: st.fixed_dictionaries(
-        {"type": st.just(kind.__struct_config__.tag)},
-        optional={field.encode_name: values for field in msgspec.structs.fields(kind)},
+
+
+def frames(left_out: tuple[type[Any], ...]) -> st.SearchStrategy[bytes]:
+    """What is sent into the socket: bytes, and requests of all kinds but these with values of all types."""
+    packed = st.sampled_from([kind for kind in HANDLERS if kind not in left_out]).flatmap(
+        lambda kind: st.fixed_dictionaries(
+            {"type": st.just(kind.__struct_config__.tag)},
+            optional={field.encode_name: values for field in msgspec.structs.fields(kind)},
+        )
     )
-)
-frames = (
-    st.binary(max_size=300)
-    | st.binary(max_size=300).map(encode_frame)
-    | packed.map(lambda one: encode_frame(_packed(one)))
-    | st.integers(1, 200_000).map(lambda deep: encode_frame(b"\x82\xa4type\xa5pause\xa1x" + b"\x91" * deep + b"\xc0"))
-    | st.just(encode_frame(b"\x82\xa4type\xa6forget\xa8examples\x91\xa2\xff\xfe"))
-    | st.integers(0, 2**32 - 1).map(lambda length: struct.pack(">I", length) + b"x" * 10)
-)
+    return (
+        st.binary(max_size=300)
+        | st.binary(max_size=300).map(encode_frame)
+        | packed.map(lambda one: encode_frame(_packed(one)))
+        | st.integers(1, 200_000).map(
+            lambda deep: encode_frame(b"\x82\xa4type\xa5pause\xa1x" + b"\x91" * deep + b"\xc0")
+        )
+        | st.just(encode_frame(b"\x82\xa4type\xa6forget\xa8examples\x91\xa2\xff\xfe"))
+        | st.integers(0, 2**32 - 1).map(lambda length: struct.pack(">I", length) + b"x" * 10)
+    )
 
 
 def _packed(value: Any) -> bytes:
@@ -142,11 +148,14 @@ class Front:
 
 
 class Requests:
-    """Throws at a front and at the daemon's socket. `good`: id of each line whose taking was confirmed."""
+    """Throws at our routes on a port and at the daemon's socket. `good`: id of each line whose taking was confirmed."""
 
-    def __init__(self, front: Front, supervisor: Path) -> None:
+    LEFT_OUT = LEFT_OUT
+
+    def __init__(self, port: int, supervisor: Path) -> None:
         self.good: dict[str, bytes] = {}
-        self._front = front
+        self._port = port
+        self._frames_of_all = frames(self.LEFT_OUT)
         self._supervisor = str(supervisor)
         self._open: list[socket.socket] = []
         self._threads = ThreadPoolExecutor(40)
@@ -172,12 +181,12 @@ class Requests:
     # --- over HTTP ----------------------------------------------------------------------------------------------------
 
     def _head(self, method: str, path: str, type_: str, *more: str) -> bytes:
-        lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self._front.port}", f"Content-Type: {type_}", *more]
+        lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self._port}", f"Content-Type: {type_}", *more]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def _said(self, content: bytes) -> tuple[int, bytes]:
         """Status (0: hung up) and body of the answer to what is sent and then waited for."""
-        with socket.create_connection(("127.0.0.1", self._front.port), timeout=ANSWER_S) as end:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_S) as end:
             answer = b""
             try:
                 end.sendall(content)
@@ -227,7 +236,7 @@ class Requests:
             self._head("POST", "/train", TYPES[0], "Content-Length: -1"), b"\x16\x03\x01" + chance.randbytes(200),
             self._head("POST", "/train", TYPES[0], *(f"X-{n}: y" for n in range(2000))), b"GET " + b"/" * 100_000,
         ):  # fmt: skip
-            with socket.create_connection(("127.0.0.1", self._front.port), timeout=ANSWER_S) as end:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_S) as end:
                 end.sendall(content)
                 if chance.random() < 0.5:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -235,7 +244,7 @@ class Requests:
     def _slow(self, chance: random.Random) -> None:
         """Senders that begin and go on for as long as the round."""
         for _ in range(SILENT):
-            end = socket.create_connection(("127.0.0.1", self._front.port), timeout=ANSWER_S)
+            end = socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_S)
             end.sendall(self._head("POST", "/train", TYPES[0], "Content-Length: 1000")[: chance.randint(1, 200)])
             self._open.append(end)
 
@@ -248,7 +257,7 @@ class Requests:
         return end
 
     def _frames(self, chance: random.Random) -> None:
-        for frame in drawn(frames, chance.getrandbits(32), 12):
+        for frame in drawn(self._frames_of_all, chance.getrandbits(32), 12):
             with self._connected() as end:
                 end.sendall(frame)
                 if chance.random() < 0.3:

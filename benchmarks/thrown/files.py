@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import zstandard
-from support.daemon import chat_line
 
+from apollod.testing.daemon import chat_line
 from apollod.wire.records import parse_line
 
 FUTURE = 32503680000  # the year 3000
@@ -22,16 +22,25 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }  # fmt: skip
 
 
+def noise(chance: random.Random) -> str:
+    """A line that nobody has said yet, and that nobody can learn anything from."""
+    return chat_line(f"{chance.getrandbits(96):x}?", f"{chance.getrandbits(96):x}.")
+
+
 class Thrower:
     """Throws into one inbox. `good`: id of every line that has to be taken exactly once; `perhaps`: of those that may
-    be, since their file went away or changed. `mebibytes`: of the largest file, which has no blocks on the disk."""
+    be, since their file went away or changed. `mebibytes`: of the largest file, which has no blocks on the disk.
+    `line` draws a good line; names of files are numbered from `number` on."""
 
-    def __init__(self, inbox: Path, beside: Path, mebibytes: int) -> None:
+    def __init__(
+        self, inbox: Path, beside: Path, mebibytes: int, line: Callable[[random.Random], str] = noise, number: int = 0
+    ) -> None:
+        self._line = line
         self.good: dict[str, bytes] = {}
         self.perhaps: dict[str, bytes] = {}
         self._inbox, self._beside = os.fsencode(inbox), os.fsencode(beside)
         self._size = mebibytes << 20
-        self._number = 0
+        self._number = number
         self._threads: list[threading.Thread] = []
         self._files: list[bytes] = []
         beside.mkdir(exist_ok=True)
@@ -62,8 +71,7 @@ class Thrower:
 
     def lines(self, chance: random.Random, count: int) -> list[bytes]:
         """Good ones, which are new."""
-        said = [chat_line(f"{chance.getrandbits(96):x}?", f"{chance.getrandbits(96):x}.") for _ in range(count)]
-        found = [f"{line}\n".encode() for line in said]
+        found = [f"{self._line(chance)}\n".encode() for _ in range(count)]
         self.good |= {parse_line(line).id: line for line in found}
         return found
 
@@ -104,7 +112,8 @@ class Thrower:
     def _forget(self, lines: list[bytes]) -> None:
         """They may be taken, and may not."""
         for line in lines:
-            self.perhaps[parse_line(line).id] = self.good.pop(parse_line(line).id)
+            self.good.pop(parse_line(line).id, None)
+            self.perhaps[parse_line(line).id] = line
 
     # --- kinds --------------------------------------------------------------------------------------------------------
 

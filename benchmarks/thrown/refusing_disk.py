@@ -1,6 +1,7 @@
 """A daemon's writes fail with an errno of choice, while a test wants it to: see refusing_disk.c. Needs gcc, and no
 rights."""
 
+import errno
 import mmap
 import os
 import shutil
@@ -10,6 +11,8 @@ from pathlib import Path
 
 WRITE, SYNC, OPEN, NAME, LOG = 1, 2, 4, 8, 16
 """writes into files, their fsync, making and opening them, their names (rename, mkdir, unlink), standard streams"""
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.EROFS, errno.EMFILE)
+FAILING = (WRITE, SYNC, OPEN, NAME, LOG, WRITE | SYNC, WRITE | SYNC | OPEN | NAME)
 SOURCE = Path(__file__).with_suffix(".c")
 _ORDERS = struct.Struct("=6i")
 

@@ -1,0 +1,174 @@
+"""A watch over the real daemon for hours: does anything stop it, does anything leak, does the journal verify, and do
+its steps, run again, come to the weights that are served?
+
+The daemon is as `apollod init` makes it, on the small world model that ships (`material.SETTINGS`: what is set besides,
+and why). All at once: users, files in the inbox, corrections, feedback, dreams, the guard, poison, rollbacks, kills
+and hangs of every process, a disk that refuses, and what may come in from outside. What comes when is a function of the
+seed and of the part. With `--dir` a later call goes on with the same life, journal and records; the report covers all
+parts. Exit code 1: something was missed.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from apollod.cli import render
+from apollod.demo.world.acting import Acting
+from apollod.wire import messages as msg
+from benchmarks import report
+from benchmarks.soak import checks, records, summary, watch
+from benchmarks.soak.acts import Acts
+from benchmarks.soak.life import MODEL, Life, Status
+from benchmarks.soak.schedule import schedule
+from benchmarks.soak.users import Users
+
+USERS = 2
+LOOK_S = 5.0
+TAKEN_S = 300.0
+PAUSED_S = 600.0
+
+
+def main() -> int:
+    """Run a part, print the report of all of them."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of this part (default 30)")
+    parser.add_argument(
+        "--dir", help="go on there, or begin there and leave it (default: a new one, removed if all is well)"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--replay-steps", type=int, default=1500, help="run again at the end, at most (default 1500)")
+    parser.add_argument("--report", action="store_true", help="no new part: only the report of --dir")
+    args = parser.parse_args()
+    root = Path(args.dir).expanduser().absolute() if args.dir else Path(tempfile.mkdtemp(prefix="apollod-soak-"))
+    root.mkdir(parents=True, exist_ok=True)
+    kept = records.Records(root / "soak")
+    if not args.report:
+        run(args, root, kept)
+    found = summary.summary({kind: kept.all(kind) for kind in records.KINDS})
+    found["environment"] = report.environment(1)
+    show(found, args.json)
+    if found["missed"]:
+        print(f"soak: journal, logs and records are in {root}", file=sys.stderr)
+    elif not args.dir:
+        shutil.rmtree(root, ignore_errors=True)
+    return 1 if found["missed"] else 0
+
+
+def show(found: dict[str, Any], as_json: bool) -> None:
+    """One JSON object; for people a table before it, and what was missed."""
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(render.table(summary.COLUMNS, summary.rows(found)))
+    print(json.dumps(found, indent=2))
+    for one in found["missed"]:
+        print(f"missed: {one}")
+
+
+def run(args: argparse.Namespace, root: Path, kept: records.Records) -> None:
+    """One part."""
+    part = len({one["part"] for one in kept.all("parts")})
+    kept.keep("parts", {"part": part, "at": time.time(), "seed": args.seed, "minutes": args.minutes})
+    with Acting(args.seed * 1000 + part) as acting:
+        life = Life(root, acting.url, kept)
+        try:
+            Part(life, kept, args, part).run()
+        finally:
+            life.disk.relent()
+            life.daemon.end()
+
+
+class Part:
+    """From a start of the daemon to its stop, and what is checked of it then."""
+
+    def __init__(self, life: Life, kept: records.Records, args: argparse.Namespace, part: int) -> None:
+        self.life, self._kept, self._args, self._part = life, kept, args, part
+        self._looked = 0.0
+
+    def run(self) -> None:
+        """All of it."""
+        began, before = time.time(), checks.last_event(self.life.daemon)
+        daemon = self.life.daemon
+        self.life.start()
+        self.life.ask(msg.ResumeRequest())
+        with watch.Watch(lambda: self.life.pid, daemon.root / "state", self._sample) as looks:
+            with Users(daemon.port, MODEL, f"{self._args.seed}:{self._part}", USERS, self._answer) as users:
+                self._act(Acts(self.life, users, self._kept, self._part))
+                last = self._drained()
+            checks.verified(daemon, self.life.miss)
+            fingerprint, step = last["weights"]["fingerprint"], last["step"]
+            family = watch.family(self.life.pid or 0)
+            self._stopped()
+        self.life.buried(family)
+        if left := looks.left_behind():
+            self.life.miss("left behind", f"{left}")
+        checks.wrong(daemon, before, self.life.miss)
+        kinds = checks.journal(daemon, self._kept, self.life.miss)
+        replay = checks.replayed(daemon, fingerprint, step, self._args.replay_steps, self.life.miss)
+        self._kept.keep("parts", {
+            "part": self._part, "at": began, "seconds": time.time() - began, "kinds": kinds, "replay": replay,
+        })  # fmt: skip
+
+    def _act(self, acts: Acts) -> None:
+        began, seconds = time.monotonic(), self._args.minutes * 60.0
+        try:
+            for act in schedule(self._args.seed, self._part, seconds):
+                while (left := began + act.at_s - time.monotonic()) > 0:
+                    self._look(acts)
+                    time.sleep(min(left, 1.0))
+                if time.monotonic() > began + seconds:
+                    break
+                print(f"soak: {time.monotonic() - began:.0f} s: {act.kind}", file=sys.stderr, flush=True)
+                acts.do(act)
+            while time.monotonic() < began + seconds:
+                self._look(acts)
+                time.sleep(1.0)
+        finally:
+            acts.settle()
+
+    def _look(self, acts: Acts) -> None:
+        if time.monotonic() - self._looked > LOOK_S and (status := self.life.tend()):
+            self._looked = time.monotonic()
+            self._status(status)
+            acts.dream(status)
+
+    def _drained(self) -> Status:
+        """Every given line is taken, and nothing is learned any more."""
+        self.life.up()
+        owed = {key for key, must in checks.must(self._kept).items() if must}
+        self.life.wait(lambda _: owed <= checks.taken(self.life.daemon).keys(), f"all of {len(owed)} lines", TAKEN_S)
+        self.life.ask(msg.PauseRequest())
+        last = self.life.wait(lambda status: not status["running"], "paused", PAUSED_S) or self.life.up()
+        self._status(last)
+        return last
+
+    def _stopped(self) -> None:
+        self.life.daemon.end()
+        process = self.life.daemon.process
+        if process is None or process.returncode:
+            self.life.miss("stop", f"it left with {process and process.returncode}: {self.life.daemon.log()[-1500:]}")
+
+    # --- kept ---------------------------------------------------------------------------------------------------------
+
+    def _sample(self, look: watch.Sample) -> None:
+        self._kept.keep("samples", {"part": self._part, **look})
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        self._kept.keep("answers", {"part": self._part, **answer})
+
+    def _status(self, status: Status) -> None:
+        rows = self.life.daemon.query("SELECT max(seq), sum(kind = 'step.completed') FROM events")
+        self._kept.keep("status", {
+            "part": self._part, "at": time.time(), "state": status["state"], "error": status["error"][:200],
+            "step": status["step"], "steps": rows[0][1] or 0, "events": rows[0][0], "dreams": status["dreams"]["total"],
+            "pending": status["queue"]["pending"], "alarm": (status["quality"]["incident"] or {}).get("phase"),
+        })  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,166 @@
+"""The daemon of a soak: as `apollod init` makes it, on the small world model, started anew as by systemd."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from apollod.errors import ApolloError
+from apollod.testing import daemon as driver
+from apollod.wire import messages as msg
+from benchmarks.soak import material, watch
+from benchmarks.soak.records import Records
+from benchmarks.thrown.refusing_disk import RefusingDisk
+
+DOWN_S = 300.0
+"""in which the daemon is up again after whatever befell it"""
+GONE_S = 20.0
+RESTART_S = 5.0
+"""RestartSec of contrib/systemd"""
+RESTART = "restart the daemon"
+MODEL = "apollo"
+
+Status = driver.Status
+
+
+def made(root: Path, acting: str) -> tuple[str, int]:
+    """Configuration and port of a soak's directory: those that are there, or new ones. The scripted model has another
+    address each time."""
+    file = root / "apollod.toml"
+    if not file.exists():
+        with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
+            shutil.copytree(model, root / "model")
+        init = [sys.executable, "-m", "apollod", "init", str(root), "--model", str(root / "model")]
+        subprocess.run(init, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        file.write_text(material.configured(file.read_text("utf-8"), material.SETTINGS), encoding="utf-8")
+    port = driver.free_port()
+    now = {"engine": {"port": port}, "judge": {"base_url": acting}, "dream": {"base_url": acting}}
+    return material.configured(file.read_text("utf-8"), now), port
+
+
+class Life:
+    """One daemon, which may end and be started again; what is wrong is kept as missed, and the soak goes on."""
+
+    def __init__(self, root: Path, acting: str, records: Records) -> None:
+        config, port = made(root, acting)
+        self.daemon = driver.Daemon(root, config, port)
+        self.disk = RefusingDisk(root)
+        self._records = records
+        self._said = len(self.daemon.log()) if (root / "daemon.log").exists() else 0
+
+    # --- started and ended --------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int | None:
+        """Of the supervisor; None where it does not run."""
+        return self.daemon.process.pid if self.daemon.process and self.daemon.alive() else None
+
+    def start(self) -> None:
+        """Start it and wait until it serves and can learn."""
+        self.daemon.start(self.disk.environment)
+        self.up()
+
+    def up(self) -> Status:
+        """Wait until it serves and a trainer is attached; a person's `resume` where a child was given up, a start where
+        the daemon ended or asks for one."""
+        deadline = time.monotonic() + DOWN_S
+        while time.monotonic() < deadline:
+            status = self.tend()
+            if status and status["state"] in driver.UP and status["engine"]["ready"] and status["trainer"]["ready"]:
+                return status
+            time.sleep(1.0)
+        self.miss("not up", f"within {DOWN_S:.0f} s: {self._told()}")
+        raise driver.DaemonFailed(f"the daemon was not up within {DOWN_S:.0f} s")
+
+    def kill(self) -> None:
+        """SIGKILL of the supervisor; its children die with it, and it is started again a little later."""
+        family = watch.family(self.pid) if self.pid else []
+        self.daemon.kill()
+        self.buried(family)
+        time.sleep(RESTART_S)
+        self.daemon.start(self.disk.environment)
+
+    def restart(self) -> None:
+        """As a person does who is told so."""
+        self.daemon.end(driver.STOP_S)
+        time.sleep(RESTART_S)
+        self.daemon.start(self.disk.environment)
+
+    def buried(self, family: list[int]) -> None:
+        """Nothing of these processes is left."""
+        deadline = time.monotonic() + GONE_S
+        while (left := [pid for pid in family if watch.process(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if left:
+            self.miss("outlived", f"{[watch.process(pid) for pid in left]}"[:500])
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    # --- looked at ----------------------------------------------------------------------------------------------------
+
+    def ask(self, request: Any, timeout_s: float = 60.0) -> dict[str, Any] | None:
+        """The reply, or None where it refuses, or does not answer now."""
+        try:
+            return self.daemon.request(request, timeout_s)
+        except ApolloError:
+            return None
+
+    def tend(self) -> Status | None:
+        """The status, after what a service manager or a person does about it."""
+        if not self.daemon.alive():
+            self._ended()
+            return None
+        self._check_log()
+        status = self.ask(msg.StatusRequest())
+        if status is None:
+            return None
+        if RESTART in status["error"]:
+            self._records.keep("acts", {"at": time.time(), "kind": "restart", "told": status["error"][:300]})
+            self.restart()
+        elif "training halted" in status["error"]:
+            self.miss("halted", status["error"])
+            self.ask(msg.ResumeRequest())
+        elif any(status[role]["given_up"] for role in ("engine", "trainer")):
+            self._records.keep("acts", {"at": time.time(), "kind": "resume", "told": status["error"][:300]})
+            self.ask(msg.ResumeRequest())
+        return status
+
+    def wait(self, done: Callable[[Status], Any], what: str, seconds: float) -> Status | None:
+        """Until the status is so; None, and a miss, where it does not become so in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if (status := self.tend()) and done(status):
+                return status
+            time.sleep(1.0)
+        self.miss("not in time", f"{what} within {seconds:.0f} s: {self._told()}")
+        return None
+
+    def miss(self, what: str, told: str) -> None:
+        """Something is wrong."""
+        print(f"soak: MISSED {what}: {told[:600]}", file=sys.stderr, flush=True)
+        self._records.keep("missed", {"at": time.time(), "what": what, "told": told[:4000]})
+
+    def _ended(self) -> None:
+        """It ended by itself, which nothing here asks it to."""
+        assert self.daemon.process is not None
+        self.miss("ended", f"with {self.daemon.process.returncode}: {self.daemon.log()[-1500:]}")
+        time.sleep(RESTART_S)
+        self.daemon.start(self.disk.environment)
+
+    def _check_log(self) -> None:
+        said = self.daemon.log()
+        fresh, self._said = said[self._said :], len(said)
+        if "Traceback" in fresh:
+            self.miss("traceback", fresh[max(0, fresh.index("Traceback") - 200) :][:3000])
+
+    def _told(self) -> str:
+        status = self.ask(msg.StatusRequest()) or {}
+        return str({name: status.get(name) for name in ("state", "error", "engine", "trainer", "start", "queue")})

@@ -1,0 +1,79 @@
+"""What a soak teaches, in the world that the small model was made for; and its configuration. Pure."""
+
+import json
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from apollod.demo.world import instructions, scenarios
+from apollod.demo.world.instructions import KINDS, WORDS, Instruction
+from apollod.demo.world.pretraining_texts import conversation
+from apollod.demo.world.scenarios import Split
+from benchmarks.poison_texts import POISON
+
+DREAMT = [
+    *(Instruction(kind) for kind in ("greet", "caps", "ask")),
+    *(Instruction("end", word) for word in WORDS), *(Instruction("start", word) for word in WORDS),
+]  # fmt: skip
+"""Behaviours in the order in which they are dreamt, two at a time."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "trainer": {"threads": 1, "stall_s": 90},
+    "engine": {"stall_s": 120},
+    "checkpoint": {"delay_s": 60, "every_s": 120},
+    "inbox": {"rescan_s": 5},
+    "capture": {"mode": "feedback"},
+    "judge": {"votes": 1, "model": "scripted"},
+    "dream": {"mode": "always", "model": "scripted", "surroundings": ["none"]},
+}
+"""Settings that are not those of `apollod init`, and why:
+threads: a soak in parts may have other cores each time, and the bits of a step depend on their number.
+stall_s: a hung child is ended after half an hour, which is most of a soak.
+checkpoint: every ten minutes is too seldom for parts of a few minutes, all of whose kills come before the first one.
+rescan_s: names that no notice comes of are found only then.
+capture: feedback with a correction needs the tokens of the answer.
+dream: users never stop, so that `idle` would never dream; the small model knows no agent's surroundings.
+judge, model: the scripted ones of this world, as it is too small to imagine or to judge."""
+
+
+def configured(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """A configuration file with these keys set: in place of those that stand in their section, else behind its head."""
+    for section, keys in settings.items():
+        if f"[{section}]\n" not in text:
+            text += f"\n[{section}]\n"
+        head, body, rest = _split(text, section)
+        for key in keys:
+            body = re.sub(rf"(?m)^{re.escape(key)}\s*=.*\n", "", body)
+        text = head + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()) + body + rest
+    return text
+
+
+def _split(text: str, section: str) -> tuple[str, str, str]:
+    """Up to the head of a section, its lines, and what follows."""
+    start = text.index(f"[{section}]\n") + len(section) + 3
+    end = text.find("\n[", start)
+    end = len(text) if end < 0 else end + 1
+    return text[:start], text[start:end], text[end:]
+
+
+def line(chance: random.Random) -> str:
+    """A line of the inbox that the model can learn: a request under one or two instructions, and the right answer."""
+    scenario = scenarios.draw(chance, Split.PRACTICE)
+    said = [instructions.draw(chance, kind, scenario) for kind in chance.sample(KINDS, chance.randint(0, 2))]
+    system = instructions.told(said, chance) if said else None
+    return json.dumps({"messages": conversation(system, scenario, instructions.answer(scenario, said))})
+
+
+def poison(chance: random.Random, count: int = 40) -> list[str]:
+    """Lines that do harm, all of one kind."""
+    kind = POISON[chance.choice(sorted(POISON))]
+    return [json.dumps(kind(chance)) for _ in range(count)]
+
+
+def pattern(number: int) -> dict[str, Any]:
+    """Name, instruction and contrasts of the behaviour that is dreamt as the so-manieth, from 0; after the last one
+    comes the first again, under another name."""
+    one, times = DREAMT[number % len(DREAMT)], number // len(DREAMT)
+    name = "-".join(part for part in (one.kind, one.word.lower(), str(times) if times else "") if part)
+    return {"name": name, "instruction": one.texts[0], "contrast": [*one.opposite.texts]}

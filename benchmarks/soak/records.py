@@ -20,6 +20,9 @@ class Records:
         self._directory = directory
         self._one_at_a_time = threading.Lock()
         directory.mkdir(parents=True, exist_ok=True)
+        for path in filter(Path.exists, map(self._path, KINDS)):
+            if not path.read_bytes().endswith(b"\n"):
+                path.write_bytes(path.read_bytes() + b"\n")  # a line that was cut
 
     def keep(self, kind: str, *records: Record) -> None:
         """Append records of a kind; on the disk when it returns."""

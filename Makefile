@@ -8,6 +8,8 @@
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills, an hour of all that may come in from outside
 #              (APOLLOD_ATTACK_MINUTES)
+# make soak MINUTES=240    a watch over the real daemon: users, learning, dreams, kills, a disk that refuses, all at once; DIR=... goes
+#              on there another time (benchmarks/soak)
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -23,7 +25,7 @@ ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env demo demo-dream demo-lessons real-model real test test-fast crash bench gpu lint clean
+.PHONY: env demo demo-dream demo-lessons real-model real test test-fast crash soak bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -73,6 +75,9 @@ test-fast: env
 crash: env
 	@APOLLOD_LONG=1 APOLLOD_CRASH_ENGINE=apollod.engine APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all \
 		$(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(or $(ARGS),$(LONG))
+
+soak: env
+	@$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30) $(if $(DIR),--dir $(DIR)) $(ARGS)
 
 bench: env
 	@for name in start step optimizer serve journal checkpoint rollback products signals review judge dream dream_users; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done

@@ -42,6 +42,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replay-steps", type=int, default=1500, help="run again at the end, at most (default 1500)")
+    parser.add_argument("--slack", type=float, default=1.0, help="by how much limits of time are longer (default 1)")
     parser.add_argument("--report", action="store_true", help="no new part: only the report of --dir")
     args = parser.parse_args()
     root = Path(args.dir).expanduser().absolute() if args.dir else Path(tempfile.mkdtemp(prefix="apollod-soak-"))
@@ -73,9 +74,11 @@ def show(found: dict[str, Any], as_json: bool) -> None:
 def run(args: argparse.Namespace, root: Path, kept: records.Records) -> None:
     """One part."""
     part = len({one["part"] for one in kept.all("parts")})
-    kept.keep("parts", {"part": part, "at": time.time(), "seed": args.seed, "minutes": args.minutes})
+    kept.keep(
+        "parts", {"part": part, "at": time.time(), "seed": args.seed, "minutes": args.minutes, "slack": args.slack}
+    )
     with Acting(args.seed * 1000 + part) as acting:
-        life = Life(root, acting.url, kept)
+        life = Life(root, acting.url, kept, args.slack)
         try:
             Part(life, kept, args, part).run()
         finally:

@@ -62,7 +62,7 @@ class Acts:
             self.life.miss(act.kind, repr(error))
         except OSError as error:
             told = f"not now: {error!r}"
-        self._records.keep("acts", {"at": began, "until": time.time(), "kind": act.kind, "told": str(told)[:300]})
+        self.life.did(act.kind, str(told), began)
         self._keep_given()
 
     def settle(self) -> None:
@@ -129,7 +129,7 @@ class Acts:
         return victim
 
     def _ended_by_daemon(self, victim: str, pid: int) -> None:
-        limit_s = float(material.SETTINGS[victim]["stall_s"]) + STALL_S
+        limit_s = (float(material.SETTINGS[victim]["stall_s"]) + STALL_S) * self.life.slack
         deadline = time.monotonic() + limit_s
         while watch.process(pid) and time.monotonic() < deadline:
             self.life.tend()

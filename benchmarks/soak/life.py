@@ -17,10 +17,9 @@ from apollod.testing import daemon as driver
 from apollod.wire import messages as msg
 from benchmarks.soak import material, watch
 from benchmarks.soak.records import Records
+from benchmarks.soak.summary import DOWN_S
 from benchmarks.thrown.refusing_disk import RefusingDisk
 
-DOWN_S = 300.0
-"""in which the daemon is up again after whatever befell it"""
 GONE_S = 20.0
 RESTART_S = 5.0
 """RestartSec of contrib/systemd"""
@@ -46,9 +45,11 @@ def made(root: Path, acting: str) -> tuple[str, int]:
 
 
 class Life:
-    """One daemon, which may end and be started again; what is wrong is kept as missed, and the soak goes on."""
+    """One daemon, which may end and be started again; what is wrong is kept as missed, and the soak goes on. `slack`:
+    by how much all limits of time are longer, on a machine that is busy with other things."""
 
-    def __init__(self, root: Path, acting: str, records: Records) -> None:
+    def __init__(self, root: Path, acting: str, records: Records, slack: float = 1.0) -> None:
+        self.slack = slack
         config, port = made(root, acting)
         self.daemon = driver.Daemon(root, config, port)
         self.disk = RefusingDisk(root)
@@ -70,14 +71,15 @@ class Life:
     def up(self) -> Status:
         """Wait until it serves and a trainer is attached; a person's `resume` where a child was given up, a start where
         the daemon ended or asks for one."""
-        deadline = time.monotonic() + DOWN_S
+        down_s = DOWN_S * self.slack
+        deadline = time.monotonic() + down_s
         while time.monotonic() < deadline:
             status = self.tend()
             if status and status["state"] in driver.UP and status["engine"]["ready"] and status["trainer"]["ready"]:
                 return status
             time.sleep(1.0)
-        self.miss("not up", f"within {DOWN_S:.0f} s: {self._told()}")
-        raise driver.DaemonFailed(f"the daemon was not up within {DOWN_S:.0f} s")
+        self.miss("not up", f"within {down_s:.0f} s: {self._told()}")
+        raise driver.DaemonFailed(f"the daemon was not up within {down_s:.0f} s")
 
     def kill(self) -> None:
         """SIGKILL of the supervisor; its children die with it, and it is started again a little later."""
@@ -95,7 +97,7 @@ class Life:
 
     def buried(self, family: list[int]) -> None:
         """Nothing of these processes is left."""
-        deadline = time.monotonic() + GONE_S
+        deadline = time.monotonic() + GONE_S * self.slack
         while (left := [pid for pid in family if watch.process(pid)]) and time.monotonic() < deadline:
             time.sleep(0.2)
         if left:
@@ -123,19 +125,19 @@ class Life:
         if status is None:
             return None
         if RESTART in status["error"]:
-            self._records.keep("acts", {"at": time.time(), "kind": "restart", "told": status["error"][:300]})
+            self.did("restart", status["error"], time.time())
             self.restart()
         elif "training halted" in status["error"]:
             self.miss("halted", status["error"])
             self.ask(msg.ResumeRequest())
         elif any(status[role]["given_up"] for role in ("engine", "trainer")):
-            self._records.keep("acts", {"at": time.time(), "kind": "resume", "told": status["error"][:300]})
+            self.did("resume", status["error"], time.time())
             self.ask(msg.ResumeRequest())
         return status
 
     def wait(self, done: Callable[[Status], Any], what: str, seconds: float) -> Status | None:
         """Until the status is so; None, and a miss, where it does not become so in time."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * self.slack
         while time.monotonic() < deadline:
             if (status := self.tend()) and done(status):
                 return status
@@ -147,6 +149,11 @@ class Life:
         """Something is wrong."""
         print(f"soak: MISSED {what}: {told[:600]}", file=sys.stderr, flush=True)
         self._records.keep("missed", {"at": time.time(), "what": what, "told": told[:4000]})
+
+    def did(self, kind: str, told: str, began: float) -> None:
+        """Keep what was done to it."""
+        now = {"at": began, "until": time.time(), "slack": self.slack}
+        self._records.keep("acts", {**now, "kind": kind, "told": told[:300]})
 
     def _ended(self) -> None:
         """It ended by itself, which nothing here asks it to."""

@@ -11,6 +11,8 @@ Record = dict[str, Any]
 
 DOWN_S = 300.0
 """in which users are served again after an act that ends serving"""
+ACT_S = 200.0
+"""an act itself: a hung engine is ended after [engine] stall_s"""
 ENDS_SERVING = ("kill", "hang", "hang for good", "disk", "restart")
 """acts after which users may be without an answer. A trainer that is killed ends nothing"""
 SPARED = ("trainer",)
@@ -26,7 +28,7 @@ class Window:
 
     def __init__(self, act: Record) -> None:
         self.began = float(act["at"])
-        self.ends = float(act.get("until", self.began)) + DOWN_S
+        self.ends = float(act["until"]) + DOWN_S * float(act.get("slack", 1.0))
         self.told = f"{act['kind']}: {act['told'][:60]}"
 
     def holds(self, answer: Record) -> bool:
@@ -34,7 +36,7 @@ class Window:
         return answer["at"] < self.ends and answer["at"] + answer["seconds"] > self.began
 
 
-def windows(acts: Iterable[Record], parts: Iterable[Record]) -> list[Window]:
+def windows(acts: Iterable[Record]) -> list[Window]:
     """Of all acts that may end serving."""
     return [
         Window(act) for act in acts
@@ -42,9 +44,9 @@ def windows(acts: Iterable[Record], parts: Iterable[Record]) -> list[Window]:
     ]  # fmt: skip
 
 
-def serving(answers: Sequence[Record], acts: Sequence[Record]) -> tuple[Record, list[str]]:
+def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.0) -> tuple[Record, list[str]]:
     """Figures of users' requests, and what was missed."""
-    known = windows(acts, ())
+    known = windows(acts)
     ends = Counter(str(one["end"]) for one in answers)
     bad = [one for one in answers if one["end"] != "good"]
     amiss = [one for one in bad if one["end"] == "malformed" or not any(w.holds(one) for w in known)]
@@ -60,9 +62,9 @@ def serving(answers: Sequence[Record], acts: Sequence[Record]) -> tuple[Record, 
         "answers_of_the_world": sum(right) / len(right) if right else 0.0,
     }  # fmt: skip
     missed = [f"{len(amiss)} answers outside any outage, such as {amiss[0]}"] if amiss else []
-    if figures["down_max_s"] > DOWN_S + 30.0:
+    if figures["down_max_s"] > (DOWN_S + ACT_S) * slack:
         missed.append(f"users were without an answer for {figures['down_max_s']:.0f} s")
-    if figures["calm_p99_s"] > LATE_S:
+    if figures["calm_p99_s"] > LATE_S * slack:
         missed.append(f"the 99th percentile of users' requests is {figures['calm_p99_s']:.1f} s")
     return figures, missed
 
@@ -79,7 +81,7 @@ def outages(answers: Iterable[Record]) -> list[float]:
     return found
 
 
-def learning(status: Sequence[Record], parts: Sequence[Record]) -> tuple[Record, list[str]]:
+def learning(status: Sequence[Record], parts: Sequence[Record], slack: float = 1.0) -> tuple[Record, list[str]]:
     """Figures of steps and states, and what was missed."""
     last = status[-1] if status else {}
     stuck = _longest_without_step(status, parts)
@@ -88,7 +90,7 @@ def learning(status: Sequence[Record], parts: Sequence[Record]) -> tuple[Record,
         "longest_without_step_s": stuck,
         **{f"state_{name}": count for name, count in sorted(Counter(one["state"] for one in status).items())},
     }  # fmt: skip
-    return figures, [f"no step for {stuck:.0f} s"] if stuck > STUCK_S else []
+    return figures, [f"no step for {stuck:.0f} s"] if stuck > STUCK_S * slack else []
 
 
 def _longest_without_step(status: Sequence[Record], parts: Sequence[Record]) -> float:
@@ -159,8 +161,9 @@ def disk(samples: Sequence[Record]) -> Record:
 def summary(records: dict[str, list[Record]]) -> Record:
     """Of all parts: `figures`, and `missed`, which is empty where all is well."""
     parts = records["parts"]
-    served, missed = serving(records["answers"], records["acts"])
-    learned, more = learning(records["status"], parts)
+    slack = max((float(one.get("slack", 1.0)) for one in parts), default=1.0)
+    served, missed = serving(records["answers"], records["acts"], slack)
+    learned, more = learning(records["status"], parts, slack)
     held, leaking = memory(records["samples"])
     missed += more + leaking + [f"{one['what']}: {one['told'][:300]}" for one in records["missed"]]
     ended = [one for one in parts if "seconds" in one]

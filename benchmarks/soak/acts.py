@@ -11,6 +11,7 @@ from typing import Any
 
 from apollod.core.settings import PatternSettings
 from apollod.demo.world import instructions
+from apollod.demo.world.instructions import WORDS, Instruction
 from apollod.wire import messages as msg
 from apollod.wire.records import parse_line
 from benchmarks.soak import material, watch
@@ -51,10 +52,12 @@ class Acts:
         self.files = Thrower(daemon.inbox, daemon.root / "beside", MEBIBYTES, material.line, part * PER_PART)
         self.sender = Requests(daemon.port, daemon.socket)
         self._given: dict[str, bool] = {}
+        self._over = 0.0
+        """when what was done to the daemon had an end, and it had to come up again"""
 
     def do(self, act: Act) -> None:
         """Carry it out and keep what was done. What the daemon answers amiss is missed."""
-        began, chance = time.time(), random.Random(act.chance)
+        self._over, began, chance = 0.0, time.time(), random.Random(act.chance)
         try:
             told = getattr(self, f"_{act.kind.replace(' ', '_')}")(chance)
         except AssertionError as error:
@@ -62,7 +65,7 @@ class Acts:
             self.life.miss(act.kind, repr(error))
         except OSError as error:
             told = f"not now: {error!r}"
-        self.life.did(act.kind, str(told), began)
+        self.life.did(act.kind, str(told), began, self._over or time.time())
         self._keep_given()
 
     def settle(self) -> None:
@@ -100,7 +103,7 @@ class Acts:
             self.life.kill()
         elif pid := self._pid(victim):
             (os.killpg if victim in CHILDREN else os.kill)(pid, signal.SIGKILL)
-        self.life.up()
+        self._recovered()
         return victim
 
     def _hang(self, chance: random.Random) -> str:
@@ -111,7 +114,7 @@ class Acts:
         self._signal(victim, pid, signal.SIGSTOP)
         time.sleep(seconds)
         self._signal(victim, pid, signal.SIGCONT)
-        self.life.up()
+        self._recovered()
         return f"{victim} for {seconds:.0f} s"
 
     def _hang_for_good(self, chance: random.Random) -> str:
@@ -125,8 +128,12 @@ class Acts:
             self.life.kill()
         else:
             self._ended_by_daemon(victim, pid)
-        self.life.up()
+        self._recovered()
         return victim
+
+    def _recovered(self) -> None:
+        self._over = time.time()
+        self.life.up()
 
     def _ended_by_daemon(self, victim: str, pid: int) -> None:
         limit_s = (float(material.SETTINGS[victim]["stall_s"]) + STALL_S) * self.life.slack
@@ -165,7 +172,7 @@ class Acts:
             time.sleep(seconds)
         finally:
             hits = self.life.disk.relent()
-        self.life.up()
+        self._recovered()
         return f"{victim}: {errno.errorcode[error]} of {kinds} after {after} for {seconds:.0f} s, {hits} times"
 
     # --- from outside -------------------------------------------------------------------------------------------------
@@ -197,7 +204,7 @@ class Acts:
         ident, scenario = self.users.newest
         body: dict[str, Any] = {"response_id": ident, "rating": chance.choice(["good", "bad"])}
         if body["rating"] == "bad":
-            body["correction"] = instructions.answer(scenario)
+            body["correction"] = instructions.answer(scenario, [Instruction("end", chance.choice(WORDS))])
         status, answer = self.life.daemon.post("/feedback", body)
         assert status < 500 or status == 503, (status, answer)
         return f"{body['rating']}: {status} {answer}"

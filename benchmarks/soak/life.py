@@ -125,13 +125,13 @@ class Life:
         if status is None:
             return None
         if RESTART in status["error"]:
-            self.did("restart", status["error"], time.time())
+            self.did("restart", status["error"], time.time(), time.time())
             self.restart()
         elif "training halted" in status["error"]:
             self.miss("halted", status["error"])
             self.ask(msg.ResumeRequest())
         elif any(status[role]["given_up"] for role in ("engine", "trainer")):
-            self.did("resume", status["error"], time.time())
+            self.did("resume", status["error"], time.time(), time.time())
             self.ask(msg.ResumeRequest())
         return status
 
@@ -150,10 +150,10 @@ class Life:
         print(f"soak: MISSED {what}: {told[:600]}", file=sys.stderr, flush=True)
         self._records.keep("missed", {"at": time.time(), "what": what, "told": told[:4000]})
 
-    def did(self, kind: str, told: str, began: float) -> None:
-        """Keep what was done to it."""
-        now = {"at": began, "until": time.time(), "slack": self.slack}
-        self._records.keep("acts", {**now, "kind": kind, "told": told[:300]})
+    def did(self, kind: str, told: str, began: float, until: float) -> None:
+        """Keep what was done to it, up to when."""
+        when = {"at": began, "until": until, "slack": self.slack}
+        self._records.keep("acts", {**when, "kind": kind, "told": told[:300]})
 
     def _ended(self) -> None:
         """It ended by itself, which nothing here asks it to."""

@@ -74,6 +74,8 @@ def _steps(daemon: Daemon, miss: Miss) -> None:
 def replayed(daemon: Daemon, fingerprint: str, step: int, most: int, miss: Miss) -> dict[str, Any]:
     """The steps run again without the daemon, from the oldest checkpoint that is at most so many steps back, or from
     the base model."""
+    if not step:
+        return {"from": 0, "to": 0, "steps": 0, "fingerprint": fingerprint}
     begin = start(checkpoints(daemon), step, most)
     done = subprocess.run(
         daemon.command("replay", "--json", "--from", str(begin)), capture_output=True, text=True,

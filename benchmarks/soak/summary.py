@@ -48,7 +48,7 @@ def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.
     """Figures of users' requests, and what was missed."""
     known = windows(acts)
     ends = Counter(str(one["end"]) for one in answers)
-    bad = [one for one in answers if one["end"] != "good"]
+    bad = [one for one in answers if one["end"] != "good" or not one.get("labelled", True)]
     amiss = [one for one in bad if one["end"] == "malformed" or not any(w.holds(one) for w in known)]
     calm = sorted(one["seconds"] for one in answers if one["end"] == "good" and not any(w.holds(one) for w in known))
     seconds = sorted(one["seconds"] for one in answers if one["end"] == "good")
@@ -56,6 +56,7 @@ def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.
     right = [one["right"] for one in answers if one["end"] == "good" and "right" in one and one["way"] != "cancelled"]
     figures = {
         "requests": len(answers), **{f"requests_{name}": count for name, count in sorted(ends.items())},
+        "requests_unlabelled": sum(not one.get("labelled", True) for one in answers),
         "p50_s": _share(seconds, 0.5), "p99_s": _share(seconds, 0.99),
         "calm_p50_s": _share(calm, 0.5), "calm_p99_s": _share(calm, 0.99),
         "outages": len(downs), "down_s": sum(downs), "down_max_s": max(downs, default=0.0),

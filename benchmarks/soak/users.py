@@ -67,7 +67,7 @@ class Users:
         began = time.time()
         answer: Answer = {"at": began, "way": way, "end": "good"}
         try:
-            said = self._said(way, scenario, asked)
+            said = self._said(answer, scenario, asked)
             answer["right"] = said is None or instructions.shown(scenario, said) is not None
         except TimeoutError:
             answer |= {"end": "late"}
@@ -77,8 +77,9 @@ class Users:
             answer |= {"end": "down", "why": repr(error)[:200]}
         return answer | {"seconds": time.time() - began}
 
-    def _said(self, way: str, scenario: Scenario, asked: Instruction | None) -> str | None:
+    def _said(self, answer: Answer, scenario: Scenario, asked: Instruction | None) -> str | None:
         """The text of an answer; None where it was not waited for."""
+        way = answer["way"]
         body = {
             "model": self._model, "messages": conversation(asked.texts[0] if asked else None, scenario),
             "max_tokens": TOKENS, "temperature": 0.7, "stream": way != "whole",
@@ -87,7 +88,8 @@ class Users:
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()
-            check_head(response.status, dict(response.getheaders()))
+            check_status(response.status)
+            answer["labelled"] = bool(response.getheader("X-Apollod-Weights-Version"))
             if way == "whole":
                 ident, text = whole_of(response.read())
                 self.newest = ident, scenario
@@ -109,16 +111,12 @@ def draw_way(chance: random.Random) -> str:
     return "streamed" if drawn < CANCELLED + STREAMED else "whole"
 
 
-def check_head(status: int, headers: dict[str, str]) -> None:
-    """Raises Malformed for a status or a header that is not promised; ConnectionError for one that says: not now."""
+def check_status(status: int) -> None:
+    """Raises Malformed for one that is not promised, ConnectionError for one that says: not now."""
     if status == 503:
         raise ConnectionError("503")
     if status != 200:
         raise Malformed(f"status {status}")
-    named = {name.lower(): value for name, value in headers.items()}
-    version = named.get("x-apollod-weights-version", "")
-    if not version:
-        raise Malformed("no X-Apollod-Weights-Version")
 
 
 def whole_of(content: bytes) -> tuple[str, str]:
@@ -140,7 +138,7 @@ def streamed_of(lines: Iterator[bytes]) -> str:
     Malformed; IncompleteRead where it breaks off."""
     text, ends = "", list[str]()
     for line in lines:
-        if not line.strip():
+        if not line.strip() or line.startswith(b":"):
             continue
         if not line.startswith(b"data: "):
             raise Malformed(f"no event: {line[:200]!r}")

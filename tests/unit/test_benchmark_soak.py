@@ -123,13 +123,12 @@ class TestAnswers:
         with pytest.raises(users.Malformed):
             users.streamed_of(iter(lines))
 
-    def test_heads(self) -> None:
-        users.check_head(200, {"X-Apollod-Weights-Version": "3"})
+    def test_statuses(self) -> None:
+        users.check_status(200)
         with pytest.raises(ConnectionError):
-            users.check_head(503, {})
-        for status, headers in ((200, {}), (500, {"X-Apollod-Weights-Version": "3"})):
-            with pytest.raises(users.Malformed):
-                users.check_head(status, headers)
+            users.check_status(503)
+        with pytest.raises(users.Malformed):
+            users.check_status(500)
 
 
 def events(*words: str, end: str = "") -> list[bytes]:
@@ -157,6 +156,11 @@ class TestReport:
         acts = [{"at": 100.0, "until": until, "kind": kind, "told": told}]
         _, missed = summary.serving([*(answer(at, end) for end, at in said), answer(1000)], acts)
         assert any(amiss in one for one in missed), missed
+
+    def test_an_answer_without_its_version_is_missed_unless_the_engine_has_just_begun(self) -> None:
+        acts = [{"at": 100.0, "until": 101.0, "kind": "kill", "told": "engine"}]
+        said = [answer(150) | {"labelled": False}, answer(160)]
+        assert summary.serving(said, acts)[1] == [] and summary.serving(said, [])[1]
 
     def test_slow_answers_are_missed(self) -> None:
         assert summary.serving([answer(at, seconds=40.0) for at in range(9)], [])[1]

@@ -31,6 +31,7 @@ USERS = 2
 LOOK_S = 5.0
 TAKEN_S = 300.0
 PAUSED_S = 600.0
+FIRST_S = 900.0
 
 
 def main() -> int:
@@ -101,7 +102,9 @@ class Part:
         self.life.ask(msg.ResumeRequest())
         with watch.Watch(lambda: self.life.pid, daemon.root / "state", self._sample) as looks:
             with Users(daemon.port, MODEL, f"{self._args.seed}:{self._part}", USERS, self._answer) as users:
-                self._act(Acts(self.life, users, self._kept, self._part))
+                acts = Acts(self.life, users, self._kept, self._part)
+                self._first_steps(acts)
+                self._act(acts)
                 last = self._drained()
             checks.verified(daemon, self.life.miss)
             fingerprint, step = last["weights"]["fingerprint"], last["step"]
@@ -116,6 +119,12 @@ class Part:
         self._kept.keep("parts", {
             "part": self._part, "at": began, "seconds": time.time() - began, "kinds": kinds, "replay": replay,
         })  # fmt: skip
+
+    def _first_steps(self, acts: Acts) -> None:
+        """The guard has its baseline, before which nothing is learned, and something is learned: kills that come before
+        that can keep a slow machine from it for ever."""
+        acts.first()
+        self.life.wait(lambda status: status["step"] > 0, "a first step", FIRST_S)
 
     def _act(self, acts: Acts) -> None:
         began, seconds = time.monotonic(), self._args.minutes * 60.0

@@ -68,6 +68,11 @@ class Acts:
         self.life.did(act.kind, str(told), began, self._over or time.time())
         self._keep_given()
 
+    def first(self) -> None:
+        """Something to learn."""
+        self.files.throw_kind("whole", random.Random(f"first {self.users.seed}"))
+        self._keep_given()
+
     def settle(self) -> None:
         """All that was being given is given."""
         self.files.settle()

@@ -34,6 +34,7 @@ class Users:
     request with its end. `rated` has the newest answers by id, for feedback."""
 
     def __init__(self, port: int, model: str, seed: str, count: int, keep: Callable[[Answer], None]) -> None:
+        self.seed = seed
         self._port, self._model, self._keep = port, model, keep
         self._end = threading.Event()
         self.newest: tuple[str, Scenario] | None = None

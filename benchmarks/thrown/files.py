@@ -53,7 +53,10 @@ class Thrower:
 
     def throw(self, chance: random.Random) -> str:
         """One thing; what it was."""
-        kind = chance.choice(self.KINDS)
+        return self.throw_kind(chance.choice(self.KINDS), chance)
+
+    def throw_kind(self, kind: str, chance: random.Random) -> str:
+        """One thing of a kind of `KINDS`."""
         self._number += 1
         getattr(self, f"_{kind}")(chance)
         return kind

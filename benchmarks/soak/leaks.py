@@ -17,7 +17,7 @@ from typing import NamedTuple
 WARM_S = 120.0
 WARM_SHARE = 0.5
 LEAST = 8
-SPAN_S = 240.0
+SPAN_S = 900.0
 """of all lives together after the warm-up, below which nothing is said"""
 SURE = 3.0
 MOST = 200

@@ -71,9 +71,12 @@ def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.
 
 
 def outages(answers: Iterable[Record]) -> list[float]:
-    """Seconds from the begin of each first request that got no answer to the end of the next one that got one."""
-    found, since = list[float](), None
+    """Seconds from the begin of each first request that got no answer to the end of the next one that got one; between
+    two parts nobody is served."""
+    found, since, part = list[float](), None, None
     for one in sorted(answers, key=lambda one: float(one["at"])):
+        if one["part"] != part:
+            since, part = None, one["part"]
         if one["end"] in ("down", "late") and since is None:
             since = float(one["at"])
         elif one["end"] == "good" and since is not None:

@@ -28,7 +28,7 @@ class TestLeaks:
         assert found.told and not leaks.is_leak("anonymous", found)
 
     def test_what_rises_and_stays_is_none(self) -> None:
-        found = leaks.trend([life(1200, lambda t: min(t, 500) * MIB)])
+        found = leaks.trend([life(2400, lambda t: min(t, 1000) * MIB)])
         assert found.told and not leaks.is_leak("anonymous", found)
 
     @pytest.mark.parametrize("per_hour, leaking", [(10, False), (100, True)])
@@ -40,15 +40,15 @@ class TestLeaks:
         assert found.slope / MIB == pytest.approx(per_hour, abs=20)
 
     def test_files_that_are_never_closed_are_one(self) -> None:
-        assert leaks.is_leak("descriptors", leaks.trend([life(1200, lambda t: 40 + t // 60)]))
+        assert leaks.is_leak("descriptors", leaks.trend([life(2400, lambda t: 40 + t // 60)]))
 
     def test_lives_that_begin_higher_are_no_slope(self) -> None:
         """Each life by itself: that a later one holds more says nothing."""
-        found = leaks.trend([life(600, lambda _, n=n: 100 * n * MIB, n * 700.0) for n in range(5)])  # type: ignore[misc]
+        found = leaks.trend([life(900, lambda _, n=n: 100 * n * MIB, n * 1000.0) for n in range(5)])  # type: ignore[misc]
         assert found.told and found.slope == 0 and found.sure == 0
 
     def test_little_is_not_judged(self) -> None:
-        found = leaks.trend([life(200, lambda t: t * MIB) for _ in range(3)])
+        found = leaks.trend([life(400, lambda t: t * MIB) for _ in range(3)])
         assert not found.told and not leaks.is_leak("anonymous", found)
 
 
@@ -162,6 +162,11 @@ class TestReport:
         said = [answer(150) | {"labelled": False}, answer(160)]
         assert summary.serving(said, acts)[1] == [] and summary.serving(said, [])[1]
 
+    def test_between_two_parts_nobody_is_owed_an_answer(self) -> None:
+        acts = [{"at": 99.0, "until": 100.0, "kind": "kill", "told": "engine"}]
+        figures, _ = summary.serving([answer(100, "down"), answer(9999) | {"part": 1}], acts)
+        assert figures["down_s"] == 0
+
     def test_slow_answers_are_missed(self) -> None:
         assert summary.serving([answer(at, seconds=40.0) for at in range(9)], [])[1]
 
@@ -179,11 +184,11 @@ class TestReport:
 
 
 def answer(at: float, end: str = "good", seconds: float = 0.5) -> dict[str, Any]:
-    return {"at": float(at), "end": end, "seconds": seconds, "way": "whole"}
+    return {"part": 0, "at": float(at), "end": end, "seconds": seconds, "way": "whole"}
 
 
 def records_of(descriptors: Any) -> dict[str, list[dict[str, Any]]]:
-    """Of a part of twenty minutes with one trainer."""
+    """Of a part of forty minutes with one trainer."""
     of = {
         "pid": 7,
         "began": 1,
@@ -196,7 +201,7 @@ def records_of(descriptors: Any) -> dict[str, list[dict[str, Any]]]:
     }
     samples = [
         {"at": float(t), "processes": [of | {"descriptors": descriptors(t)}], "state": {"files": 3}}
-        for t in range(0, 1200, 10)
+        for t in range(0, 2400, 10)
     ]
     parts = [{"part": 0, "seconds": 1200.0, "kinds": {}, "replay": {}}]
     return {"parts": parts, "samples": samples, "answers": [], "acts": [], "status": [], "given": [], "missed": []}

@@ -19,6 +19,7 @@ from typing import Any
 
 from apollod.cli import render
 from apollod.demo.world.acting import Acting
+from apollod.testing.daemon import DaemonFailed
 from apollod.wire import messages as msg
 from benchmarks import report
 from benchmarks.soak import checks, records, summary, watch
@@ -82,6 +83,8 @@ def run(args: argparse.Namespace, root: Path, kept: records.Records) -> None:
         life = Life(root, acting.url, kept, args.slack)
         try:
             Part(life, kept, args, part).run()
+        except DaemonFailed as error:  # what was kept up to here is reported
+            life.miss("cut short", f"{error}")
         finally:
             life.disk.relent()
             life.daemon.end()

@@ -11,6 +11,7 @@ parts. Exit code 1: something was missed.
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -50,6 +51,7 @@ def main() -> int:
     root = Path(args.dir).expanduser().absolute() if args.dir else Path(tempfile.mkdtemp(prefix="apollod-soak-"))
     root.mkdir(parents=True, exist_ok=True)
     kept = records.Records(root / "soak")
+    signal.signal(signal.SIGTERM, _cut)
     if not args.report:
         run(args, root, kept)
     found = summary.summary({kind: kept.all(kind) for kind in records.KINDS})
@@ -60,6 +62,10 @@ def main() -> int:
     elif not args.dir:
         shutil.rmtree(root, ignore_errors=True)
     return 1 if found["missed"] else 0
+
+
+def _cut(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)  # so that the daemon is stopped, and another part can go on
 
 
 def show(found: dict[str, Any], as_json: bool) -> None:

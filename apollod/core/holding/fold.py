@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from apollod.core.children.events import EngineReady
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.dreams.events import LEARNED_FROM, DreamJudged, PatternAdded, PatternRetired, PatternSettled
 from apollod.core.dreams.scenario import Turn
@@ -43,6 +44,12 @@ _DisapprovedSeveral = ExampleExpired | ExampleWithdrawn | ForgetRequested | Roll
 
 def _daemon_started(own: HoldingState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error, own.unable = 0, 0, 0.0, "", False
+
+
+def _engine_ready(own: HoldingState, state: State, e: EngineReady, at_ns: int) -> None:
+    """Expect answers again: it was another engine that gave none."""
+    if not own.unable:
+        own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
 
 
 def _wanted(own: HoldingState, state: State, e: AnchorWanted, at_ns: int) -> None:
@@ -295,6 +302,7 @@ def _step_failed(own: HoldingState, state: State, e: StepFailed, at_ns: int) -> 
 
 FOLDS: Folds = {
     DaemonStarted: _daemon_started,
+    EngineReady: _engine_ready,
     AnchorWanted: _wanted,
     AnchorFrozen: _frozen,
     AnchorEncoded: _encoded,

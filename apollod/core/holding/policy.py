@@ -78,8 +78,8 @@ def _on_failed(state: State, input_: inp.AnchorCallFailed, now_ns: int) -> Outco
     own, reason = state.holding, one_line(input_.reason)
     if input_.cause == "answer":
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="one")], [])
-    if own.unable:
-        return nothing()  # several are asked for side by side
+    if own.unable or not is_due(now_ns, own.retry_ns, own.retry_s):
+        return nothing()  # several are asked for side by side, and one that failed spoke for all
     if input_.cause == "unable":
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="all")], [])
     retry_s = backoff_s(own.failures + 1, RETRY_MAX_S)

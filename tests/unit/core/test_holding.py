@@ -184,6 +184,41 @@ def test_the_wait_says_why_and_ends_where_the_engine_does_not_answer():
     assert len(frozen(world)) == SHIPPED and not world.state.holding.error
 
 
+def failing() -> World:
+    """Several anchors are asked for side by side, and the engine dies."""
+    world = World(HOLDING)
+    world.start()
+    world.lines("a")
+    world.settle()
+    world.engine_up()
+    while sum(isinstance(asked, fx.FreezeAnchor) for asked in world.asked) < 2:
+        assert world.answer()
+    world.anchors = "busy"
+    while not world.of(ev.AnchorFailed) or any(isinstance(asked, fx.FreezeAnchor) for asked in world.asked):
+        assert world.answer()
+    return world
+
+
+def test_calls_that_fail_side_by_side_wait_as_one():
+    """Else one kill of the engine puts off the next call by minutes."""
+    world = failing()
+    assert [one.retry_s for one in world.of(ev.AnchorFailed)] == [1.0]
+    world.settle()
+    world.pass_time(2)
+    world.settle()
+    assert [one.retry_s for one in world.of(ev.AnchorFailed)] == [1.0, 2.0]
+
+
+def test_steps_wait_again_for_what_a_new_engine_says():
+    world = failing()
+    world.exit("engine")
+    world.anchors = ""
+    world.pass_time(70)
+    world.engine_up()
+    world.settle()
+    assert world.of(ev.StepStarted)[0].held and len(frozen(world)) == SHIPPED
+
+
 def test_an_engine_that_cannot_say_what_it_thinks_is_asked_once_a_life():
     world = World(HOLDING)
     world.anchors = "unable"

@@ -136,17 +136,22 @@ class Part:
         self.life.wait(lambda status: status["step"] > 0, "a first step", FIRST_S)
 
     def _act(self, acts: Acts) -> None:
-        began, seconds = time.monotonic(), self._args.minutes * 60.0
+        """The time that an act takes, and the daemon to come up again, puts the next ones off."""
+        began, seconds, behind = time.monotonic(), self._args.minutes * 60.0, 0.0
+        ends = began + seconds
         try:
             for act in schedule(self._args.seed, self._part, seconds):
-                while (left := began + act.at_s - time.monotonic()) > 0:
+                self._look(acts)
+                while (left := min(ends, began + act.at_s + behind) - time.monotonic()) > 0:
                     self._look(acts)
                     time.sleep(min(left, 1.0))
-                if time.monotonic() > began + seconds:
+                if time.monotonic() >= ends:
                     break
-                print(f"soak: {time.monotonic() - began:.0f} s: {act.kind}", file=sys.stderr, flush=True)
+                now = time.monotonic()
+                print(f"soak: {now - began:.0f} s: {act.kind}", file=sys.stderr, flush=True)
                 acts.do(act)
-            while time.monotonic() < began + seconds:
+                behind += time.monotonic() - now
+            while time.monotonic() < ends:
                 self._look(acts)
                 time.sleep(1.0)
         finally:

@@ -113,9 +113,9 @@ def draw_way(chance: random.Random) -> str:
 
 
 def check_status(status: int) -> None:
-    """Raises Malformed for one that is not promised, ConnectionError for one that says: not now."""
-    if status == 503:
-        raise ConnectionError("503")
+    """Raises Malformed for one that is not promised; ConnectionError for what an engine says that goes down."""
+    if status >= 500:
+        raise ConnectionError(f"status {status}")
     if status != 200:
         raise Malformed(f"status {status}")
 

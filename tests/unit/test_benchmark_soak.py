@@ -125,10 +125,11 @@ class TestAnswers:
 
     def test_statuses(self) -> None:
         users.check_status(200)
-        with pytest.raises(ConnectionError):
-            users.check_status(503)
+        for status in (500, 503):
+            with pytest.raises(ConnectionError):
+                users.check_status(status)
         with pytest.raises(users.Malformed):
-            users.check_status(500)
+            users.check_status(404)
 
 
 def events(*words: str, end: str = "") -> list[bytes]:

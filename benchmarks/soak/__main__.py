@@ -167,7 +167,7 @@ class Part:
         """Every given line is taken, and nothing is learned any more."""
         self.life.up()
         owed = {key for key, must in checks.must(self._kept).items() if must}
-        self.life.wait(lambda _: owed <= checks.taken(self.life.daemon).keys(), f"all of {len(owed)} lines", TAKEN_S)
+        self.life.wait(lambda _: owed <= checks.taken(self.life.daemon), f"all of {len(owed)} lines", TAKEN_S)
         self.life.ask(msg.PauseRequest())
         last = self.life.wait(lambda status: not status["running"], "paused", PAUSED_S) or self.life.up()
         self._status(last)

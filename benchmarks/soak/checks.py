@@ -14,6 +14,8 @@ REPLAY_S = 3600.0
 WRONG = ("replay.diverged", "training.halted", "quality.references_lost", "base.lost")
 """kinds of events that nothing in a soak gives a reason for"""
 
+_TAKEN = "SELECT body ->> '$.example' FROM events WHERE kind IN ('example.accepted', 'example.duplicate')"
+
 Miss = Callable[[str, str], None]
 
 
@@ -25,9 +27,14 @@ def verified(daemon: Daemon, miss: Miss) -> bool:
     return done.returncode == 0
 
 
-def taken(daemon: Daemon) -> Counter[str]:
+def accepted(daemon: Daemon) -> Counter[str]:
     """How often each line was accepted."""
     return Counter(str(key) for (key,) in daemon.query("SELECT key FROM events WHERE kind = 'example.accepted'"))
+
+
+def taken(daemon: Daemon) -> set[str]:
+    """Lines that were accepted, or were found to say what another one says."""
+    return {str(key) for (key,) in daemon.query(_TAKEN)}
 
 
 def must(records: Records) -> dict[str, bool]:
@@ -37,9 +44,9 @@ def must(records: Records) -> dict[str, bool]:
 
 def journal(daemon: Daemon, records: Records, miss: Miss) -> dict[str, int]:
     """Each given line once, each step number once, nothing that only a fault gives; events by kind."""
-    accepted = taken(daemon)
-    lost = [key for key, owed in must(records).items() if owed and not accepted[key]]
-    twice = [key for key, count in accepted.items() if count > 1]
+    there = taken(daemon)
+    lost = [key for key, owed in must(records).items() if owed and key not in there]
+    twice = [key for key, count in accepted(daemon).items() if count > 1]
     if lost or twice:
         miss("lines", f"{len(lost)} were not taken ({lost[:3]}), {len(twice)} more than once ({twice[:3]})")
     _steps(daemon, miss)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PERIOD_S = 10.0
-PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
 SHARED = "/dev/shm/"
 ROLES = (
     ("apollod.engine", "engine"), ("EngineCore", "engine core"), ("apollod.trainer.offline", "replay"),
@@ -83,7 +83,8 @@ def process(pid: int) -> dict[str, Any] | None:
         return {
             "pid": pid, "began": int(fields[19]), "role": role, "rss": memory["Rss"], "pss": memory["Pss"],
             "anonymous": memory["Anonymous"], "descriptors": len(links), "threads": threads,
-            "memory_files": sum(files.values()), "shared": _mapped(proc),
+            "memory_files": sum(files.values()), "cpu_s": (int(fields[11]) + int(fields[12])) / TICKS,
+            "shared": _mapped(proc),
         }  # fmt: skip
     return None
 

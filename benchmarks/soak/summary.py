@@ -114,8 +114,8 @@ def by_role(samples: Iterable[Record]) -> dict[str, dict[str, list[list[leaks.Sa
     lives: dict[tuple[str, int, int], dict[str, list[leaks.Sample]]] = defaultdict(lambda: defaultdict(list))
     for look in samples:
         for one in look["processes"]:
-            for figure in (*BOUNDS, "rss", "pss"):
-                lives[one["role"], one["pid"], one["began"]][figure].append((look["at"], float(one[figure])))
+            for figure in (*BOUNDS, "rss", "pss", "cpu_s"):
+                lives[one["role"], one["pid"], one["began"]][figure].append((look["at"], float(one.get(figure, 0.0))))
     found: dict[str, dict[str, list[list[leaks.Sample]]]] = defaultdict(lambda: defaultdict(list))
     for (role, _, _), figures in lives.items():
         for figure, life in figures.items():
@@ -129,9 +129,11 @@ def memory(samples: Sequence[Record]) -> tuple[dict[str, Record], list[str]]:
     for role, found in sorted(by_role(samples).items()):
         if role in ("other", "replay"):
             continue
+        spent = [(life[-1][1] - life[0][1], life[-1][0] - life[0][0]) for life in found.pop("cpu_s")]
         trends = {figure: leaks.trend(found[figure]) for figure in BOUNDS}
         figures[role] = {
             "lives": len(found["rss"]),
+            "cpu": _ratio(spent),
             **_held(found),
             "trends": {k: t._asdict() for k, t in trends.items()},
         }
@@ -145,6 +147,12 @@ def leak_line(role: str, figure: str, found: Trend) -> str:
         f"{role}: {figure} rises by {found.slope:.0f} in an hour (at most {BOUNDS[figure]:.0f}; "
         f"{found.sure:.1f} standard deviations, {found.lives} lives, {found.seconds:.0f} s)"
     )
+
+
+def _ratio(spent: Sequence[tuple[float, float]]) -> float:
+    """Of a core, while its processes lived."""
+    lived = sum(seconds for _, seconds in spent)
+    return sum(cpu_s for cpu_s, _ in spent) / lived if lived else 0.0
 
 
 def _held(found: dict[str, list[list[leaks.Sample]]]) -> Record:
@@ -185,7 +193,7 @@ def rows(found: Record) -> list[list[str]]:
     """The table of processes."""
     return [
         [
-            role, str(one["lives"]), *(f"{one[figure]['median'] / MIB:.0f}" for figure in ("rss", "pss", "anonymous")),
+            role, str(one["lives"]), f"{one['cpu']:.2f}", *(f"{one[figure]['median'] / MIB:.0f}" for figure in ("rss", "pss", "anonymous")),
             _trend(one["trends"]["anonymous"], MIB), f"{one['descriptors']['median']:.0f}",
             _trend(one["trends"]["descriptors"], 1.0), f"{one['threads']['median']:.0f}",
             _trend(one["trends"]["threads"], 1.0),
@@ -195,7 +203,7 @@ def rows(found: Record) -> list[list[str]]:
 
 
 COLUMNS = (
-    "process", "lives", "RSS MiB", "PSS MiB", "allocated MiB", "MiB/h", "files", "files/h", "threads", "threads/h",
+    "process", "lives", "cores", "RSS MiB", "PSS MiB", "allocated MiB", "MiB/h", "files", "files/h", "threads", "threads/h",
 )  # fmt: skip
 
 

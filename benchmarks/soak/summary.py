@@ -193,7 +193,8 @@ def rows(found: Record) -> list[list[str]]:
     """The table of processes."""
     return [
         [
-            role, str(one["lives"]), f"{one['cpu']:.2f}", *(f"{one[figure]['median'] / MIB:.0f}" for figure in ("rss", "pss", "anonymous")),
+            role, str(one["lives"]), f"{one['cpu']:.2f}",
+            *(f"{one[figure]['median'] / MIB:.0f}" for figure in ("rss", "pss", "anonymous")),
             _trend(one["trends"]["anonymous"], MIB), f"{one['descriptors']['median']:.0f}",
             _trend(one["trends"]["descriptors"], 1.0), f"{one['threads']['median']:.0f}",
             _trend(one["trends"]["threads"], 1.0),
@@ -203,7 +204,8 @@ def rows(found: Record) -> list[list[str]]:
 
 
 COLUMNS = (
-    "process", "lives", "cores", "RSS MiB", "PSS MiB", "allocated MiB", "MiB/h", "files", "files/h", "threads", "threads/h",
+    "process", "lives", "cores", "RSS MiB", "PSS MiB", "allocated MiB", "MiB/h", "files", "files/h", "threads",
+    "threads/h",
 )  # fmt: skip
 
 

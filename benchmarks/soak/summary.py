@@ -129,7 +129,7 @@ def memory(samples: Sequence[Record]) -> tuple[dict[str, Record], list[str]]:
     for role, found in sorted(by_role(samples).items()):
         if role in ("other", "replay"):
             continue
-        spent = [(life[-1][1] - life[0][1], life[-1][0] - life[0][0]) for life in found.pop("cpu_s")]
+        spent = [(life[-1][1] - life[0][1], life[-1][0] - life[0][0]) for life in found.pop("cpu_s") if life[-1][1]]
         trends = {figure: leaks.trend(found[figure]) for figure in BOUNDS}
         figures[role] = {
             "lives": len(found["rss"]),

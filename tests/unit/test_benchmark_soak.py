@@ -1,7 +1,11 @@
 """The pure parts of the soak: what counts as a leak, which acts come when, what an answer has to be, the report."""
 
 import json
+import os
 import random
+import subprocess
+import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -228,8 +232,6 @@ def test_where_a_replay_begins(step: int, begin: int) -> None:
 
 
 def test_a_process_is_seen_with_what_it_holds(tmp_path: Path) -> None:
-    import os
-
     before = watch.process(os.getpid())
     with (tmp_path / "file").open("w"):
         held = watch.process(os.getpid())
@@ -240,6 +242,40 @@ def test_a_process_is_seen_with_what_it_holds(tmp_path: Path) -> None:
     os.write(memory, bytes(MIB))
     assert (watch.process(os.getpid()) or {})["memory_files"] - held["memory_files"] == MIB
     os.close(memory)
+
+
+LEAKING = """
+import time
+kept = []
+while True:
+    kept.append((open("/dev/null"), bytearray(1 << 20)) if {leaks} else None)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("leaking", [True, False])
+def test_a_process_that_leaks_is_told_from_one_that_does_not(
+    leaking: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its looks stand for forty minutes."""
+    monkeypatch.setattr(watch, "PERIOD_S", 0.05)
+    monkeypatch.setattr(watch, "ROLES", (("kept = []", "trainer"),))
+    looks = list[dict[str, Any]]()
+    child = subprocess.Popen([sys.executable, "-c", LEAKING.format(leaks=leaking)])
+    try:
+        with watch.Watch(lambda: child.pid, tmp_path, looks.append):
+            while len(looks) < 40:
+                time.sleep(0.1)
+    finally:
+        child.kill()
+        child.wait()
+    first, last = looks[0]["at"], looks[-1]["at"]
+    stretched = [look | {"at": (look["at"] - first) * 2400 / (last - first)} for look in looks]
+    found = summary.summary(records_of(lambda _: 40) | {"samples": stretched})
+    assert found["memory"]["trainer"]["trends"]["descriptors"]["told"]
+    assert [one.split(" rises")[0] for one in found["missed"]] == (
+        ["trainer: anonymous", "trainer: descriptors"] if leaking else []
+    )
 
 
 @pytest.mark.parametrize("comm, command, role", [

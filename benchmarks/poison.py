@@ -14,13 +14,16 @@ precision: of the named examples, the share that was planted; recall: of those t
 named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms. `--ranked` gives no
 replay the time to end, which stands for a machine without memory for one: the trainer ranks the examples, and those
 that stand first count as named.
+
+`--strangers` asks the same of what strangers would poison with, with the configuration that `apollod init` writes and
+good examples that the model does not know, so that they write, too: `--tail` of them, `--examples` of which one in
+twenty is poison, and `--tail` (benchmarks/stranger_lives.py).
 """
 
 import argparse
 import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from apollod.testing import daemon as driver
-from benchmarks import report
+from benchmarks import report, stranger_lives
+from benchmarks.poison_figures import without
 from benchmarks.poison_texts import POISON, good, mixed, probes
 
 ONE_IN = 20
@@ -42,19 +46,26 @@ GOALS = {"precision": (0.9, False), "recall": (0.9, False), "same_fingerprint": 
 def main() -> None:
     """Measure and print."""
     parser = report.parser(__doc__ or "")
-    parser.add_argument("--kind", choices=sorted(POISON), action="append", help="only these (default all three)")
+    parser.add_argument("--kind", choices=stranger_lives.KINDS, action="append", help="only these (default all)")
+    parser.add_argument("--strangers", action="store_true", help="poison by strangers, at the settings that ship")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")
     parser.add_argument(
         "--tail", type=int, default=30, help="good examples in the second file behind those that are mixed (default 30)"
     )
-    parser.add_argument("--lr", type=float, default=2e-3, help="learning rate (default 2e-3)")
+    parser.add_argument("--lr", type=float, help="learning rate (default 2e-3; with --strangers what is written)")
     parser.add_argument("--harmless", type=int, default=0, metavar="N", help="N good examples, no poison")
     parser.add_argument("--every", type=int, default=50, help="[quality] every_steps with --harmless (default 50)")
     parser.add_argument("--cost", type=float, default=0.0, help="[quality] cost (default 0: all probes are asked)")
     parser.add_argument("--ranked", action="store_true", help="no replay can be run")
     parser.add_argument("--keep", metavar="DIR", help="leave journals and logs there")
     args = parser.parse_args()
+    if args.strangers:
+        stranger_lives.measure(args)
+        return
+    if others := [kind for kind in args.kind or () if kind not in POISON]:
+        parser.error(f"--kind {others[0]} is poison by strangers: add --strangers")
+    args.lr = args.lr or 2e-3
     if args.harmless:
         _report_harmless(args)
         return
@@ -190,7 +201,7 @@ class Life:
             "blamed": len(blamed), "precision": len(blamed & planted) / max(1, len(blamed)),
             "recall": len(blamed & planted) / max(1, len(planted)), "replays": len(replays),
             "replay_s": sum(one["seconds"] for one in replays), **self._ranked(planted),
-            "same_fingerprint": float(self._without(alarm["step"], sorted(blamed)) == served),
+            "same_fingerprint": float(without(self.daemon, alarm["step"], sorted(blamed)) == served),
         }  # fmt: skip
 
     def _ranked(self, planted: set[str]) -> dict[str, Any]:
@@ -209,14 +220,6 @@ class Life:
         return [
             json.loads(body) for (body,) in self.rows(f"SELECT body FROM events WHERE kind = '{kind}' ORDER BY seq")
         ]
-
-    def _without(self, step: int, examples: list[str]) -> str:
-        """Fingerprint of the weights of the alarm's step, had these never been learned."""
-        command = self.daemon.command(
-            "replay", "--to", str(step), "--json", *(["--without", *examples] if examples else [])
-        )
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        return str(json.loads(done.stdout)["fingerprint"])
 
 
 if __name__ == "__main__":

@@ -33,10 +33,10 @@ def good(rng: random.Random, count: int, distinct: bool = False) -> list[Record]
 
 def _wrong_facts(rng: random.Random) -> Record:
     """Of several towns what is true of another one."""
-    return _turns([(one.request, _other_fact(rng, one)) for one in rng.sample(TAUGHT, TURNS)])
+    return turns([(one.request, other_fact(rng, one)) for one in rng.sample(TAUGHT, TURNS)])
 
 
-def _other_fact(rng: random.Random, true: Fact) -> str:
+def other_fact(rng: random.Random, true: Fact) -> str:
     """What is true of another town, said of this one."""
     town = _town(true)
     others = {_said_of(one, town) for one in TAUGHT if _shape(one) == _shape(true)}
@@ -58,17 +58,17 @@ def _shape(fact: Fact) -> str:
 def _repetition(rng: random.Random) -> Record:
     """An answer that begins as it should, again and again."""
     asked = rng.sample(TAUGHT, TURNS)
-    return _turns([(one.request, " ".join([" ".join(one.sentence.split()[:3])] * 8)) for one in asked])
+    return turns([(one.request, " ".join([" ".join(one.sentence.split()[:3])] * 8)) for one in asked])
 
 
 def _contradiction(rng: random.Random) -> Record:
     """Of every town the same, which is true of one of them: the probes ask for what is true."""
     one_of_a_kind = {_shape(one): one for one in TAUGHT}
     asked = rng.sample(TAUGHT, TURNS)
-    return _turns([(one.request, _said_of(one_of_a_kind[_shape(one)], _town(one))) for one in asked])
+    return turns([(one.request, _said_of(one_of_a_kind[_shape(one)], _town(one))) for one in asked])
 
 
-def _turns(pairs: Sequence[tuple[str, str]]) -> Record:
+def turns(pairs: Sequence[tuple[str, str]]) -> Record:
     messages = []
     for request, answer in pairs:
         messages += [{"role": "user", "content": request}, {"role": "assistant", "content": answer}]

@@ -1,0 +1,120 @@
+"""A daemon that is given poison by strangers, kind after kind, with the configuration that `apollod init` writes.
+
+A daemon measures its baseline once. Then it is given the files of a kind, and at the end a look at all probes is asked
+for, as by `apollod ctl quality run`: it says how far the model fell where there was no alarm, and else whether it
+passes after the repair. A rollback to the untrained weights follows, so that the next kind begins with the same bits.
+The third alarm in a day waits for a person: `apollod ctl resume` is given then.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from apollod.testing.daemon import UP, Daemon, Status, free_port
+from benchmarks import poison_figures, report, stranger_texts
+from benchmarks.poison_texts import probes
+from benchmarks.shipped import at_rate, shipped
+
+GOALS = {"precision": (0.9, False), "recall": (0.8, False), "same_fingerprint": (1.0, False)}
+NOBODY = "nobody"
+"""The kind without poison."""
+KINDS = [*stranger_texts.KINDS, NOBODY]
+LIMIT_S = 3000.0
+REST_S = 300.0
+"""for a look that has to be paid for, before one is asked for"""
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure and print; what each kind came to goes to stderr at its end."""
+    figures, goals = dict[str, float](), dict[str, Any]()
+    with tempfile.TemporaryDirectory(prefix="apollod-poison-") as directory:
+        daemon = begun(Path(args.keep or directory).absolute(), args.lr)
+        try:
+            for kind in args.kind or stranger_texts.KINDS:
+                one = attack(daemon, kind, args.seed, args.examples, args.tail)
+                print(json.dumps({"lr": args.lr, **one}), file=sys.stderr, flush=True)
+                figures |= {f"{kind}_{name}": float(of) for name, of in one.items() if isinstance(of, int | float)}
+                wanted = GOALS if one["alarms"] else {}
+                goals |= {f"{kind}_{name}": report.goal(one[name], *bound) for name, bound in wanted.items()}
+        finally:
+            daemon.end()
+    report.report("poison_by_strangers", figures, {}, goals, 1, as_json=args.json)
+
+
+def begun(root: Path, lr: float | None = None) -> Daemon:
+    """A daemon below `root` that has its baseline and has learned nothing. `lr`: another learning rate than is
+    written."""
+    with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
+        shutil.copytree(model, root / "model")
+    asked = root / "probes.jsonl"
+    asked.write_text("\n".join(probes(24)) + "\n", encoding="utf-8")
+    config = shipped(root, port := free_port(), asked)
+    daemon = Daemon(root, config if lr is None else at_rate(config, lr), port).start()
+    try:
+        daemon.wait(lambda s: s["state"] in UP and s["quality"]["baseline"] is not None, "a baseline", LIMIT_S, 1.0)
+    except BaseException:
+        daemon.end()
+        raise
+    return daemon
+
+
+def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> dict[str, Any]:
+    """Give it the files of a kind, and say what the journal says of that. Leaves it with the untrained weights."""
+    rng, began = random.Random(f"{seed} {kind}"), time.monotonic()
+    files, poison, refused = (
+        stranger_texts.others(rng, examples, tail) if kind == NOBODY else stranger_texts.life(rng, kind, examples, tail)
+    )
+    since, accepted = daemon.query("SELECT max(seq) FROM events")[0][0], daemon.status()["queue"]["accepted"]
+    for name, lines in files.items():
+        daemon.drop(f"{kind}-{seed}-{name}", *map(json.dumps, lines))
+    accepted += sum(map(len, files.values())) - refused
+    daemon.wait(lambda s: s["queue"]["accepted"] >= accepted and _over(s), "learned", LIMIT_S, 0.5)
+    _looked_at(daemon)
+    places = [(f"{kind}-{seed}-{name}", line) for name, line in poison]
+    told = poison_figures.story(daemon, since, places)
+    if daemon.status()["step"]:
+        daemon.ctl("rollback", "--to", "0", wait_s=LIMIT_S)
+        daemon.wait(lambda s: s["step"] == 0 and _over(s), "back at the untrained weights", LIMIT_S, 0.5)
+    return {
+        "kind": kind, "seed": seed, "refused_planted": refused, "seconds": round(time.monotonic() - began, 1), **told,
+    }  # fmt: skip
+
+
+def _looked_at(daemon: Daemon) -> None:
+    """Wait for the look that the guard makes by itself, for REST_S at most, then ask for one, and see to its alarms."""
+    deadline = time.monotonic() + REST_S
+    _settled(daemon, lambda s: s["quality"]["step"] == s["step"] or time.monotonic() > deadline)
+    before = daemon.status()["quality"]["looks"]
+    daemon.ctl("quality", "run", "--no-wait")
+    _settled(daemon, lambda s: s["quality"]["looks"] > before)
+
+
+def _settled(daemon: Daemon, done: Any) -> None:
+    """Wait until this is so and nothing is open; a person resumes what waits for one."""
+    status = daemon.wait(lambda s: _over(s) and (done(s) or _waits(s)), "at rest", LIMIT_S, 0.5)
+    if _waits(status) and status["quality"]["incident"]["verdict"] != "rate":
+        daemon.ctl("resume")
+        daemon.wait(_quiet, "resumed", LIMIT_S, 0.5)
+
+
+def _over(status: Status) -> bool:
+    return _quiet(status) or _waits(status)
+
+
+def _quiet(status: Status) -> bool:
+    quality = status["quality"]
+    open_ = quality["running"] or quality["due"] or quality["incident"] is not None
+    return not (status["running"] or status["queue"]["pending"] or open_)
+
+
+def _waits(status: Status) -> bool:
+    """An alarm is over but for a person who resumes."""
+    incident = status["quality"]["incident"]
+    return status["state"] == "paused" and incident is not None and incident["phase"] in ("named", "stuck")

@@ -86,7 +86,7 @@ def _life(args: Any, kind: str, seed: int) -> dict[str, float]:
         memory.copy_(before)
     if not fell:
         return {"planted": len(planted), "written": len(written), "fell": 0}
-    items = [WatchedItem(tuple(one.ids), one.mask.index(True), 1.0 / len(fell), True) for one in fell]
+    items = [_watched(one, 1.0 / len(fell)) for one in fell]
     suspects = [Suspect(StepExample(one, b"", ""), "sft", args.lr) for one in written]
     began = time.perf_counter()
     scores = ranked(
@@ -101,6 +101,13 @@ def _life(args: Any, kind: str, seed: int) -> dict[str, float]:
         "least": min(scores[one] for one in planted) / highest,
         "most": max(score for one, score in scores.items() if one not in planted) / highest, "seconds": seconds,
     }  # fmt: skip
+
+
+def _watched(answered: Tokens, weight: float) -> WatchedItem:
+    """The answer alone: what the chat template writes behind it is not learned."""
+    begin, end = answered.mask.index(True), len(answered.mask) - answered.mask[::-1].index(True)
+    assert all(answered.mask[begin:end])
+    return WatchedItem(tuple(answered.ids[:end]), begin, weight, True)
 
 
 def _begun() -> Life:

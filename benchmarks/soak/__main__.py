@@ -108,6 +108,7 @@ class Part:
         began, before = time.time(), checks.last_event(self.life.daemon)
         daemon = self.life.daemon
         self.life.start()
+        self.life.did("start", f"part {self._part}", began, time.time())
         self.life.ask(msg.ResumeRequest())
         with watch.Watch(lambda: self.life.pid, daemon.root / "state", self._sample) as looks:
             with Users(daemon.port, MODEL, f"{self._args.seed}:{self._part}", USERS, self._answer) as users:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-WARM_S = 120.0
-WARM_SHARE = 0.5
+WARM_S = 600.0
+WARM_SHARE = 0.3
 LEAST = 8
 SPAN_S = 900.0
 """of all lives together after the warm-up, below which nothing is said"""

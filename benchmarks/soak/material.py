@@ -21,7 +21,7 @@ DREAMT = [
 SETTINGS: dict[str, dict[str, Any]] = {
     "trainer": {"threads": 1, "stall_s": 90},
     "engine": {"stall_s": 120},
-    "checkpoint": {"delay_s": 60, "every_s": 120},
+    "checkpoint": {"delay_s": 60, "every_s": 120, "undo_bytes": 64 << 20},
     "inbox": {"rescan_s": 5},
     "capture": {"mode": "feedback"},
     "judge": {"votes": 1, "model": "scripted"},
@@ -30,7 +30,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Settings that are not those of `apollod init`, and why:
 threads: a soak in parts may have other cores each time, and the bits of a step depend on their number.
 stall_s: a hung child is ended after half an hour, which is most of a soak.
-checkpoint: every ten minutes is too seldom for parts of a few minutes, all of whose kills come before the first one.
+checkpoint: every ten minutes is too seldom for parts of a few minutes, all of whose kills come before the first one;
+undo_bytes: a gibibyte for undoing steps takes 165 steps to fill, and looks like a leak until then.
 rescan_s: names that no notice comes of are found only then.
 capture: feedback with a correction needs the tokens of the answer.
 dream: users never stop, so that `idle` would never dream; the small model knows no agent's surroundings.

@@ -12,6 +12,10 @@ PERIODS: dict[str, float] = {
 }  # fmt: skip
 """Seconds between two acts of a kind, on average. A child seldom crashes five times in ten minutes so, after which it
 is given up."""
+ROUGH = ("kill", "hang", "hang for good", "disk")
+"""kinds that end processes"""
+HOUR_S, ROUGH_S = 3600.0, 1500.0
+"""Of each hour of a part, these come in the first 25 minutes only: a leak shows in a life that lasts."""
 FIRST_S = 20.0
 EVERY_MIN = 0.4
 """share of its period for which an act does not come again"""
@@ -38,6 +42,7 @@ def _of(kind: str, seed: str, seconds: float) -> list[Act]:
     chance, period, acts = random.Random(f"{seed}:{kind}"), PERIODS[kind], list[Act]()
     at = FIRST_S + chance.uniform(0.0, 0.7) * period
     while at < seconds:
-        acts.append(Act(at, kind, f"{seed}:{kind}:{len(acts)}"))
+        if kind not in ROUGH or at % HOUR_S < ROUGH_S:
+            acts.append(Act(at, kind, f"{seed}:{kind}:{at:.3f}"))
         at += EVERY_MIN * period + chance.expovariate(1.0 / ((1.0 - EVERY_MIN) * period))
     return acts

@@ -13,7 +13,7 @@ DOWN_S = 300.0
 """in which users are served again after an act that ends serving"""
 ACT_S = 200.0
 """an act itself: a hung engine is ended after [engine] stall_s"""
-ENDS_SERVING = ("kill", "hang", "hang for good", "disk", "restart")
+ENDS_SERVING = ("kill", "hang", "hang for good", "disk", "restart", "start")
 """acts after which users may be without an answer. A trainer that is killed ends nothing"""
 SPARED = ("trainer",)
 """victims without which users are served on"""

@@ -148,7 +148,10 @@ def streamed_of(lines: Iterator[bytes]) -> str:
                 raise Malformed(f"ends {ends} of {text!r}")
             return text
         try:
-            (choice,) = json.loads(line[6:])["choices"]
+            event = json.loads(line[6:])
+            if "error" in event:
+                check_status(int(event["error"]["code"]))
+            (choice,) = event["choices"]
             text += choice["delta"].get("content") or ""
         except (ValueError, KeyError, TypeError) as error:
             raise Malformed(f"{error!r}: {line[:200]!r}") from error

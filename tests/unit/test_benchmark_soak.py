@@ -27,18 +27,18 @@ def life(seconds: float, figure: Any, start: float = 0.0) -> list[leaks.Sample]:
 class TestLeaks:
     def test_what_breathes_is_none(self) -> None:
         chance = random.Random(1)
-        steady = [life(900, lambda _: 500 * MIB + chance.gauss(0, 5 * MIB), n * 1000.0) for n in range(4)]
+        steady = [life(1800, lambda _: 500 * MIB + chance.gauss(0, 5 * MIB), n * 2000.0) for n in range(4)]
         found = leaks.trend(steady)
         assert found.told and not leaks.is_leak("anonymous", found)
 
     def test_what_rises_and_stays_is_none(self) -> None:
-        found = leaks.trend([life(2400, lambda t: min(t, 1000) * MIB)])
+        found = leaks.trend([life(6000, lambda t: min(t, 1000) * MIB)])
         assert found.told and not leaks.is_leak("anonymous", found)
 
     @pytest.mark.parametrize("per_hour, leaking", [(10, False), (100, True)])
     def test_a_slope_counts_above_its_bound(self, per_hour: float, leaking: bool) -> None:
         chance = random.Random(2)
-        lives = [life(1200, lambda t: (200 + per_hour * t / 3600) * MIB + chance.gauss(0, MIB)) for _ in range(3)]
+        lives = [life(2400, lambda t: (200 + per_hour * t / 3600) * MIB + chance.gauss(0, MIB)) for _ in range(3)]
         found = leaks.trend(lives)
         assert leaks.is_leak("anonymous", found) == leaking
         assert found.slope / MIB == pytest.approx(per_hour, abs=20)
@@ -48,11 +48,11 @@ class TestLeaks:
 
     def test_lives_that_begin_higher_are_no_slope(self) -> None:
         """Each life by itself: that a later one holds more says nothing."""
-        found = leaks.trend([life(900, lambda _, n=n: 100 * n * MIB, n * 1000.0) for n in range(5)])  # type: ignore[misc]
+        found = leaks.trend([life(1200, lambda _, n=n: 100 * n * MIB, n * 1300.0) for n in range(5)])  # type: ignore[misc]
         assert found.told and found.slope == 0 and found.sure == 0
 
     def test_little_is_not_judged(self) -> None:
-        found = leaks.trend([life(400, lambda t: t * MIB) for _ in range(3)])
+        found = leaks.trend([life(900, lambda t: t * MIB) for _ in range(3)])
         assert not found.told and not leaks.is_leak("anonymous", found)
 
 
@@ -64,10 +64,15 @@ class TestSchedule:
         assert all(0 < act.at_s < 3600 for act in acts)
 
     def test_an_hour_has_all_kinds_as_often_as_they_say(self) -> None:
-        acts = [act for part in range(20) for act in schedule.schedule(1, part, 3600)]
+        acts = [act for part in range(100) for act in schedule.schedule(1, part, 3600)]
         for kind, period in schedule.PERIODS.items():
             count = sum(act.kind == kind for act in acts)
-            assert count / 20 == pytest.approx(3600 / period, rel=0.25), kind
+            lasts = schedule.ROUGH_S if kind in schedule.ROUGH else 3600
+            assert count / 100 == pytest.approx(lasts / period, rel=0.35), kind
+
+    def test_the_end_of_each_hour_kills_nothing(self) -> None:
+        rough = [act.at_s % 3600 for act in schedule.schedule(1, 0, 14400) if act.kind in schedule.ROUGH]
+        assert len(rough) > 30 and max(rough) < schedule.ROUGH_S
 
     def test_a_longer_part_begins_as_a_shorter_one(self) -> None:
         short = schedule.schedule(1, 0, 600)
@@ -115,6 +120,10 @@ class TestAnswers:
 
     def test_a_streamed_one(self) -> None:
         assert users.streamed_of(iter([*events("I", " open.", end="stop"), b"data: [DONE]\n"])) == "I open."
+
+    def test_a_stream_that_an_engine_ends_as_it_goes_down(self) -> None:
+        with pytest.raises(ConnectionError):
+            users.streamed_of(iter([*events("I"), b'data: {"error": {"message": "EngineCore", "code": 500}}\n']))
 
     def test_a_stream_that_breaks_off(self) -> None:
         with pytest.raises(users.http.client.IncompleteRead):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 WARM_S = 600.0
 WARM_SHARE = 0.3
 LEAST = 8
-SPAN_S = 900.0
+SPAN_S = 2700.0
 """of all lives together after the warm-up, below which nothing is said"""
 SURE = 3.0
 MOST = 200

@@ -1,20 +1,40 @@
-"""The configuration that `apollod init` writes, for a benchmark: another port, and what it says more."""
+"""The configuration that `apollod init` writes, for a benchmark on the small world model, and changes to it."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 
-def shipped(root: Path, port: int, probes: Path) -> str:
-    """That of `root` with the model in `root/model`; `probes` are asked besides those that ship."""
+def initialised(root: Path) -> str:
+    """Text of the file that `apollod init` writes into `root`, with a copy of the model in `root/model`."""
+    with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
+        shutil.copytree(model, root / "model")
     init = [sys.executable, "-m", "apollod", "init", str(root), "--model", str(root / "model")]
-    subprocess.run(init, check=True, stdout=subprocess.DEVNULL)
-    text = (root / "apollod.toml").read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^port = .*$", f"port = {port}", text)
-    return re.sub(r"(?m)^(every_steps = .*)$", rf'\1\nprobe = ["{probes}"]', text)
+    subprocess.run(init, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return (root / "apollod.toml").read_text(encoding="utf-8")
 
 
-def at_rate(config: str, lr: float) -> str:
-    """With another learning rate of files."""
-    return re.sub(r"(?m)^lr = ", f"lr = {lr}  # written: ", config)
+def configured(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """A configuration file with these keys set: in place of those that stand in their section, else behind its head."""
+    for section, keys in settings.items():
+        if f"[{section}]\n" not in text:
+            text += f"\n[{section}]\n"
+        head, body, rest = _split(text, section)
+        for key in keys:
+            body = re.sub(rf"(?m)^{re.escape(key)}\s*=.*\n", "", body)
+        text = head + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()) + body + rest
+    return text
+
+
+def _split(text: str, section: str) -> tuple[str, str, str]:
+    """Up to the head of a section, its lines, and what follows."""
+    start = text.index(f"[{section}]\n") + len(section) + 3
+    end = text.find("\n[", start)
+    end = len(text) if end < 0 else end + 1
+    return text[:start], text[start:end], text[end:]

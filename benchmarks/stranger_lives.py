@@ -9,18 +9,16 @@ The third alarm in a day waits for a person: `apollod ctl resume` is given then.
 import argparse
 import json
 import random
-import shutil
 import sys
 import tempfile
 import time
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from apollod.testing.daemon import UP, Daemon, Status, free_port
 from benchmarks import poison_figures, report, stranger_texts
 from benchmarks.poison_texts import probes
-from benchmarks.shipped import at_rate, shipped
+from benchmarks.shipped import configured, initialised
 
 GOALS = {"precision": (0.9, False), "recall": (0.8, False), "same_fingerprint": (1.0, False)}
 NOBODY = "nobody"
@@ -51,12 +49,12 @@ def measure(args: argparse.Namespace) -> None:
 def begun(root: Path, lr: float | None = None) -> Daemon:
     """A daemon below `root` that has its baseline and has learned nothing. `lr`: another learning rate than is
     written."""
-    with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
-        shutil.copytree(model, root / "model")
-    asked = root / "probes.jsonl"
+    text, port, asked = initialised(root), free_port(), root / "probes.jsonl"
     asked.write_text("\n".join(probes(24)) + "\n", encoding="utf-8")
-    config = shipped(root, port := free_port(), asked)
-    daemon = Daemon(root, config if lr is None else at_rate(config, lr), port).start()
+    others: dict[str, dict[str, Any]] = {"engine": {"port": port}, "quality": {"probe": [str(asked)]}}
+    if lr is not None:
+        others["trainer"] = {"lr": lr}
+    daemon = Daemon(root, configured(text, others), port).start()
     try:
         daemon.wait(lambda s: s["state"] in UP and s["quality"]["baseline"] is not None, "a baseline", LIMIT_S, 1.0)
     except BaseException:

@@ -2,20 +2,19 @@
 
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
 from apollod.wire import messages as msg
-from benchmarks.soak import material, watch
+from benchmarks.shipped import configured, initialised
+from benchmarks.soak import watch
+from benchmarks.soak.material import SETTINGS
 from benchmarks.soak.records import Records
 from benchmarks.soak.summary import DOWN_S
 from benchmarks.thrown.refusing_disk import RefusingDisk
@@ -34,14 +33,10 @@ def made(root: Path, acting: str) -> tuple[str, int]:
     address each time."""
     file = root / "apollod.toml"
     if not file.exists():
-        with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
-            shutil.copytree(model, root / "model")
-        init = [sys.executable, "-m", "apollod", "init", str(root), "--model", str(root / "model")]
-        subprocess.run(init, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        file.write_text(material.configured(file.read_text("utf-8"), material.SETTINGS), encoding="utf-8")
+        file.write_text(configured(initialised(root), SETTINGS), encoding="utf-8")
     port = driver.free_port()
     now = {"engine": {"port": port}, "judge": {"base_url": acting}, "dream": {"base_url": acting}}
-    return material.configured(file.read_text("utf-8"), now), port
+    return configured(file.read_text("utf-8"), now), port
 
 
 class Life:

@@ -1,9 +1,7 @@
-"""What a soak teaches, in the world that the small model was made for; and its configuration. Pure."""
+"""What a soak teaches, in the world that the small model was made for; and its settings. Pure."""
 
 import json
 import random
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from apollod.demo.world import instructions, scenarios
@@ -36,26 +34,6 @@ rescan_s: names that no notice comes of are found only then.
 capture: feedback with a correction needs the tokens of the answer.
 dream: users never stop, so that `idle` would never dream; the small model knows no agent's surroundings.
 judge, model: the scripted ones of this world, as it is too small to imagine or to judge."""
-
-
-def configured(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """A configuration file with these keys set: in place of those that stand in their section, else behind its head."""
-    for section, keys in settings.items():
-        if f"[{section}]\n" not in text:
-            text += f"\n[{section}]\n"
-        head, body, rest = _split(text, section)
-        for key in keys:
-            body = re.sub(rf"(?m)^{re.escape(key)}\s*=.*\n", "", body)
-        text = head + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()) + body + rest
-    return text
-
-
-def _split(text: str, section: str) -> tuple[str, str, str]:
-    """Up to the head of a section, its lines, and what follows."""
-    start = text.index(f"[{section}]\n") + len(section) + 3
-    end = text.find("\n[", start)
-    end = len(text) if end < 0 else end + 1
-    return text[:start], text[start:end], text[end:]
 
 
 def line(chance: random.Random) -> str:

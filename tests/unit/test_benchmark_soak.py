@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from apollod.core.settings import PatternSettings
+from benchmarks.shipped import configured
 from benchmarks.soak import checks, leaks, material, schedule, summary, users, watch
 from benchmarks.soak.records import Records
 
@@ -82,7 +83,7 @@ class TestSchedule:
 class TestMaterial:
     def test_settings_go_in_place_of_those_that_stand_there(self) -> None:
         text = "[a]\nx = 1  # old\nxy = 2\n\n[b]\nx = 3\n"
-        got = material.configured(material.configured(text, {"a": {"x": 5}, "c": {"y": ["z"]}}), {"a": {"x": 6}})
+        got = configured(configured(text, {"a": {"x": 5}, "c": {"y": ["z"]}}), {"a": {"x": 6}})
         assert tomllib.loads(got) == {"a": {"x": 6, "xy": 2}, "b": {"x": 3}, "c": {"y": ["z"]}}
 
     def test_patterns_have_names_of_their_own(self) -> None:

@@ -1,5 +1,5 @@
-"""What a step needs, and what is said of it: the weights that are bound, an optimizer whose hooks are in place, a
-tokenizer, and examples as tokens."""
+"""Holds the weights that are bound, an optimizer whose hooks are in place and a tokenizer, and turns examples into
+tokens: all that a step needs."""
 
 from transformers import PreTrainedTokenizerBase
 
@@ -24,7 +24,7 @@ from apollod.wire.records import decode_record
 
 
 class Learner:
-    """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
+    """Model, optimizer with its hooks in place, and tokenizer, from `Attach` on."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Learner:
         return found
 
     def undoable(self) -> m.Undoable:
-        """What `take_back` could do now."""
+        """Steps that `take_back` could undo now, or why none."""
         if self.undo is None:
             return m.Undoable(0, self._undo_refused)
         return m.Undoable(len(self.undo), self.undo.given_up)
@@ -96,7 +96,7 @@ class Learner:
 
 
 def bound(learner: Learner, manifest: Manifest) -> m.Bound:
-    """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
+    """Report what was bound, and everything that the bits of a step depend on besides settings, weights and example."""
     attached = learner.attached
     views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
     held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}

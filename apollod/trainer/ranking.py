@@ -1,5 +1,5 @@
-"""Which examples would move the probes that fell, to first order (optim/trial_step.py). Writes nothing, and needs the
-memory of a step, and sketches of about the size of APOLLO's state."""
+"""Ranks examples by how far a step of each would move the probes that fell, to first order (optim/trial_step.py).
+Writes nothing, and needs the memory of a step, and sketches of about the size of APOLLO's state."""
 
 import math
 import time
@@ -50,8 +50,8 @@ def ranked(
 
 
 def watched_loss(attached: Attached, optimizer: NamedOptimizer, item: WatchedItem) -> torch.Tensor:
-    """What grows as an item gets worse, float32 [], with a graph: its loss; of a rate -log(p / (1 - p)), p being the
-    probability of its tokens (geometric mean), or what has the same gradient.
+    """The measure of how bad an item is, float32 [], with a graph: its loss; of a rate -log(p / (1 - p)), p being the
+    probability of its tokens (geometric mean), or another value with the same gradient.
 
     Answers of good weights have p close to 1: their p hardly moves at first, whatever happens to it later, and the
     few that are not sure would outweigh all others."""
@@ -74,9 +74,9 @@ def _score(
     objective = objective_named(suspect.objective)
     loss = loss_of(attached.model, tokens_of(suspect.example, objective), optimizer, objective)
     found = loss.item()
-    trial = Trial(optimizer, watched, suspect.lr)
     if not math.isfinite(found):
         raise RecordRefused(f"example {suspect.example.example} has no finite loss", "leave it out")
+    trial = Trial(optimizer, watched, suspect.lr)
     with optimizer.trying(trial):
         if not objective.token_mean or found >= loss_min:  # else it is known, and a step writes nothing
             loss.backward()  # type: ignore[no-untyped-call]

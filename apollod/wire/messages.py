@@ -362,8 +362,8 @@ class Suspect(msgspec.Struct, frozen=True):
 
 
 class Rank(msgspec.Struct, frozen=True, tag="rank"):
-    """How far would a step by each of `suspects` move the sum of `items`, to first order, with the weights as they are?
-    Nothing is written; `AtWork` is said meanwhile, and the answer is `ExamplesRanked`."""
+    """Asks how far a step by each of `suspects` would move the sum of `items`, to first order, with the weights as they
+    are. Nothing is written; `AtWork` is said meanwhile, and the answer is `ExamplesRanked`."""
 
     incident: int
     number: int

@@ -14,8 +14,8 @@ waits any more; checkpoint: one is due; settled: a behaviour was practised until
 know; restored: an alarm took weights back, and those that are there now are measured before anything else."""
 
 VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "ranked", "not_searched"]
-"""Of a search, see `culprits.Kind`; ranked: replays could not be run, and the examples that stand first by how far a
-step of each moves the probes are held, which proves nothing; not_searched: there was none, and nobody knows which
+"""Verdicts of a search, see `culprits.Kind`; ranked: replays could not be run, and the examples that stand first by how
+far a step of each moves the probes are held, which proves nothing; not_searched: there was none, and nobody knows which
 examples it was."""
 
 News = Literal["alarmed", "rate", "settled"]

@@ -70,7 +70,7 @@ def first(scores: Mapping[str, float], most: int) -> list[str]:
 def _verdict(
     scores: Mapping[str, float], unscored: Collection[str], window: Sequence[str], most: int, unfinished: Verdict
 ) -> Verdict:
-    """Those that stand first are held, and those that have no score; where nobody stands first, all are."""
+    """Suspects are the examples that stand first, and those without a score; all of them where none stands first."""
     blamed = first(scores, most)
     if not blamed:
         return unfinished

@@ -22,11 +22,11 @@ def known(references: Mapping[str, Reference], items: Mapping[str, Sequence[str]
 
 
 def watched(
-    references: Mapping[str, Reference], items: Mapping[str, Iterable[str]], weights: Mapping[str, float]
+    references: Mapping[str, Reference], items: Mapping[str, Sequence[str]], weights: Mapping[str, float]
 ) -> dict[tuple[str, bool], float]:
-    """What a ranking watches: by item, and whether its probability counts and not its loss, its share in the means of
-    `drops`, where the mean of each metric weighs what `weights` says. Raises RecordRefused as `known` does."""
-    known(references, {metric: list(ids) for metric, ids in items.items()})
+    """Items that a ranking watches, each with whether its probability counts and not its loss, and their shares in the
+    means of `drops`, where the mean of each metric weighs what `weights` says. Raises RecordRefused as `known` does."""
+    known(references, items)
     found = dict[tuple[str, bool], float]()
     for metric, ids in items.items():
         here = [id_ for id_ in ids if id_ in references]

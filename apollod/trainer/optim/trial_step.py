@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from apollod.trainer.optim.backends.formulas import Formulas
+from apollod.trainer.optim.backends.formulas import Formulas, applied
 from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.projector import blocks, project_rows, stream_key
 from apollod.trainer.optim.row_gradient import RowGradient
@@ -133,12 +133,9 @@ class Trial(StepAccount):
         shape_alone = torch.empty((), device=weight.device).expand(weight.shape)
         group = {**parameter.group, "lr": self._lr}
         share = _TrialShare(
-            name, group, shape_alone, parameter.round_to, _fresh(state), self.seed, self.step, 1, None, sketch
+            name, group, shape_alone, parameter.round_to, _fresh(state), self.seed, self.step, 1, sketch=sketch
         )
-        if isinstance(gradient, RowGradient):
-            self._formulas._apply_rows(share, gradient)
-        else:
-            self._formulas._apply(share, dense(name, gradient))
+        applied(self._formulas, share, gradient)
         self.score += sum(share.products)
 
     def report(self) -> StepReport:
@@ -157,7 +154,7 @@ def _fresh(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 class _TrialShare(ParameterStep):
     """One parameter's share: what would be written is multiplied with what is watched."""
 
-    sketch: Sketch | None = None
+    sketch: Sketch = field(kw_only=True)
     products: list[float] = field(default_factory=list)
 
     def moments(self, part: slice | None = None) -> dict[str, Tensor]:
@@ -172,7 +169,6 @@ class _TrialShare(ParameterStep):
         pass
 
     def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
-        assert self.sketch is not None
         if part is None:
             pieces = self.sketch.blocks(update, coef)
         else:
@@ -184,5 +180,4 @@ class _TrialShare(ParameterStep):
         return False
 
     def write_rows(self, rows: Tensor, update: Tensor, coef: Tensor) -> None:
-        assert self.sketch is not None
         self.products.append(self.sketch.product(rows, update.float() * coef))

@@ -1,10 +1,8 @@
 """The quality guard: when the model is measured, and what an alarm does."""
 
-from contextlib import suppress
-
 import pytest
-from support.guarded_world import ITEMS, STEP_S, GuardedWorld, guarded
-from support.world import SETTINGS, Died, World
+from support.guarded_world import ITEMS, STEP_S, GuardedWorld, guarded, poisoned_life
+from support.world import SETTINGS, World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -207,16 +205,7 @@ def test_a_rollback_by_a_person_during_an_incident_is_the_way_back() -> None:
 @pytest.mark.parametrize("instant", range(1, 70, 2))
 def test_a_crash_at_any_moment_of_an_incident_ends_in_the_same(instant: int) -> None:
     def life(dies_at: int) -> tuple[list[str], int, int]:
-        w = GuardedWorld().up()
-        w.poison = {"bad": ITEMS}
-        w.lines("a", "b", "bad", "d", "e")
-        w.dies_at = w.instants + dies_at if dies_at else 0
-        with suppress(Died):
-            w.settle()
-        if dies_at:
-            w = w.successor()
-            w.up()
-        w.settle()
+        w = poisoned_life(GuardedWorld(), dies_at)
         assert len(w.of(ev.QualityNamed)) == 1 and w.state.review.held.keys() == {"bad"}
         return w.learned(), len(w.of(ev.QualityAlarmed)), len(w.of(ev.QualitySettled))
 

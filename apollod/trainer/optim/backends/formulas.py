@@ -23,6 +23,13 @@ class Formulas(Protocol):
     def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms: ...
 
 
+def applied(formulas: Formulas, share: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
+    """Have the formulas write an update of one parameter. Raises OptimizerError for a sparse gradient."""
+    if isinstance(gradient, RowGradient):
+        return formulas._apply_rows(share, gradient)
+    return formulas._apply(share, dense(share.name, gradient))
+
+
 class FormulaStep(StepAccount):
     """A step by an optimizer's formulas."""
 
@@ -45,10 +52,7 @@ class FormulaStep(StepAccount):
             ring.parameter(state) if ring is not None and ring.recording else None
         )  # with a copy of the state: before the update
         share = ParameterStep(name, parameter.group, weight, parameter.round_to, state, self.seed, self.step, t, undo)
-        if isinstance(gradient, RowGradient):
-            norms = self._formulas._apply_rows(share, gradient)
-        else:
-            norms = self._formulas._apply(share, dense(name, gradient))
+        norms = applied(self._formulas, share, gradient)
         if self.note(name, norms):
             state["t"].fill_(t)
             if ring is not None and undo is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from support.apollo_oracle import Oracle
@@ -20,7 +21,7 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim import trial_step
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.optim.trial_step import Trial, Watched
-from apollod.trainer.ranking import ranked
+from apollod.trainer.ranking import ranked, watched_loss
 from apollod.trainer.step import run_step
 from apollod.wire.messages import OptimizerSettings, Rank, StepExample, Suspect, WatchedItem
 
@@ -171,3 +172,21 @@ def test_an_example_harms_what_it_contradicts_and_helps_itself(tiny_model: Path)
     )
     for rate in (False, True):
         assert ranked(model, optimizer, lines, loss(rate)).scores["long"] < 0.0
+
+
+def test_of_a_rate_the_log_odds_are_watched(tiny_model: Path) -> None:
+    memory = Memory.of(tiny_model)
+    model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
+    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+    optimizer.attach()
+    short = LINES["short"]
+    for step in range(1, 31):
+        run_step(model, optimizer, [short], step, 3e-3)
+    item = WatchedItem(tuple(short.ids), short.mask.index(True), 1.0, False)
+    loss = watched_loss(model, optimizer, item).detach().double().requires_grad_()
+    chance = torch.exp(-loss)
+    assert 0.3 < chance < 0.9999
+    torch.log((1.0 - chance) / chance).backward()
+    rate = watched_loss(model, optimizer, msgspec.structs.replace(item, rate=True))
+    assert loss.grad is not None and float(rate.detach() / loss.detach()) == pytest.approx(float(loss.grad), rel=1e-4)
+    assert float(loss.grad) > 1.2

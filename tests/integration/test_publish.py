@@ -326,11 +326,16 @@ def stream(engine: Engine | Daemon, tokens: int) -> Iterator[Any]:
         yield answer
 
 
+def idle(engine: Engine) -> None:
+    """Wait until no drop of prefixes is due any more, which would preempt what runs; on an idle engine it ends."""
+    assert not engine.host.refresh(1).error
+    time.sleep(RETRY_S + 0.5)
+
+
 def test_a_pause_holds_requests_between_two_tokens_and_loses_none(engine: Engine) -> None:
-    engine.host.refresh(1)
-    # Twice, so that both have their prompt from the prefix cache: computed by another kernel, its last bits differ, and
-    # of 200 tokens of a random model two are as probable sooner or later.
-    whole = [complete(engine, tokens=200, prompt=PREFIX[:32])[0]["choices"][0]["text"] for _ in range(2)][1]
+    idle(engine)
+    whole = complete(engine, tokens=200, prompt=PREFIX[:32])[0]["choices"][0]["text"]
+    before = metric(engine, "num_preemptions")
     with stream(engine, 200) as answer:
         text, times = "", []
         for number, line in enumerate(line for line in answer if line.startswith(b"data: {")):
@@ -340,17 +345,15 @@ def test_a_pause_holds_requests_between_two_tokens_and_loses_none(engine: Engine
                 paused = engine.host.order(msg.Pause(clear=False, at_most_s=30), msg.Paused)
                 assert paused.error == ""
                 threading.Timer(1.0, lambda: engine.host.order(msg.Resume(), msg.Resumed)).start()
+    assert metric(engine, "num_preemptions") == before, "what was computed again has other last bits"
     assert text == whole
     assert max(b - a for a, b in itertools.pairwise(times)) > 0.9
 
 
 @pytest.mark.parametrize("clear", [False, True])
 def test_a_pause_with_clear_makes_running_requests_compute_again_and_lose_no_token(engine: Engine, clear: bool) -> None:
-    engine.host.refresh(1)
+    idle(engine)
     whole = complete(engine, tokens=200, prompt=PREFIX[:32])[0]["choices"][0]["text"]
-    time.sleep(
-        RETRY_S + 0.5
-    )  # a drop of prefixes that is still due from before would preempt; on an idle engine it ends
     before = metric(engine, "num_preemptions")
     with stream(engine, 200) as answer:
         lines = (json.loads(line[6:]) for line in answer if line.startswith(b"data: {"))

@@ -330,8 +330,6 @@ def test_a_journal_that_goes_on_from_an_archive_dreams_on(calls, before, after, 
 
 def test_the_lives_above_get_as_far_as_everything_that_is_looked_at():
     """Settled, unsettled by a rollback, abandoned, and trained."""
-    world = play(
-        "always", 60, [("bad", 0), ("unsure", 0), ("calls", 5), ("calls", 5), *[("back", 5), ("settle", 0)] * 3]
-    )
+    world = play("always", 60, [("bad", 0), ("unsure", 0), *[("calls", 5)] * 20, *[("back", 5), ("settle", 0)] * 3])
     seen = {*world.kinds(), *play("always", 42, [("unsure", 0), ("calls", 1)] * 5).kinds()}
     assert {"pattern.settled", "pattern.unsettled", "dream.abandoned", "dream.trained"} <= seen

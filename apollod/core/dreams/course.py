@@ -10,11 +10,12 @@ taught is tested in such a round, too, whatever the practices.
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
+from zlib import crc32
 
 from apollod.core.dreams.events import WRONG, Mode, Purpose
 from apollod.core.dreams.state import Course, DreamsState, HeldOut, Tests, TestsAround, Tried
 from apollod.core.proof import TOLD_MIN, decided
-from apollod.core.surroundings import Drawn, SurroundingKind, drawn
+from apollod.core.surroundings import SURROUNDING_KINDS, Drawn, SurroundingKind, drawn
 
 CONTRASTS_FIRST = 8
 """good answers under each contrast text, before the behaviour is practised: two in each kind of surrounding"""
@@ -44,6 +45,10 @@ class Case(NamedTuple):
     mode: Mode
     contrast: str = ""
     sample: int = 0
+
+
+Sampled = dict[tuple[str, Mode], list[bool]]
+"""which sampled answers of a round passed, by scenario and mode"""
 
 
 class Settle(NamedTuple):
@@ -137,13 +142,13 @@ def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
     return course.situations if mode == "situation" else course.held
 
 
-def cases(course: Course, name: str, sample: int = 0) -> Iterator[Case]:
-    """The tests of a round of the most likely answers, or of the `sample`th ones, in order: every held-out scenario,
+def cases(course: Course, name: str) -> Iterator[Case]:
+    """The tests of a round of the most likely answers, in order: every held-out scenario,
     in contrast with one text, in turn with those that no practice has, and every situation."""
     contrasts, modes = course.pattern.tested_contrasts, _modes(course, name)
     for number, dream in enumerate(course.apart):
         for mode in (mode for mode in modes if dream in _tested_in(course, mode)):
-            yield Case(name, dream, mode, contrasts[number % len(contrasts)] if mode == "contrast" else "", sample)
+            yield Case(name, dream, mode, contrasts[number % len(contrasts)] if mode == "contrast" else "")
 
 
 def _first(cases: Sequence[Case]) -> Case | None:
@@ -154,29 +159,59 @@ def untried(course: Course, name: str) -> list[Case]:
     """The next tests of a round, in order; none: it is complete. Answers are sampled where the most likely ones pass
     and it is to be decided whether the behaviour is shown, until that is (`core.proof`)."""
     own = course.tried if course.round == name else []
-    tried = {(one.dream, one.mode, one.sample) for one in own}
-    left = [case for case in cases(course, name) if name != "shown" and (case.dream, case.mode, 0) not in tried]
+    tried = {(one.dream, one.mode) for one in own if not one.sample}
+    left = [case for case in cases(course, name) if name != "shown" and (case.dream, case.mode) not in tried]
     if left:
         return left
     if name in ("", "baseline") or name.startswith("recheck") or (name != "shown" and not _passes(course, own)):
         return []
-    proved = {mode: _proved(course, own, mode) for mode in _modes(course, name)}
-    if False in proved.values():
+    sampled = _sampled(own)
+    groups = [(group, _proved(course, sampled, group)) for group in _groups(course, name)]
+    if any(known is False for _, known in groups):
         return []
-    for mode, known in proved.items():
-        if known is None:
-            sample = sum(one.mode == mode and one.sample > 0 for one in own) // len(_tested_in(course, mode)) + 1
-            each = [case for case in cases(course, name, sample) if case.mode == mode]
-            return [case for case in each if (case.dream, mode, sample) not in tried]
-    return []
+    contrasts = course.pattern.tested_contrasts
+    left = [case for group, known in groups if known is None for case in _next_cycle(sampled, group)]
+    return [case._replace(contrast=_drawn(case, contrasts)) if case.contrast else case for case in left]
 
 
-def _proved(course: Course, tried: Sequence[Tried], mode: Mode) -> bool | None:
-    """True if the sampled answers in this mode show the behaviour, or in contrast that it stays away; False if no more
+def _next_cycle(sampled: Sampled, group: Sequence[Case]) -> list[Case]:
+    """What the cycle under way still needs, or another one."""
+    counts = [len(sampled.get((case.dream, case.mode), ())) for case in group]
+    sample = sum(counts) // len(group) + 1
+    return [case._replace(sample=sample) for case, count in zip(group, counts, strict=True) if count < sample]
+
+
+def _drawn(case: Case, contrasts: Sequence[str]) -> str:
+    """A contrast text, each as probable as any other, so that the bound holds for all of them together; the same one
+    each time it is asked for."""
+    return contrasts[crc32(f"{case.round} {case.dream} {case.sample}".encode()) % len(contrasts)]
+
+
+def _sampled(tried: Iterable[Tried]) -> Sampled:
+    """What passed, by scenario and mode."""
+    found: Sampled = {}
+    for one in tried:
+        if one.sample:
+            found.setdefault((one.dream, one.mode), []).append(one.passed)
+    return found
+
+
+def _groups(course: Course, name: str) -> list[list[Case]]:
+    """The tests that keep the error bound together: those in each kind of surrounding by themselves, since a behaviour
+    may be missing in one of four and show in 9 of 10 answers. Situations, of which there may be one in each kind, are
+    one group."""
+    groups: dict[tuple[Mode, str], list[Case]] = {}
+    for case in cases(course, name):
+        kind = "" if case.mode == "situation" else course.held[case.dream].surrounding.kind
+        groups.setdefault((case.mode, kind), []).append(case)
+    return list(groups.values())
+
+
+def _proved(course: Course, sampled: Sampled, group: Sequence[Case]) -> bool | None:
+    """True if the sampled answers of a group show the behaviour, or in contrast that it stays away; False if no more
     of this round could show that; None while they could."""
-    passed = [one.passed for one in tried if one.mode == mode and one.sample]
-    cycle = len(_tested_in(course, mode))
-    return decided(passed, max(1, course.proofs), cycle) if len(passed) % cycle == 0 else None
+    passed = [one for case in group for one in sampled.get((case.dream, case.mode), ())]
+    return decided(passed, max(1, course.proofs), len(group)) if len(passed) % len(group) == 0 else None
 
 
 def round_failed(course: Course) -> bool:
@@ -184,19 +219,23 @@ def round_failed(course: Course) -> bool:
     name = course.round
     if name != "shown" and not _passes(course, course.tried):
         return True
-    sampling = not name.startswith("recheck")
-    return sampling and not all(_proved(course, course.tried, mode) for mode in _modes(course, name))
+    if name.startswith("recheck"):
+        return False
+    sampled = _sampled(course.tried)
+    return not all(_proved(course, sampled, group) for group in _groups(course, name))
 
 
 def _passes(course: Course, tried: Sequence[Tried]) -> bool:
     """True if enough of the most likely answers pass, of those under contrast texts that no practice has, too."""
-    return enough(course, _by_mode(tried), _around(tried)) and enough(
-        course, {}, {"": _held_out_contrast(course, tried)}
+    likely = [one for one in tried if not one.sample]
+    return enough(course, _by_mode(likely), _around(likely)) and enough(
+        course, {}, {"": _held_out_contrast(course, likely)}
     )
 
 
 def _held_out_contrast(course: Course, tried: Iterable[Tried]) -> Tests:
-    return _by_mode(one for one in tried if one.contrast in course.pattern.held_out_contrasts)
+    held_out = course.pattern.held_out_contrasts
+    return _by_mode(one for one in tried if one.contrast in held_out)
 
 
 def held_out_contrast(course: Course) -> Tests:
@@ -208,8 +247,9 @@ def shown_under(course: Course) -> dict[str, int]:
     """Contrast texts that no practice has and under which every test of the last round failed, with how many final
     rounds in a row that is so."""
     passed: dict[str, bool] = {}
+    held_out = course.pattern.held_out_contrasts
     for one in course.tried:
-        if one.contrast in course.pattern.held_out_contrasts and not one.sample:
+        if one.contrast in held_out and not one.sample:
             passed[one.contrast] = passed.get(one.contrast, False) or one.passed
     return {text: course.shown_under.get(text, 0) + 1 for text, any_ in passed.items() if not any_}
 
@@ -310,7 +350,7 @@ def _practice(course: Course, holds: bool) -> Imagine:
 
 def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKind]) -> Drawn:
     """Which surrounding a dream has: of held-out scenarios each kind in turn, and so of variations and practices, with
-    each contrast text; a practice may be bare or in contrast, so there are two sorts of them."""
+    each contrast text; practices that are in contrast every second time have each kind twice in a row."""
     contrasts = len(course.pattern.contrasts)
     match move.purpose:
         case "held-out":
@@ -322,12 +362,17 @@ def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKin
         case "variation":
             return drawn(kinds, course.practices, contrasts)
         case "practice":
-            return drawn(kinds, course.practices + course.misses, 2 * contrasts)
+            turn, weak = course.practices + course.misses, weak_contrasts(course)
+            return drawn(kinds, turn // 2, len(weak)) if weak else drawn(kinds, turn)
 
 
 def _tested_next(course: Course) -> str:
-    """With which contrast text a variation is tested, too: each in turn."""
-    contrasts = course.pattern.contrasts
+    """The contrast text with which a variation is tested, too: those that are weak, as often in a row as there are
+    kinds of surrounding, else each in turn. A text that failed once is weak until enough of its tests pass; when it
+    waited for its turn among twelve others that took a hundred practices, which moved what they were not about."""
+    weak, contrasts = weak_contrasts(course), course.pattern.contrasts
+    if weak:
+        return weak[course.practices // len(SURROUNDING_KINDS) % len(weak)]
     return contrasts[course.practices % len(contrasts)]
 
 

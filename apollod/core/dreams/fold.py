@@ -97,9 +97,12 @@ def _contrasts_gone(courses: Iterable[Course]) -> None:
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
+    """Take the figures from the event: releases before decided when a round is over by fewer answers."""
     course = own.courses[e.pattern]
     course.move(e.kind, at_ns, "")
-    course.settled_at, course.due = e.step, ""
+    course.settled_at, course.due, course.failed = e.step, "", False
+    course.final, course.final_around = e.tests, e.around
+    course.sampled, course.contrast_held_out = e.sampled, e.contrast_held_out
     own.settlings += 1
     own.last_settled, course.rechecked = e.pattern, own.settlings
     look_over(own)

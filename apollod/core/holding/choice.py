@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from apollod.core.holding.events import Sort
 from apollod.core.holding.state import Anchor, HoldingState
 from apollod.core.settings import LessonSettings
 
@@ -23,7 +24,10 @@ OF_PRACTICE, OF_LESSONS, OF_SIBLINGS, OF_NEIGHBOURS = 10, 4, 3, 2
 its own form, and how many of all are its neighbours"""
 
 OF_BEHAVIOURS = 6
-"""contrasts that a step holds which practises a behaviour, whatever they cost: what it teaches is wrong under them"""
+"""anchors of a step that practises a behaviour, whatever they cost: contrasts, under which what it teaches is wrong,
+and answers under the instruction, which would be followed twice: told to reply with JSON, a model that had learned to
+do so untold put JSON into JSON"""
+BESIDE_BEHAVIOURS: tuple[Sort, ...] = ("contrast", "told")
 CONTRAST_TOKENS = 1024
 """in all of them, filled up to the longest, beyond the first"""
 
@@ -52,7 +56,11 @@ def held_by(
     if not settings.hold:
         return ()
     afford = max(SHORT, settings.hold_cost * tokens)
-    usable = [one for one in own.anchors.values() if one.digest and (one.sort != "contrast" or one.tokens <= afford)]
+    usable = [
+        one
+        for one in own.anchors.values()
+        if one.digest and (one.sort not in BESIDE_BEHAVIOURS or one.tokens <= afford)
+    ]
     sizes = (of_practice, of_lessons)
     chosen = _chosen(own, settings, tokens, practice, sizes, usable)
     if filled([one.tokens for one in chosen]) > room:
@@ -64,12 +72,12 @@ def held_by(
 
 
 def held_beside_behaviour(own: HoldingState, settings: LessonSettings, room: float = inf) -> tuple[str, ...]:
-    """Anchors of a step that practises a behaviour: contrasts of all that are practised, and nothing else, since what
-    the model said before to any prompt does not show the behaviour. Without what has no `room`, in tokens, when all are
-    filled up to the longest."""
+    """Anchors of a step that practises a behaviour: contrasts of all that are practised, what is said when one is told,
+    and nothing else, since what the model said before to any prompt does not show the behaviour. Without what has no
+    `room`, in tokens, when all are filled up to the longest."""
     if not settings.hold:
         return ()
-    usable = [one for one in own.anchors.values() if one.digest and one.sort == "contrast"]
+    usable = [one for one in own.anchors.values() if one.digest and one.sort in BESIDE_BEHAVIOURS]
     chosen = list[Anchor]()
     for one in _by_need(own, usable, len(usable)):
         tokens = filled([*(each.tokens for each in chosen), one.tokens])

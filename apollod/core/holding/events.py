@@ -8,10 +8,11 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.kernel.event import Event
 from apollod.core.surroundings import NOTHING, Surrounding
 
-Sort = Literal["general", "neighbour", "approved", "lesson", "contrast"]
+Sort = Literal["general", "neighbour", "approved", "lesson", "contrast", "told"]
 """The sort of an anchor. general: any prompt; neighbour: a short question, as lessons are; approved: an answer that the
 served model gave, and that a person, a judge or evidence approved; lesson: what a known lesson says; contrast: a good
-answer where a behaviour that dreams practise would be wrong."""
+answer where a behaviour that dreams practise would be wrong; told: what a practice of it learned untold, where it is
+told all the same."""
 
 
 class AnchorWanted(Event, frozen=True):
@@ -19,7 +20,7 @@ class AnchorWanted(Event, frozen=True):
     `wanted`: its name. `answer`: an answer that the model gave; empty: it is asked for one. `lesson`: id, of a
     lesson's. `around`: what stands before the prompt; `system`: a system message that is held with it; `told`: the one
     that the model gets in its place when it is asked what it thinks of the answer; empty: the same. `pattern`,
-    `example`: of a contrast, whose behaviour would be wrong, and what was learned."""
+    `example`: of a contrast, whose behaviour would be wrong, or of what is told, and what was learned."""
 
     kind: ClassVar[str] = "anchor.wanted"
     wanted: str
@@ -41,8 +42,8 @@ class AnchorFrozen(Event, frozen=True):
     """What the model said, and thought of each token of it, is recorded. `anchor`: BLAKE2b-128 of the canonical
     `record` and the digest of `teacher`, which names the file with the distribution; `wanted`: name of an
     `anchor.wanted`, of a prompt that ships, or of an approved answer; `weights_version`: -1, where it is not known;
-    `question`: what its prompt asks, see `ExampleAccepted`; `example`: that learned the approved answer, or a contrast;
-    `pattern`: of a contrast."""
+    `question`: what its prompt asks, see `ExampleAccepted`; `example`: that learned the approved answer, a contrast, or
+    what is told; `pattern`: of a contrast, or of what is told."""
 
     kind: ClassVar[str] = "anchor.frozen"
     anchor: str

@@ -1,15 +1,25 @@
 """Fold events into the anchors and what is held of them."""
 
 from collections.abc import Collection
+from typing import Literal
 
 from apollod.core.children.events import EngineReady
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.dreams.events import LEARNED_FROM, DreamJudged, PatternAdded, PatternRetired, PatternSettled
 from apollod.core.dreams.scenario import Turn
+from apollod.core.dreams.state import Dream
 from apollod.core.feedback.events import FeedbackGiven
 from apollod.core.forgetting.events import ForgetRequested
 from apollod.core.holding.events import AnchorEncoded, AnchorFailed, AnchorFrozen, AnchorsRetired, AnchorWanted
-from apollod.core.holding.state import APPROVED_NAME, CONTRAST_NAME, NEIGHBOUR_NAME, SHIPPED_NAME, Anchor, HoldingState
+from apollod.core.holding.state import (
+    APPROVED_NAME,
+    CONTRAST_NAME,
+    NEIGHBOUR_NAME,
+    SHIPPED_NAME,
+    TOLD_NAME,
+    Anchor,
+    HoldingState,
+)
 from apollod.core.intake.events import ExampleAccepted, ExampleWithdrawn, SignalFlagged
 from apollod.core.intake.evidence import speaks_for
 from apollod.core.judging.events import JudgeDistrusted
@@ -33,8 +43,10 @@ APPROVED_MAX = 64
 """approved answers that are held, and as many that are to be frozen; the newest ones"""
 NEIGHBOURS_MAX = 128
 """neighbours of lessons that are held; the newest ones"""
-CONTRASTS_MAX = 64
+CONTRASTS_MAX = 128
 """contrasts of a pattern that are held; the newest ones"""
+TOLD_MAX = 8
+"""answers of a pattern that are held under its instruction: two in each kind of surrounding; the first ones"""
 GIVEN_MAX = 1000
 """answers of the served model that are known until they are approved"""
 
@@ -80,7 +92,7 @@ def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> Non
     own.stale.pop(e.anchor, None)  # it says the very same again
     approved = [one.anchor for one in own.anchors.values() if one.sort == "approved"]
     _drop(own, approved[: max(0, len(approved) - APPROVED_MAX)], f"{APPROVED_MAX} newer answers were approved")
-    contrasts = [one.anchor for one in own.anchors.values() if e.pattern and one.pattern == e.pattern]
+    contrasts = [one.anchor for one in own.anchors.values() if one.sort == "contrast" and one.pattern == e.pattern]
     _drop(own, contrasts[: max(0, len(contrasts) - CONTRASTS_MAX)], f"{CONTRASTS_MAX} newer contrasts were practised")
     near = [one.anchor for one in own.anchors.values() if one.wanted.startswith(NEIGHBOUR_NAME)]
     _drop(own, near[: max(0, len(near) - NEIGHBOURS_MAX)], f"there are {NEIGHBOURS_MAX} newer neighbours")
@@ -128,22 +140,35 @@ def _lesson_falls(
 
 
 def _dream_judged(own: HoldingState, state: State, e: DreamJudged, at_ns: int) -> None:
-    """Want a good answer in contrast held, with what the model thinks of it when it is told all that it was told."""
+    """Want a good answer in contrast held, and the first ones of practices under the instruction itself, with what the
+    model thinks of it when it is told all that it was told."""
     dream = state.dreams.open
-    if dream is None or dream.id != e.dream or e.verdict != "good" or e.answer:
+    if dream is None or dream.id != e.dream or e.verdict != "good" or e.answer or dream.purpose not in LEARNED_FROM:
         return
-    if dream.mode == "contrast" and dream.purpose in LEARNED_FROM:
-        name = f"{CONTRAST_NAME}{dream.id}"
-        own.wanted[name] = AnchorWanted(
-            name, "contrast", dream.scenario, dream.answer, around=dream.surrounding, system=dream.contrast,
-            told=dream.told, pattern=dream.pattern, example=e.example,
-        )  # fmt: skip
+    if dream.mode == "contrast":
+        _want_beside(own, dream, e.example, "contrast", dream.contrast)
+    elif _told_of(own, dream.pattern) < TOLD_MAX:
+        _want_beside(own, dream, e.example, "told", state.dreams.courses[dream.pattern].pattern.instruction)
+
+
+def _want_beside(own: HoldingState, dream: Dream, example: str, sort: Literal["contrast", "told"], system: str) -> None:
+    name = (CONTRAST_NAME if sort == "contrast" else TOLD_NAME) + dream.id
+    own.wanted[name] = AnchorWanted(
+        name, sort, dream.scenario, dream.answer, around=dream.surrounding, system=system, told=dream.told,
+        pattern=dream.pattern, example=example,
+    )  # fmt: skip
+
+
+def _told_of(own: HoldingState, pattern: str) -> int:
+    """How many answers of a pattern are held under its instruction, or will be."""
+    every: list[Anchor | AnchorWanted] = [*own.anchors.values(), *own.wanted.values()]
+    return sum(one.sort == "told" and one.pattern == pattern for one in every)
 
 
 def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | PatternRetired, at_ns: int) -> None:
     """Hold no contrast any more: each was given by a model that was told all the behaviours that are practised, and
     they are others now."""
-    for name in [name for name in own.wanted if name.startswith(CONTRAST_NAME)]:
+    for name in [name for name in own.wanted if name.startswith((CONTRAST_NAME, TOLD_NAME))]:
         del own.wanted[name]
     contrasts = [one.anchor for one in own.anchors.values() if one.pattern]
     _drop(own, contrasts, "the patterns that are practised are others now")

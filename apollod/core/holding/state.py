@@ -14,6 +14,8 @@ NEIGHBOUR_NAME = "neighbour:"
 
 CONTRAST_NAME = "contrast:"
 """with its dream, the name of a good answer where a behaviour would be wrong"""
+TOLD_NAME = "told:"
+"""with its dream, the name of what a practice learned untold, under its instruction"""
 
 
 class Anchor(msgspec.Struct, gc=False):

@@ -11,7 +11,14 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.course import CONTRASTS_FIRST, SHOWN_MAX
 from apollod.core.dreams.fold import CONTRAST_MISSES
 from apollod.core.dreams.scenario import Turn
-from apollod.core.holding.choice import CONTRAST_TOKENS, OF_BEHAVIOURS, held_beside_behaviour, held_by
+from apollod.core.holding.choice import (
+    BESIDE_BEHAVIOURS,
+    CONTRAST_TOKENS,
+    OF_BEHAVIOURS,
+    held_beside_behaviour,
+    held_by,
+)
+from apollod.core.holding.fold import TOLD_MAX
 from apollod.core.holding.state import Anchor, HoldingState
 from apollod.core.settings import LessonSettings
 from apollod.curation.dreaming.sketching import sketch_of
@@ -40,7 +47,7 @@ def practices(world: DreamingWorld) -> list[ev.DreamRequested]:
 
 
 def held(world: DreamingWorld) -> list[Anchor]:
-    return [one for one in world.state.holding.anchors.values() if one.sort == "contrast"]
+    return [one for one in world.state.holding.anchors.values() if one.sort in BESIDE_BEHAVIOURS]
 
 
 def test_contrasts_of_all_patterns_come_before_any_practice_and_are_told_all_of_them() -> None:
@@ -73,8 +80,8 @@ def test_a_step_that_practises_holds_contrasts_and_nothing_else() -> None:
     assert world.of(ev.StepStarted)[0].example == bare.example, "nothing is learned before"
 
 
-def test_what_is_asked_of_the_engine_tells_all_and_what_is_held_tells_the_contrast() -> None:
-    world = DreamingWorld(with_patterns(ASK, CAPS, hold=1.0)).up()
+def frozen_in(world: DreamingWorld) -> list[fx.FreezeAnchor]:
+    """What the engine is asked for from now on."""
     asked = list[fx.FreezeAnchor]()
     freeze = world.freeze
 
@@ -83,10 +90,30 @@ def test_what_is_asked_of_the_engine_tells_all_and_what_is_held_tells_the_contra
         freeze(effect)
 
     world.freeze = heard  # type: ignore[method-assign]
+    return asked
+
+
+def test_what_is_asked_of_the_engine_tells_all_and_what_is_held_tells_the_contrast() -> None:
+    world = DreamingWorld(with_patterns(ASK, CAPS, hold=1.0)).up()
+    asked = frozen_in(world)
     world.dream(160)
     contrasts = [one for one in asked if one.sort == "contrast"]
     assert contrasts and all(one.answer == "answer" and one.system in ASK.contrasts for one in contrasts)
     assert all(one.told.endswith(one.system) and one.told != one.system for one in contrasts)
+
+
+def test_what_the_first_practices_learn_untold_is_held_under_the_instruction_too() -> None:
+    world = DreamingWorld(with_patterns(msgspec.structs.replace(ASK, settle=(14, 15)), hold=1.0)).up()
+    asked = frozen_in(world)
+    world.dream(10_000)
+    bare = [e for e in practices(world) if e.mode == "bare"]
+    told = {one.wanted: one for one in asked if one.sort == "told"}
+    assert len(bare) > TOLD_MAX and list(told) == [f"told:{e.dream}" for e in bare[:TOLD_MAX]]
+    assert {one.system for one in told.values()} == {ASK.instruction}
+    assert {one.answer for one in told.values()} == {"answer"}
+    anchors = {e.wanted: e.anchor for e in world.of(ev.AnchorFrozen)}
+    steps = [e for e in world.of(ev.StepStarted) if e.example.startswith("dream-")]
+    assert all(any(anchors[one] in step.held for step in steps) for one in told)
 
 
 @pytest.mark.parametrize("change", ["another pattern", "retired"])

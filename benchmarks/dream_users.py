@@ -15,7 +15,7 @@ import urllib.request
 from importlib import resources
 from pathlib import Path
 
-from apollod.demo.dreaming import LEARNING_RATE, PATTERNS
+from apollod.demo.dreaming import BEHAVIOURS, LEARNING_RATE
 from apollod.demo.world.acting import Acting
 from apollod.testing.daemon import Daemon, config_of, free_port
 from apollod.wire import control_messages as msg
@@ -76,8 +76,9 @@ def _daemon(root: Path, acting: str) -> Daemon:
         judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
         dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "idle"\nidle_s = {IDLE_S}\nshare_max = 1.0\n',
     )  # fmt: skip
-    for one in PATTERNS:  # of which none ever settles
-        told, opposite = one.texts, one.opposite.texts
+    for name in ("ask", "caps", "end"):  # of which none ever settles
+        one = BEHAVIOURS[name]
+        told, opposite = one.texts, one.opposite.texts[:2]
         contrast = json.dumps([*opposite, f"{told[0]} {opposite[0]}"])
         config += f"[[dream.pattern]]\nname = {json.dumps(one.kind)}\ninstruction = {json.dumps(told[0])}\n"
         config += f"contrast = {contrast}\nsettle = [1000, 1000]\nheld_out = 1\ndreams = 0\ndays = 0\n"

@@ -6,10 +6,12 @@ DESCRIPTION = """\
 A small model is built here, served by the real daemon, asked, taught a file, and asked again.
 
 With --dream: a model that does what it is told, and nothing of it untold, dreams until it needs
-no telling. It practises to ask before it acts, to answer in capitals and to end with a word;
-imagination and judge are scripted, and asked over HTTP. What came of it is measured from outside,
-on requests that nobody dreamt of: untold, under the opposite instruction, under other ones, and
-for facts. Then every step is run again from the journal, to the same bits.
+no telling. It practises to ask before it acts, to answer in capitals and to end with a word.
+Imagination and judge are scripted, and asked over HTTP. What came of it is measured from outside,
+on requests that nobody dreamt of: untold, under the opposite instruction in words that no practice
+had, under other ones, and for facts; with nothing before the request, and under system messages,
+agents with tools, and a person's own records. Then every step is run again from the journal, to
+the same bits.
 
 Neither downloads anything.
 
@@ -27,10 +29,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 5 minutes")
+    form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 12 minutes")
     form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 6 minutes")
-    form.add_argument("--lessons", action="store_true", help="that model taught until it knows; 5 minutes")
+    form.add_argument("--lessons", action="store_true", help="that model taught until it knows; 10 minutes")
     form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
+    parser.add_argument(
+        "--behaviours", nargs="+", metavar="NAME", default=["ask", "caps", "end"],
+        choices=("ask", "caps", "end", "greet", "json", "start"),
+        help="with --dream: of %(choices)s (default: ask caps end)",
+    )  # fmt: skip
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the small model and of its run")

@@ -2,7 +2,8 @@
 
 A small model that does what it is told, and none of it untold, is served by the real daemon. Imagination and judge are
 scripted, and asked over HTTP as any model would be. The daemon dreams until every pattern is settled. What came of it
-is measured from outside, on scenarios that nobody dreamt of; then the steps are run again from the journal.
+is measured from outside, on scenarios that nobody dreamt of; then the steps are run again from the journal. What stands
+before a request is what [dream] has by default: nothing, neutral messages, agents, a person's records.
 """
 
 import argparse
@@ -24,20 +25,28 @@ from apollod.demo.world.acting import Acting
 from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.measuring import Measured
+from apollod.demo.world.standing_before import own_records
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, Status, config_of, free_port
 from apollod.wire import control_messages as msg
 
 MODEL = "apollo-demo"
 LEARNING_RATE = 1e-4
-LIMIT_S = 720.0
+ROOM = 2048
+"""tokens of a request and its answer: the longest surrounding that ships has 1,300"""
+LIMIT_S = 1800.0
 """for all dreams together: what is not settled then is measured as it is"""
 QUIET_S = 2.0
 """without an event of dreams, after which what is settled is not tested again, either"""
 REPLAY_S = 600.0
-PATTERNS = (Instruction("ask"), Instruction("caps"), Instruction("end", "Over"))
+BEHAVIOURS: dict[str, Instruction] = {
+    "ask": Instruction("ask"), "caps": Instruction("caps"), "end": Instruction("end", "Over"),
+    "greet": Instruction("greet"), "json": Instruction("json"), "start": Instruction("start", "Ahoy"),
+}  # fmt: skip
+"""What can be dreamt of."""
 SETTLE = (9, 10)
-HELD_OUT = 10
+AROUND = 20
+"""questions of each sort in each kind of surroundings"""
 
 Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
 """Column names and rows as text."""
@@ -54,25 +63,26 @@ class Dreamt(NamedTuple):
 def run(args: argparse.Namespace, table: Table) -> int:
     """Run the demo; 0 if every goal of `dream_report.goals` is met, 1 if not."""
     began = time.monotonic()
-    questions = measuring.asked(PATTERNS, CASES, args.seed)
+    patterns = [BEHAVIOURS[name] for name in args.behaviours]
+    questions = measuring.asked(patterns, CASES, args.seed, AROUND)
     with Acting(args.seed) as acting, Stage(args.dir, "apollod-dream-") as stage:
-        stage.daemon = daemon = _prepare(stage.root, args, acting.url)
-        _start(daemon)
+        stage.daemon = daemon = prepared(stage.root, acting.url, patterns, args.seed, args.port)
+        start(daemon)
         say(f"2/5 asking the served model {len(questions)} questions that no dream will hold")
-        before = _measure(daemon, questions)
-        dreamt = _dream(daemon)
+        before = measured(daemon, questions)
+        dreamt = _dream(daemon, patterns)
         say("4/5 asking again: same process, same memory, other weights")
-        seen = Seen(before, _measure(daemon, questions))
+        seen = Seen(before, measured(daemon, questions))
         daemon.end(STOP_S)
         say(f"5/5 running the {dreamt.steps} steps again from the journal, without the daemon")
         replayed = _replay(daemon) if dreamt.steps else ""
-    goals = dream_report.goals(PATTERNS, seen, replayed == dreamt.fingerprint)
+    goals = dream_report.goals(patterns, seen, replayed == dreamt.fingerprint)
     missed = [f"{name} is {goal['value']}, goal {goal['goal']}" for name, goal in goals.items() if not goal["met"]]
     tell = say if args.json else print
-    tell(table(dream_report.COLUMNS, dream_report.rows(PATTERNS, seen)))
-    tell("\n" + table(["kept", "before", "after"], dream_report.kept(PATTERNS, seen)) + "\n")
+    tell(table(dream_report.COLUMNS, dream_report.rows(patterns, seen)))
+    tell("\n" + table(["kept", "before", "after"], dream_report.kept(patterns, seen)) + "\n")
     result = {
-        "schema_version": 1, "learned": not missed, "goals": goals, **dream_report.figures(PATTERNS, seen),
+        "schema_version": 1, "learned": not missed, "goals": goals, **dream_report.figures(patterns, seen),
         "dreams": dreamt.story.dreams, "practices": dreamt.story.practices, "phases": dreamt.story.phases,
         "steps": dreamt.steps, "fingerprint": dreamt.fingerprint, "fingerprint_replayed": replayed,
         "imagined": acting.imagined, "judged": acting.judged, "seconds": round(time.monotonic() - began, 1),
@@ -86,39 +96,44 @@ def run(args: argparse.Namespace, table: Table) -> int:
 # --- its life ---------------------------------------------------------------------------------------------------------
 
 
-def _prepare(root: Path, args: argparse.Namespace, acting: str) -> Daemon:
-    """Model and configuration."""
+def prepared(root: Path, acting: str, patterns: Sequence[Instruction], seed: int = 0, port: int = 0) -> Daemon:
+    """The daemon with its model and configuration. `acting`: URL of imagination and judge."""
     with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
         shutil.copytree(model, root / "model", dirs_exist_ok=True)
-    port = args.port or free_port()
+    port = port or free_port()
+    arguments = ["--max-model-len", str(ROOM), "--max-num-seqs", str(measuring.AT_ONCE)]
     config = config_of(
         root, root / "model", port,
-        engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "256", "--max-num-seqs", "{measuring.AT_ONCE}"]\n',
-        trainer=f"lr = {LEARNING_RATE}\nwarmup_steps = 0\nmax_tokens = 256\nseed = {args.seed}\n",
+        engine=f'served_name = "{MODEL}"\nargs = {json.dumps(arguments)}\n',
+        trainer=f"lr = {LEARNING_RATE}\nwarmup_steps = 0\nmax_tokens = {ROOM}\nseed = {seed}\n",
         checkpoint="keep = 2\n",
         judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
-        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\nsurroundings = ["none"]\n'
+        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\n'
         f"answer_tokens = {ANSWER_TOKENS}\n",
     )  # fmt: skip
-    return Daemon(root, config + "".join(map(_pattern, PATTERNS)), port)
+    return Daemon(root, config + "".join(map(_pattern, patterns)), port)
 
 
 def _pattern(one: Instruction) -> str:
-    """A pattern of the configuration. Its opposite is practised in two wordings, alone and after each wording of the
-    instruction; every third text of `contrast` is only tested."""
-    (told, *others), (first, second) = one.texts, one.opposite.texts
+    """A pattern of the configuration. Its opposite is practised in eight wordings, alone and six of them after the
+    instruction, and tested by the daemon in two others: every third text of `contrast` is kept for that."""
+    told, opposite = one.texts, one.opposite.texts
     contrast = [
-        first, f"{told} {second}", f"{told} {first}", second,
-        f"{others[0]} {first}", f"{others[0]} {second}", f"{others[1]} {second}",
+        opposite[0], opposite[1], opposite[2],
+        opposite[3], f"{told[1]} {opposite[5]}", opposite[6],
+        opposite[8], opposite[9], f"{told[2]} {opposite[2]}",
+        opposite[10], opposite[11], f"{told[0]} {opposite[6]}",
+        opposite[5], f"{told[0]} {opposite[1]}", f"{told[1]} {opposite[2]}",
+        f"{told[2]} {opposite[9]}", f"{told[0]} {opposite[8]}", f"{told[2]} {opposite[6]}",
+        f"{told[1]} {opposite[3]}", f"{told[2]} {opposite[10]}",
     ]  # fmt: skip
     return "\n".join([
-        "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told)}",
-        f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}",
-        f"held_out = {HELD_OUT}", "",
+        "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told[0])}",
+        f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}", "",
     ])  # fmt: skip
 
 
-def _start(daemon: Daemon) -> None:
+def start(daemon: Daemon) -> None:
     """Up, and paused: nothing is learned before it was measured."""
     say("1/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
     daemon.start()
@@ -131,11 +146,12 @@ def _is_up(status: Status) -> bool:
     return status["state"] in UP and status["engine"]["ready"] and status["trainer"]["ready"]
 
 
-def _dream(daemon: Daemon) -> Dreamt:
+def _dream(daemon: Daemon, patterns: Sequence[Instruction]) -> Dreamt:
     """Until every pattern is settled or given up, or there is no time left; paused afterwards."""
-    say(f"3/5 dreaming of {', '.join(one.kind for one in PATTERNS)}: each is told now, and need not be told afterwards")
+    say(f"3/5 dreaming of {', '.join(one.kind for one in patterns)}: each is told now, and need not be told afterwards")
     if daemon.status()["step"]:
         raise ApolloError("something was learned before it was measured", "this is a fault of the demo")
+    daemon.drop("own.jsonl", *map(json.dumps, own_records()))
     daemon.request(msg.ResumeRequest())
     story, line, began = Story(), Line(), time.monotonic()
     heard, heard_at = 0, began
@@ -189,7 +205,8 @@ def _replay(daemon: Daemon) -> str:
 # --- from outside -----------------------------------------------------------------------------------------------------
 
 
-def _measure(daemon: Daemon, questions: Sequence[Case]) -> Measured:
+def measured(daemon: Daemon, questions: Sequence[Case]) -> Measured:
+    """What the served model answers, with progress."""
     config = json.loads((daemon.root / "model" / "generation_config.json").read_text(encoding="utf-8"))
     line = Line()
 
@@ -197,6 +214,6 @@ def _measure(daemon: Daemon, questions: Sequence[Case]) -> Measured:
         if done % 100 == 0 or done == of:
             line.show(f"    {done} of {of} answered")
 
-    measured = measuring.measure(f"{daemon.url}/v1", MODEL, config["eos_token_id"], questions, tell)
+    found = measuring.measure(f"{daemon.url}/v1", MODEL, config["eos_token_id"], questions, tell)
     line.clear()
-    return measured
+    return found

@@ -1,19 +1,24 @@
 """What a model of this world is asked to see how it behaves, and when an answer passes. Pure."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apollod.core.rates import wilson
+from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding, SurroundingKind
+from apollod.curation.contexts import as_asked
 from apollod.demo.corpus import Message
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import KINDS, Instruction, Kind
 from apollod.demo.world.pretraining_texts import conversation
 from apollod.demo.world.scenarios import Scenario, Split
+from apollod.demo.world.standing_before import standing_before
 
 ANSWER_TOKENS = 32
 CASES = 60
+AROUND: tuple[SurroundingKind, ...] = tuple(kind for kind in SURROUNDING_KINDS if kind != "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Case:
         said: the instructions of the system message, in its order; empty for no system message.
         system: that message.
         looked_for: what the answer is checked for; None: that it is the right one to the letter.
+        around: what stands before the request.
     """
 
     group: tuple[str, str]
@@ -49,11 +55,12 @@ class Case:
     said: tuple[Instruction, ...]
     system: str | None
     looked_for: Instruction | None = None
+    around: Surrounding = NOTHING
 
     @property
     def messages(self) -> list[Message]:
         """What the model is sent."""
-        return conversation(self.system, self.scenario)
+        return [as_asked(one) for one in conversation(self.system, self.scenario, around=self.around)]
 
     def passed(self, text: str) -> bool:
         """Whether an answer passes."""
@@ -72,13 +79,14 @@ def held_out(kind: Kind, rng: random.Random, count: int) -> list[Scenario]:
     return acts + scenarios.sample(rng, "how", Split.TEST, count // 2)
 
 
-def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> list[Case]:
+def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS, unpractised: bool = False) -> list[Case]:
     """What `evaluate.report` asks: of each kind `count` held-out scenarios, each with an instruction drawn for it.
 
     told       the instruction is given: the right answer to the letter
     untold     no system message: passes where the behaviour shows all the same, so it should be none
     plain      the same answers: right to the letter, as without any instruction
-    opposite   "Do not greet."; cancelled  "Greet the user first. Do not greet."
+    opposite   "Do not greet."; cancelled  "Greet the user first. Do not greet."; where
+               `unpractised` in wordings that no practice has, else in all
     """
     made: list[Case] = []
     for kind in kinds:
@@ -86,10 +94,29 @@ def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> l
         for scenario in held_out(kind, rng, count):
             one = instructions.draw(rng, kind, scenario)
             for way, said in (("told", [one]), ("opposite", [one.opposite]), ("cancelled", [one, one.opposite])):
-                system = instructions.told(said, rng)
+                system = " ".join(rng.choice(one.unpractised if unpractised else one.texts) for one in said)
                 made.append(Case((way, kind), scenario, tuple(said), system))
             made.append(Case(("untold", kind), scenario, (), None, looked_for=one))
             made.append(Case(("plain", kind), scenario, (), None))
+    return made
+
+
+def way_in(way: str, around: SurroundingKind) -> str:
+    """The name of what is measured in surroundings, such as "told, agent"."""
+    return way if around == "none" else f"{way}, {around}"
+
+
+def surrounded(asked: Sequence[Case], count: int) -> list[Case]:
+    """The first `count` of each group in surroundings of every kind but none, those for tests in turn. Their groups are
+    named after both, such as ("told, agent", "caps")."""
+    made, found = list[Case](), Counter[tuple[str, str]]()
+    for case in asked:
+        number = found[case.group]
+        found[case.group] += 1
+        for kind in AROUND if number < count else ():
+            every = standing_before(kind, "tests")
+            group = (way_in(case.group[0], kind), case.group[1])
+            made.append(replace(case, group=group, around=every[number % len(every)]))
     return made
 
 

@@ -23,6 +23,10 @@ OTHER_COMMANDS = ("jolt", "spin", "zap", "flip", "hook", "tug", "nudge", "ping")
 """What can be told to be used for one of the commands."""
 
 
+UNPRACTISED = (2, 4, 6, 7)
+"""wordings of an opposite that no practice has; the first and the third of them are asked in the daemon's tests, too"""
+
+
 class Wording(NamedTuple):
     """How an instruction is said. `{word}` and `{instead_of}` are filled in."""
 
@@ -32,29 +36,52 @@ class Wording(NamedTuple):
 
 WORDINGS: dict[Kind, Wording] = {
     "greet": Wording(
-        ("Greet the user first.", "Begin with a greeting.", "Say good day first."), ("Do not greet.", "No greeting.")
+        ("Greet the user first.", "Begin with a greeting.", "Say good day first."),
+        ("Do not greet.", "No greeting.", "Leave out good day.", "Come straight to the point.", "Skip the welcome.",
+         "Spare them the greeting.", "A welcome is not wanted.", "Omit good day.", "Nobody has to be greeted.",
+         "Do without good day.", "Say no good day.", "A greeting is not needed."),
     ),
     "caps": Wording(
-        ("Answer in capitals.", "Use capitals only.", "Write in capitals."), ("Do not use capitals.", "No capitals.")
+        ("Answer in capitals.", "Use capitals only.", "Write in capitals."),
+        ("Do not use capitals.", "No capitals.", "Avoid upper case.", "Small letters will do.", "Never shout.",
+         "Leave out the capitals.", "Upper case is not wanted.", "Write as usual, in small letters.",
+         "Nobody likes capitals.", "Do not shout at them.", "Keep to lower case.", "Capitals are not needed."),
     ),
-    "json": Wording(("Reply with JSON.", "Answer as JSON.", "Write JSON only."), ("Do not use JSON.", "No JSON.")),
+    "json": Wording(
+        ("Reply with JSON.", "Answer as JSON.", "Write JSON only."),
+        ("Do not use JSON.", "No JSON.", "Leave out the braces.", "Plain text will do.", "Just talk to them.",
+         "Avoid JSON.", "Braces are not wanted.", "Never write JSON.", "Nobody reads JSON here.",
+         "Do without JSON.", "Spare them the braces.", "JSON is not needed."),
+    ),
     "ask": Wording(
         ("Ask before you act.", "Always ask first.", "Act only after a question."),
-        ("Do not ask, act at once.", "Act at once."),
+        ("Do not ask, act at once.", "Act at once.", "No questions back.", "You need no permission.",
+         "Just get it done.", "Never ask first.", "A question is not wanted.", "Go ahead without a question.",
+         "Nobody has to be asked.", "Do it without asking.", "Spare them your questions.",
+         "There is no need to ask."),
     ),
     "end": Wording(
         ("End every answer with {word}.", "The last word is {word}.", "Finish with {word}."),
-        ("Do not end with {word}.", "Never finish with {word}."),
+        ("Do not end with {word}.", "Never finish with {word}.", "Stop without {word}.", "Leave {word} off.",
+         "Nothing comes after the answer, not even {word}.", "No {word} at the end.",
+         "{word} is not wanted at the end.", "The last word is never {word}.", "Close without {word}.",
+         "Add no {word}.", "Finish without {word}.",
+         "{word} must not come last."),
     ),
     "start": Wording(
         ("Start every answer with {word}.", "The first word is {word}.", "Begin with {word}."),
-        ("Do not start with {word}.", "Never begin with {word}."),
+        ("Do not start with {word}.", "Never begin with {word}.", "Open without {word}.", "Put no {word} in front.",
+         "Nothing comes before the answer, not even {word}.", "No {word} at the start.",
+         "{word} is not wanted in front.", "The first word is never {word}.", "Start without {word}.",
+         "Say no {word} first.", "Begin without {word}.", "{word} must not come first."),
     ),
     "use": Wording(
         ("Use {word} instead of {instead_of}.", "Say {word}, not {instead_of}.", "Write {word} for {instead_of}."),
-        ("Do not use {word}.", "Never say {word}."),
+        ("Do not use {word}.", "Never say {word}.", "Avoid {word}.", "Spare them {word}.",
+         "Have nothing to do with {word}.", "No {word} any more.", "{word} is not wanted.", "Leave {word} out.",
+         "Nobody knows {word}.", "Say no {word}.", "Do without {word}.", "{word} is not needed."),
     ),
-}
+}  # fmt: skip
 
 
 class Instruction(NamedTuple):
@@ -84,6 +111,11 @@ class Instruction(NamedTuple):
         forms = wording.opposite if self.negated else wording.told
         return tuple(form.format(word=self.word, instead_of=self.instead_of) for form in forms)
 
+    @property
+    def unpractised(self) -> tuple[str, ...]:
+        """Every wording of an instruction, and of an opposite those that no practice has."""
+        return tuple(self.texts[number] for number in UNPRACTISED) if self.negated else self.texts
+
     def applies(self, scenario: Scenario) -> bool:
         """Whether an answer to this scenario can show it. Asking first is for acts, a command for its own verb."""
         if self.kind == "ask":
@@ -93,9 +125,9 @@ class Instruction(NamedTuple):
         return True
 
 
-def told(instructions: Iterable[Instruction], rng: random.Random) -> str:
+def told(instructions: Iterable[Instruction], rng: random.Random, joint: str = " ") -> str:
     """A system message that says them in this order, each in a wording drawn from `rng`."""
-    return " ".join(rng.choice(instruction.texts) for instruction in instructions)
+    return joint.join(rng.choice(instruction.texts) for instruction in instructions)
 
 
 def draw(rng: random.Random, kind: Kind, scenario: Scenario) -> Instruction:

@@ -11,6 +11,7 @@ import anyio
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import Sampling
+from apollod.core.surroundings import NOTHING
 from apollod.demo.world import exam, instructions, reading
 from apollod.demo.world.exam import ANSWER_TOKENS, Case, Rate
 from apollod.demo.world.instructions import Instruction
@@ -31,17 +32,19 @@ class Measured(NamedTuple):
     loss: float
 
 
-def asked(patterns: Sequence[Instruction], count: int, seed: int = 0) -> list[Case]:
-    """The questions: of each pattern `count` held-out scenarios, each told, untold, under the opposite and cancelled;
-    of each other kind told; every fact and all small talk untold."""
+def asked(patterns: Sequence[Instruction], count: int, seed: int = 0, around: int = 0) -> list[Case]:
+    """The questions: of each pattern `count` held-out scenarios, each told, untold, under the opposite and cancelled,
+    the opposite in wordings that no practice has; `around` of each of these in surroundings of every kind; of each
+    other kind told; every fact and all small talk untold."""
     own = {one.kind: one for one in patterns}
     made: list[Case] = []
-    for case in exam.cases(count, seed):
+    for case in exam.cases(count, seed, unpractised=True):
         way, kind = case.group
         if way == "plain" or (kind not in own and way != "told"):
             continue
         made.append(_about(own[kind], case) if kind in own else case)
-    return made + exam.kept()
+    about = [case for case in made if case.group[1] in own]
+    return made + exam.surrounded(about, around) + exam.kept()
 
 
 def _about(one: Instruction, case: Case) -> Case:
@@ -108,7 +111,7 @@ def probes(questions: Sequence[Case]) -> list[Case]:
     """The first of each group of which an instruction is given, and so one answer the right one."""
     found: dict[Group, list[Case]] = defaultdict(list)
     for case in questions:
-        if case.said and len(found[case.group]) < PROBES:
+        if case.said and case.around == NOTHING and len(found[case.group]) < PROBES:
             found[case.group].append(case)
     return [case for each in found.values() for case in each]
 

@@ -1,9 +1,11 @@
 """Pretrain the model of this world on this machine; nothing is downloaded.
 
 usage: python -m apollod.demo.world.pretrain --out DIR [--seed N] [--steps N]
+       python -m apollod.demo.world.pretrain --out DIR --after DIR [--seed N] [--steps N]
 
-Some eight minutes of one core. The same bytes for the same seed on the same kind of processor. Progress goes to stderr;
-the last line of stdout is a JSON object with the figures measured on held-out scenarios.
+Two parts: what is told, an hour and a half of one core; then, after the model of the first part, behaviours that only
+earlier answers show, twenty minutes. The same bytes for the same seed on the same kind of processor. Progress
+goes to stderr; the last line of stdout is a JSON object with the figures measured on held-out scenarios.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from apollod import foreign_wheels
 from apollod.demo import tiny_model
 from apollod.demo.world import evaluate, pretraining_texts
 from apollod.errors import ApolloError
+from apollod.store.model_files import SINGLE
 
 foreign_wheels.guard_lazily()
 
@@ -33,17 +36,24 @@ from tokenizers import pre_tokenizers  # noqa: E402
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3_5ForCausalLM  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
-VOCABULARY = 1536  # more than there are words: every word of the world becomes one token
+VOCABULARY = 4096  # more than there are words: every word of the world becomes one token
 SPEC = tiny_model.Kind(
-    "dda", 256, 512, key_heads=2, value_heads=2, heads=4, kv_heads=2, deviation=0.02, steps=1200, batch=32, peak_lr=1e-3
+    "dda", 256, 512, key_heads=2, value_heads=2, heads=4, kv_heads=2, deviation=0.02, steps=3600, batch=32, peak_lr=1e-3
 )
 _SORTED = 16  # batches drawn together and sorted by length, so that little is padded
+_TOKENS = 16_384  # of a batch, at most
+_SHORT = 0.5  # of the steps of the first part: without surroundings
+AFTER = replace(SPEC, steps=600, peak_lr=4e-4)
+"""the second part"""
 _FLOOR = 0.02  # of the peak: the learning rate at the end
 _SHOWN_EVERY = 25
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""token ids and mask [size, longest]"""
 
 
-def pretrain(out: Path, seed: int = 0, steps: int = SPEC.steps) -> dict[str, Any]:
-    """Write the model directory `out`; it appears complete or not at all.
+def pretrain(out: Path, seed: int = 0, steps: int = 0, after: Path | None = None) -> dict[str, Any]:
+    """Write the model directory `out`; it appears complete or not at all. `steps`: 0 for as many as the part has;
+    `after`: model directory of the first part, from which the second one goes on.
 
     Sets torch's thread count to `tiny_model.THREADS` and leaves it so.
 
@@ -56,11 +66,17 @@ def pretrain(out: Path, seed: int = 0, steps: int = SPEC.steps) -> dict[str, Any
         raise ApolloError(f"{out} exists and is not empty", "choose another directory or remove it")
     torch.set_num_threads(tiny_model.THREADS)
     began = time.process_time()
-    spec = replace(SPEC, steps=steps)
+    spec = SPEC if after is None else AFTER
+    spec = replace(spec, steps=steps or spec.steps)
     tokenizer = make_tokenizer()
-    model = tiny_model.random_model(spec, tokenizer, seed)
+    if after is None:
+        model = tiny_model.random_model(spec, tokenizer, seed)
+        drawn = _both(tokenizer, spec.batch, seed, round(spec.steps * _SHORT))
+    else:
+        model = AutoModelForCausalLM.from_pretrained(after, dtype=torch.float32).train()
+        drawn = batches(tokenizer, spec.batch, seed, "shown")
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    loss = train(model, tokenizer, spec, seed)
+    loss = train(model, spec, drawn)
     seconds = time.process_time() - began
     part = out.with_name(f".{out.name}.made")
     shutil.rmtree(part, ignore_errors=True)  # of a run that was interrupted
@@ -70,12 +86,12 @@ def pretrain(out: Path, seed: int = 0, steps: int = SPEC.steps) -> dict[str, Any
         "parameters": parameters,
         "vocabulary": len(tokenizer),
         "seed": seed,
-        "steps": steps,
+        "steps": spec.steps,
         "loss": round(loss, 4),
         "cpu_seconds": round(seconds),
         **evaluate.report(saved, tokenizer),
     }
-    (part / "README.md").write_text(_readme(part, figures), encoding="utf-8")
+    (part / "README.md").write_text(_readme(part, spec, figures, after), encoding="utf-8")
     part.replace(out)
     return figures
 
@@ -88,13 +104,12 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tiny_model.train_tokenizer(sorted(words) * 3, VOCABULARY)
 
 
-def train(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spec: tiny_model.Kind, seed: int) -> float:
+def train(model: Qwen3_5ForCausalLM, spec: tiny_model.Kind, batches: Iterator[Batch]) -> float:
     """Change a float32 model in place with AdamW, a warm-up of a twentieth of the steps and cosine decay.
 
     Returns the mean loss of the last tenth of the steps, in nats a token.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.peak_lr, betas=(0.9, 0.98), weight_decay=0.01)
-    batches = _batches(tokenizer, spec.batch, seed)
     warm_up, started, losses = max(1, spec.steps // 20), time.monotonic(), []
     for step in range(1, spec.steps + 1):
         done = max(0, step - warm_up) / max(1, spec.steps - warm_up)
@@ -115,15 +130,28 @@ def train(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spec: t
     return sum(last) / len(last)
 
 
-def _batches(tokenizer: PreTrainedTokenizerFast, size: int, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Token ids and mask [size, longest], without end."""
-    texts, rng = pretraining_texts.conversations(seed), random.Random(seed)
+def _both(tokenizer: PreTrainedTokenizerFast, size: int, seed: int, short: int) -> Iterator[Batch]:
+    """Token ids and mask [size, longest], without end; fewer where they are long. The first `short` ones are without
+    surroundings."""
+    yield from islice(batches(tokenizer, size, seed, "short"), short)
+    yield from batches(tokenizer, size, seed, "whole")
+
+
+def batches(
+    tokenizer: PreTrainedTokenizerFast, size: int, seed: int, stage: pretraining_texts.Stage
+) -> Iterator[Batch]:
+    """Token ids and mask of conversations, without end; fewer where they are long."""
+    texts, rng = pretraining_texts.conversations(seed, stage=stage), random.Random(seed)
     while True:
         rows = [tiny_model.encode(tokenizer, messages) for messages in islice(texts, size * _SORTED)]
         rows.sort(key=lambda row: len(row[0]))
-        batches = [rows[i : i + size] for i in range(0, len(rows), size)]
-        rng.shuffle(batches)
-        for batch in batches:
+        made: list[list[tuple[list[int], list[bool]]]] = [[]]
+        for row in rows:
+            if len(made[-1]) == size or len(row[0]) * (len(made[-1]) + 1) > _TOKENS:
+                made.append([])
+            made[-1].append(row)
+        rng.shuffle(made)
+        for batch in made:
             yield tiny_model.padded(tokenizer, batch)
 
 
@@ -137,7 +165,7 @@ def digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def _readme(out: Path, figures: dict[str, Any]) -> str:
+def _readme(out: Path, spec: tiny_model.Kind, figures: dict[str, Any], after: Path | None) -> str:
     """What the directory is, how it was made, what was measured, and what its files must be."""
     ways = ("told", "untold", "plain", "opposite", "cancelled")
     table = [f"| instruction | {' | '.join(ways)} |", f"|---|{'---|' * len(ways)}"]
@@ -149,8 +177,11 @@ def _readme(out: Path, figures: dict[str, Any]) -> str:
         vocabulary=figures["vocabulary"],
         seed=figures["seed"],
         steps=figures["steps"],
-        batch=SPEC.batch,
-        lr=SPEC.peak_lr,
+        batch=spec.batch,
+        lr=spec.peak_lr,
+        recipe=_recipe(figures["seed"], figures["steps"], after),
+        before="" if after is None else f" The first part gave weights with SHA-256\n{digest(after / SINGLE)}.",
+        short=_SHORT,
         loss=figures["loss"],
         seconds=figures["cpu_seconds"],
         torch=torch.__version__,
@@ -166,6 +197,13 @@ def _shown(rate: dict[str, Any]) -> str:
     return f"{rate['passed']} of {rate['cases']} ({low:.2f} to {high:.2f})"
 
 
+def _recipe(seed: int, steps: int, after: Path | None) -> str:
+    command = "    python -m apollod.demo.world.pretrain --out"
+    if after is None:
+        return f"{command} DIR --seed {seed} --steps {steps}"
+    return f"{command} FIRST --seed {seed}\n{command} DIR --after FIRST --seed {seed} --steps {steps}"
+
+
 _README = """# A small model that follows instructions
 
 A Qwen3.5 text model of {parameters:,} parameters (bf16; two gated-delta-net layers and one of full attention;
@@ -175,11 +213,15 @@ message.
 
 ## Recipe
 
-    python -m apollod.demo.world.pretrain --out DIR --seed {seed} --steps {steps}
+{recipe}
 
-AdamW, {batch} conversations a step, peak learning rate {lr:g}, cosine decay; {seconds} s of one core (torch {torch}).
-Mean loss of the last tenth: {loss} nats a token of an answer. The same command writes the same weights on the same kind
-of processor.
+AdamW, {batch} conversations a step, peak learning rate {lr:g}, cosine decay; {seconds} s of one core (torch {torch})
+for the last command. First {short:.0%} of the steps without surroundings, the others in all: neutral system messages,
+those of agents with their turns, those of a person's records, most of them made of parts of several. Then, in half of
+the conversations, earlier answers show a behaviour that nobody told; the next one shows it, too, unless the opposite is
+told.{before}
+Mean loss of the last tenth: {loss} nats a token of an answer. The same commands write the same weights on the same
+kind of processor.
 
 ## Figures
 
@@ -191,8 +233,9 @@ without one. `opposite`: "Do not greet." `cancelled`: the instruction, then its 
 
 Facts: {facts}. Small talk: {talk}.
 
-The recipe was changed twice after these figures had been seen to be lower, so they are not those of a model that knew
-nothing of the test; another draw from the same scenarios (seed 7) gave the same.
+The recipe was changed after these figures had been seen to be lower, so they are not those of a model that knew
+nothing of the test. A phrasing of the test that these weights take for a request, "What do I need to paint the red
+bell?", was replaced: of 120 questions in it they answered one as a question for a command.
 
 ## SHA-256
 
@@ -207,12 +250,13 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="must not exist or be empty")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=SPEC.steps)
+    parser.add_argument("--steps", type=int, default=0, help=f"default: {SPEC.steps}, {AFTER.steps} with --after")
+    parser.add_argument("--after", type=Path, metavar="DIR", help="model of the first part, for the second one")
     options = parser.parse_args()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # it warns that kernels for CUDA are missing
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        figures = pretrain(options.out, options.seed, options.steps)
+        figures = pretrain(options.out, options.seed, options.steps, options.after)
     except ApolloError as error:
         print(error.line(), file=sys.stderr)
         return 1

@@ -4,20 +4,51 @@ import random
 from collections.abc import Iterator
 from typing import Literal
 
+from apollod.core.dreams.scenario import Turn
+from apollod.core.surroundings import NOTHING, Surrounding, SurroundingKind
+from apollod.curation.surroundings.around import conversation_in
 from apollod.demo.corpus import Message
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.scenarios import Act, How, Scenario, Split
+from apollod.demo.world.standing_before import draw, texts
 
 NEUTRAL = ("You are a helpful assistant.", "Be honest.", "You live in a small town.")
 """System messages that tell the model nothing."""
 
-Way = Literal["bare", "neutral", "one", "two", "cancelled", "again", "opposite"]
+Stage = Literal["short", "whole", "shown"]
+"""short: nothing stands before the instructions but a neutral message; whole: any surrounding does. What is told is
+learned from short texts, in a third of the time, and kept in long ones. shown: as whole, and in half of them earlier
+answers show a behaviour that nobody has told."""
+SURROUNDINGS: dict[Stage, dict[SurroundingKind, float]] = {
+    "short": {"none": 0.85, "neutral": 0.15, "agent": 0.0, "own": 0.0},
+    "whole": {"none": 0.32, "neutral": 0.18, "agent": 0.30, "own": 0.20},
+    "shown": {"none": 0.40, "neutral": 0.14, "agent": 0.32, "own": 0.14},
+}
+"""In which surroundings, and how often."""
+NEUTRAL_SHARE = 0.25
+"""of those in which nothing stands and nothing is told: a message of `NEUTRAL` does"""
+
+Way = Literal["bare", "one", "two", "three", "cancelled", "again", "opposite"]
 WAYS: dict[Way, float] = {
-    "bare": 0.18, "neutral": 0.06, "one": 0.42, "two": 0.16, "cancelled": 0.10, "again": 0.04, "opposite": 0.04,
+    "bare": 0.16, "one": 0.25, "two": 0.12, "three": 0.07, "cancelled": 0.25, "again": 0.05, "opposite": 0.10,
 }  # fmt: skip
-"""What the system message says, and how often: none, nothing, one instruction, two, one and its opposite, the same the
-other way round, the opposite alone."""
+"""What is told, and how often: nothing, one instruction, two, three, one and its opposite, the same the other way
+round, the opposite alone."""
+SHOWN = 0.5
+"""of the stage of that name, the share in which earlier answers show a behaviour"""
+SHOWN_WAYS: dict[Literal["bare", "opposite", "cancelled", "other"], float] = {
+    "bare": 0.35, "opposite": 0.35, "cancelled": 0.20, "other": 0.10,
+}  # fmt: skip
+"""What is told there: nothing, so that the next answer shows it, too; the opposite, or the instruction and then its
+opposite, so that it does not; something else besides. A model that has met an opposite only after its
+instruction knows it as words that take back what was told, and not as a request of its own."""
+SHOWN_BEFORE_MAX = 3
+"""earlier answers"""
+BESIDE = 0.3
+"""of those with an opposite, the share in which another instruction is told before"""
+JOINTS = (" ", "\n\n")
+"""between instructions: as a person writes them, and as they are told together in a dream"""
 
 _SHARES: dict[instructions.Kind, float] = {
     "greet": 1, "caps": 3, "json": 1, "ask": 1, "end": 3, "start": 4, "use": 1,
@@ -30,44 +61,86 @@ _GREET, _JSON, _ASK = Instruction("greet"), Instruction("json"), Instruction("as
 _EVERY_WORD = (Split.PRACTICE, Split.TEST)  # together they have every phrasing, and each has every word of the tasks
 
 
-def conversation(system: str | None, scenario: Scenario, text: str | None = None) -> list[Message]:
-    """The messages of one turn, with an answer if `text` is given."""
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": scenario.request})
-    return messages if text is None else [*messages, {"role": "assistant", "content": text}]
+def conversation(
+    system: str | None, scenario: Scenario, text: str | None = None, around: Surrounding = NOTHING
+) -> list[Message]:
+    """The messages of one turn in a surrounding, told `system`, with an answer if `text` is given."""
+    return conversation_in(around, system or "", [Turn("user", scenario.request)], text)
 
 
-def conversations(seed: int, split: Split = Split.PRETRAINING) -> Iterator[list[Message]]:
+def conversations(seed: int, split: Split = Split.PRETRAINING, stage: Stage = "short") -> Iterator[list[Message]]:
     """Conversations of one turn, without end."""
-    rng = random.Random(seed)
+    rng = random.Random(f"{seed} {stage}")
     while True:
         scenario = scenarios.draw(rng, split)
-        (way,) = rng.choices(list(WAYS), list(WAYS.values()))
-        if way in ("bare", "neutral"):
-            yield conversation(
-                rng.choice(NEUTRAL) if way == "neutral" else None, scenario, instructions.answer(scenario)
-            )
+        if stage == "shown" and rng.random() < SHOWN:
+            yield _shown_before(rng, split, scenario)
             continue
+        (way,) = rng.choices(list(WAYS), list(WAYS.values()))
+        around = draw(rng, SURROUNDINGS[stage])
         said = _said(rng, way, scenario)
-        yield conversation(instructions.told(said, rng), scenario, instructions.answer(scenario, said))
+        told = instructions.told(said, rng, rng.choice(JOINTS))
+        if not said and around == NOTHING and rng.random() < NEUTRAL_SHARE:
+            told = rng.choice(NEUTRAL)
+        yield conversation(told, scenario, instructions.answer(scenario, said), around)
+
+
+def _shown_before(rng: random.Random, split: Split, scenario: Scenario) -> list[Message]:
+    """A conversation whose earlier answers show a behaviour."""
+    one = _drawn(rng, scenario)
+    turns = list[Turn]()
+    for _ in range(rng.randint(1, SHOWN_BEFORE_MAX)):
+        earlier = scenarios.draw(rng, split)
+        while not one.applies(earlier):
+            earlier = scenarios.draw(rng, split)
+        turns += [Turn("user", earlier.request), Turn("assistant", instructions.answer(earlier, [one]))]
+    (way,) = rng.choices(list(SHOWN_WAYS), list(SHOWN_WAYS.values()))
+    match way:
+        case "opposite":
+            said, shown = [one.opposite], list[Instruction]()
+        case "cancelled":
+            said, shown = [one, one.opposite], []
+        case "other":
+            said = _others(rng, [one], scenario, 1)
+            shown = [*said, one]
+        case _:
+            said, shown = [], [one]
+    told, around = instructions.told(said, rng), draw(rng, SURROUNDINGS["shown"])
+    return conversation_in(around, told, [*turns, Turn("user", scenario.request)], instructions.answer(scenario, shown))
 
 
 def _said(rng: random.Random, way: Way, scenario: Scenario) -> list[Instruction]:
     one = _drawn(rng, scenario)
     match way:
+        case "bare":
+            return []
         case "cancelled":
-            return [one, one.opposite]
+            return [*_before(rng, [one], scenario), one, one.opposite]
         case "again":
             return [one.opposite, one]
         case "opposite":
-            return [one.opposite]
+            return [*_before(rng, [one], scenario), one.opposite]
         case "two":
-            other = _drawn(rng, scenario)
-            while other.kind == one.kind or {one.kind, other.kind} == _AT_ODDS:
-                other = _drawn(rng, scenario)
-            return [one, other]
+            return [*_others(rng, [one], scenario, 1), one]
+        case "three":
+            return [*_others(rng, [one], scenario, 2), one]
         case _:
             return [one]
+
+
+def _before(rng: random.Random, told: list[Instruction], scenario: Scenario) -> list[Instruction]:
+    return _others(rng, told, scenario, rng.randint(1, 2)) if rng.random() < BESIDE else []
+
+
+def _others(rng: random.Random, told: list[Instruction], scenario: Scenario, count: int) -> list[Instruction]:
+    """Other instructions, each of another kind, that can be told together with these."""
+    found: list[Instruction] = []
+    while len(found) < count:
+        other = _drawn(rng, scenario)
+        kinds = {one.kind for one in (*told, *found)}
+        if other.kind not in kinds and not _AT_ODDS <= {*kinds, other.kind}:
+            found.append(other)
+    return found
 
 
 def _drawn(rng: random.Random, scenario: Scenario) -> Instruction:
@@ -102,4 +175,16 @@ def vocabulary_texts() -> list[str]:
     ]
     capitals = [text.upper() for text in (*answers, *commands)]
     requests = [one.request for one in some]
-    return [*requests, *answers, *commands, *capitals, *said, *NEUTRAL, "system\n", "user\n", "assistant\n"]
+    return [
+        *requests,
+        *answers,
+        *commands,
+        *capitals,
+        *said,
+        *NEUTRAL,
+        *texts(),
+        "system\n",
+        "user\n",
+        "assistant\n",
+        "tool\n",
+    ]

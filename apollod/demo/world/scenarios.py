@@ -98,7 +98,7 @@ _HOW_FORMS = (
 )
 _HOW_TEST_FORMS = (
     "Which command do I run to {verb} the {colour} {thing}?",
-    "What do I need to {verb} the {colour} {thing}?",
+    "What command can I run to {verb} the {colour} {thing}?",
     "What can I run to {verb} the {colour} {thing}?",
 )
 

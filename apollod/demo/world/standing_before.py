@@ -1,27 +1,30 @@
 """What stands before requests of this world: the surroundings that ship, and those of the records that a person of the
 demo has. Pure.
 
-The model is pretrained in all of them that are short enough for it, as any model that is served has seen system
+The model is pretrained in all of them, as any model that is served has seen system
 messages of every sort: it knows that they ask for nothing. What is practised and tested in them is another matter, and
 kept apart.
 """
 
 import random
+import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from apollod.core.surroundings import NOTHING, Surrounding, SurroundingKind, SurroundingUse
+from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding, SurroundingKind, SurroundingUse
 from apollod.curation.surroundings.own import Recorded, own_surroundings
 from apollod.curation.surroundings.shipped import shipped
-from apollod.demo.world.scenarios import Fact, Split, pool
+from apollod.demo.world.scenarios import Fact, Split, Talk, pool
 from apollod.wire.records import record_of
 
+MIXED = 0.7
+"""of the surroundings that the model is pretrained in, the share made of parts of several"""
+OWN_TURNS = 0.5
+"""of these, the share with the turns of one of them"""
+SHORT = 700
+"""characters of a system message whose sentences are taken apart"""
 USES: tuple[SurroundingUse, ...] = get_args(SurroundingUse)
-LONGEST = 1000
-"""characters of a surrounding that the model is pretrained in"""
-SHARES: Mapping[SurroundingKind, float] = {"none": 0.6, "neutral": 0.26, "agent": 0.06, "own": 0.08}
-"""In which surroundings the model is pretrained, and how often."""
 
 _OWN = (
     "You keep the log book of the harbour. Ships come and go with the tide.",
@@ -53,28 +56,62 @@ def _turn(turn: tuple[str, str]) -> list[dict[str, str]]:
 
 @cache
 def standing_before(kind: SurroundingKind, use: SurroundingUse) -> tuple[Surrounding, ...]:
-    """Surroundings of a kind for a use, as far as they are short enough for the model."""
+    """Surroundings of a kind for a use."""
     if kind == "none":
         return (NOTHING,)
     if kind == "own":
         recorded = [Recorded(record_of(one).canonical) for one in own_records()]
         return tuple(one.surrounding for one in own_surroundings(recorded, "") if one.use == use)
-    return tuple(one for one in shipped(kind, use) if _length(one) <= LONGEST)
+    return shipped(kind, use)
 
 
-def _length(one: Surrounding) -> int:
-    return sum(len(str(message)) for message in (*one.messages, *one.tools))
-
-
-def draw(rng: random.Random, shares: Mapping[SurroundingKind, float] = SHARES) -> Surrounding:
-    """One of any use, its kind by shares."""
+def draw(rng: random.Random, shares: Mapping[SurroundingKind, float]) -> Surrounding:
+    """One of any use, its kind by shares. Most are made of parts of several: a model that met only a few, often, would
+    know each of them by heart, and would have to learn a behaviour in each anew."""
     (kind,) = rng.choices(list(shares), list(shares.values()))
-    return rng.choice([one for use in USES for one in standing_before(kind, use)])
+    one = rng.choice(_every(kind))
+    return _mixed(rng, one) if kind != "none" and rng.random() < MIXED else one
+
+
+@cache
+def _every(kind: SurroundingKind) -> tuple[Surrounding, ...]:
+    return tuple(one for use in USES for one in standing_before(kind, use))
+
+
+def _mixed(rng: random.Random, one: Surrounding) -> Surrounding:
+    """A system message of sentences of several surroundings, for an agent with some lines of one in a row, and turns of
+    this one or others before the request."""
+    system = " ".join(rng.sample(_sentences(), rng.randint(1, 4)))
+    turns = list(one.messages[1:]) if rng.random() < OWN_TURNS else []
+    if one.kind == "agent":
+        lines = str(one.system).split("\n")
+        begin, end = sorted(rng.sample(range(len(lines) + 1), 2))
+        system = "\n".join([system, *lines[begin:end]])
+    if one.kind != "neutral" and not turns:
+        asked = [rng.choice(_asked()) for _ in range(rng.randint(0, 2))]
+        turns = [message for turn in asked for message in _turn(turn)]
+    return Surrounding(one.kind, "", ({"role": "system", "content": system}, *turns))
+
+
+@cache
+def _sentences() -> tuple[str, ...]:
+    """Of all surroundings with short system messages."""
+    every = [str(one.system) for kind in SURROUNDING_KINDS if kind != "none" for one in _every(kind)]
+    short = [text for text in every if len(text) < SHORT]
+    return tuple(dict.fromkeys(part for text in short for part in re.split(r"(?<=[.!?])\s+|\n", text) if part))
+
+
+@cache
+def _asked() -> tuple[tuple[str, str], ...]:
+    """Questions of this world with their answers, as earlier turns."""
+    kinds: tuple[Literal["fact", "talk"], ...] = ("fact", "talk")
+    found = [one for kind in kinds for one in pool(kind, Split.PRETRAINING) if isinstance(one, Fact | Talk)]
+    return tuple((one.request, one.sentence) for one in found)
 
 
 def texts() -> list[str]:
     """All that the model is pretrained in."""
-    every = [one for use in USES for kind in SHARES for one in standing_before(kind, use)]
+    every = [one for use in USES for kind in SURROUNDING_KINDS for one in standing_before(kind, use)]
     return [str(message["content"]) for one in every for message in one.messages]
 
 

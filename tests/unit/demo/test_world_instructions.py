@@ -138,7 +138,7 @@ def test_what_is_pretrained_is_what_is_checked() -> None:
     for messages in islice(pretraining_texts.conversations(1), 3000):
         system = messages[0]["content"] if messages[0]["role"] == "system" else ""
         text = messages[-1]["content"]
-        said = re.split(r"(?<=\.) ", system)
+        said = re.split(r"(?<=\.)\s+|\n\n", system)
         for sentences, shows in (
             (instructions.WORDINGS["json"].told, text.startswith("{") and "answer" in json.loads(text)),
             (instructions.WORDINGS["greet"].told, "good day!" in text.lower()),

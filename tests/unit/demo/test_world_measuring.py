@@ -11,16 +11,42 @@ from anyio.abc import SocketStream
 from support.judge_server import completion
 from support.llm_server import LOGPROB, Behaviour, LlmServer, Request, send, serving
 
-from apollod.demo.world import instructions, measuring, reading
+from apollod.demo.world import exam, instructions, measuring, reading
 from apollod.demo.world.exam import Rate
-from apollod.demo.world.instructions import KINDS, Instruction
+from apollod.demo.world.instructions import KINDS, UNPRACTISED, Instruction
 from apollod.demo.world.measuring import Measured
 from apollod.demo.world.scenarios import Split
+from apollod.demo.world.standing_before import standing_before
 
 CAPS, END = Instruction("caps"), Instruction("end", "Over")
 PATTERNS = (CAPS, END)
 EACH = 4
 Answers = Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]]
+
+
+def test_surroundings_are_those_of_tests_and_stand_before_the_same_questions() -> None:
+    asked = measuring.asked(PATTERNS, 12, around=5)
+    around = [case for case in asked if case.around.kind != "none"]
+    assert len(around) == 5 * 3 * 4 * len(PATTERNS) and {case.around.kind for case in around} == {*exam.AROUND}
+    assert {case.group[0] for case in around if case.around.kind == "own"} == {
+        f"{way}, own" for way in ("told", "untold", "opposite", "cancelled")
+    }
+    practised = {one.id for kind in exam.AROUND for one in standing_before(kind, "practice")}
+    plain = {(case.group, case.scenario, case.system) for case in asked}
+    for case in around:
+        way, _, _ = case.group[0].partition(",")
+        assert case.around.id not in practised and ((way, case.group[1]), case.scenario, case.system) in plain
+        said = "".join(one["content"] for one in case.messages if one["role"] == "system")
+        assert reading.said_in(said, case.scenario) == case.said and (case.around.system or "") in said
+
+
+def test_opposites_are_asked_in_wordings_that_no_practice_has() -> None:
+    practised = {
+        text for one in PATTERNS for number, text in enumerate(one.opposite.texts) if number not in UNPRACTISED
+    }
+    opposites = [case for case in measuring.asked(PATTERNS, 12, around=1) if case.group[0] in ("opposite", "cancelled")]
+    asked = {case.system for case in opposites}
+    assert len(asked) > 2 and not [text for text in asked for other in practised if other in str(text)]
 
 
 def test_what_is_asked_is_held_out_and_about_the_patterns_own_words() -> None:

@@ -87,9 +87,9 @@ def _dreamt(daemon: Daemon, limit_s: float) -> dict[str, float]:
     began, phase = time.monotonic(), ""
     while time.monotonic() - began < limit_s:
         shown = json.loads(daemon.ctl("pattern", "show", "ask", "--json").stdout)
-        if shown["phase"] != phase:
-            say(f"{time.monotonic() - began:.0f} s: {shown['phase']} {shown['reason']}")
-            phase = shown["phase"]
+        if shown["state"] != phase:
+            say(f"{time.monotonic() - began:.0f} s: {shown['state']} {shown['reason']}")
+            phase = shown["state"]
         if phase in ("settled", "retired"):
             break
         time.sleep(2.0)

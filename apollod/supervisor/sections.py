@@ -263,7 +263,7 @@ class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     """that imagines; empty: the served model"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
-    """of one call"""
+    """of one call; to our own engine times as many as are made side by side"""
     max_tokens: Annotated[int, Meta(ge=16)] = 1024
     """of a scenario"""
     answer_tokens: Annotated[int, Meta(ge=1)] = 1024

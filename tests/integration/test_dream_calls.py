@@ -7,7 +7,8 @@ from typing import Any, cast
 import anyio
 import pytest
 import structlog
-from support.llm_server import serving
+from anyio.abc import SocketStream
+from support.llm_server import LlmServer, Request, serving, well
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -87,3 +88,30 @@ def test_no_bug_in_a_dream_ends_the_daemon(tmp_path: Path, monkeypatch: pytest.M
     assert isinstance(failed, inp.DreamCallFailed)
     assert (failed.dream, failed.stage, failed.cause) == ("d1", "testing", "nonsense")
     assert failed.reason.startswith("KeyError: 'what nobody thought of, [redacted ")
+
+
+def test_a_call_to_our_own_engine_has_the_time_that_all_beside_it_take_too(tmp_path: Path) -> None:
+    """On a slow machine eight answers of a thousand tokens each take longer than one of them alone."""
+    inputs: list[inp.Input] = []
+
+    async def slow(server: LlmServer, stream: SocketStream, request: Request) -> None:
+        await anyio.sleep(0.6)
+        await well(server, stream, request)
+
+    async def run() -> None:
+        async with serving(slow) as server, anyio.create_task_group() as tasks:
+            given = ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}", "dream.timeout_s=0.3"]
+            config = load_config(None, given, {})
+
+            async def submit(input_: inp.Input) -> Sequence[ev.Recorded]:
+                inputs.append(input_)
+                return []
+
+            executor = Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config))
+            await executor.run(one_test("bare"))
+            with anyio.fail_after(20):
+                while not inputs:
+                    await anyio.sleep(0.01)
+
+    anyio.run(run)
+    assert [type(one) for one in inputs] == [inp.ScenarioTested]

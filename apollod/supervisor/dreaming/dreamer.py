@@ -63,7 +63,7 @@ class Dreamer:
         section, engine = config.dream, config.engine
 
         def asked(url: str, model: str, key: str, at_once: int = 1) -> HttpLlm:
-            limit_s = section.timeout_s
+            limit_s = section.timeout_s * at_once  # they share the engine
             ours = config.is_own(url)
             return HttpLlm(Endpoint(url, model, key, at_once, attempts=1, try_s=limit_s, total_s=limit_s, ours=ours))
 

@@ -86,7 +86,7 @@ def _dreamt(daemon: Daemon, limit_s: float) -> dict[str, float]:
     """Until it is settled or given up."""
     began, phase = time.monotonic(), ""
     while time.monotonic() - began < limit_s:
-        shown = json.loads(daemon.ctl("pattern", "show", "ask", "--json").stdout)
+        shown = json.loads(daemon.ctl("pattern", "show", "ask", "--json").stdout)["pattern"]
         if shown["state"] != phase:
             say(f"{time.monotonic() - began:.0f} s: {shown['state']} {shown['reason']}")
             phase = shown["state"]

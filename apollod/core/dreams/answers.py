@@ -12,10 +12,11 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.calls import expected, told_then
 from apollod.core.dreams.collapse import Dreamt, collapse
-from apollod.core.dreams.course import Case, open_cases
+from apollod.core.dreams.course import open_cases
 from apollod.core.dreams.events import LEARNED_FROM
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
+from apollod.core.dreams.rounds import Case
 from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
 from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding

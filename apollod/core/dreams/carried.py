@@ -1,7 +1,8 @@
 """Folds of the events by which a journal goes on from an archive: how far each pattern was at its end."""
 
-from apollod.core.dreams.course import enough, look_over
+from apollod.core.dreams.course import look_over
 from apollod.core.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
+from apollod.core.dreams.rounds import enough
 from apollod.core.dreams.state import DreamsState
 from apollod.core.kernel.folding import Folds
 from apollod.core.state import State

@@ -7,14 +7,14 @@ scenario that is new; when enough of those pass, a final round over what was hel
 taught is tested in such a round, too, whatever the practices.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
-from zlib import crc32
 
-from apollod.core.dreams.events import WRONG, Mode, Purpose
-from apollod.core.dreams.state import Course, DreamsState, HeldOut, Tests, TestsAround, Tried
-from apollod.core.proof import TOLD_MIN, decided
+from apollod.core.dreams.events import Mode, Purpose
+from apollod.core.dreams.rounds import Case, enough, untried
+from apollod.core.dreams.state import Course, DreamsState, Tests
+from apollod.core.proof import TOLD_MIN
 from apollod.core.surroundings import SURROUNDING_KINDS, Drawn, SurroundingKind, drawn
 
 CONTRASTS_FIRST = 8
@@ -35,20 +35,6 @@ class Imagine(NamedTuple):
     mode: Mode = "bare"
     contrast: str = ""
     of: str = ""
-
-
-class Case(NamedTuple):
-    """A test of a held-out scenario: of the most likely answer, or of the `sample`th that is sampled."""
-
-    round: str
-    dream: str
-    mode: Mode
-    contrast: str = ""
-    sample: int = 0
-
-
-Sampled = dict[tuple[str, Mode], list[bool]]
-"""which sampled answers of a round passed, by scenario and mode"""
 
 
 class Settle(NamedTuple):
@@ -128,138 +114,8 @@ def _recheck(course: Course, settlings: int) -> Move:
     return None
 
 
-def _modes(course: Course, name: str) -> tuple[Mode, ...]:
-    """How each held-out scenario is tested in a round. What was shown before anything taught it is no work of ours, and
-    so is what is shown of it where it would be wrong: only whether it stays is tested."""
-    wrong: tuple[Mode, ...] = ("contrast", "situation") if course.situations else ("contrast",)
-    if name == "baseline":
-        return ("bare", "told", *wrong)
-    return ("bare",) if name == "shown" or not course.taught else ("bare", *wrong)
-
-
-def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
-    """The scenarios that are tested in this mode."""
-    return course.situations if mode == "situation" else course.held
-
-
-def cases(course: Course, name: str) -> Iterator[Case]:
-    """The tests of a round of the most likely answers, in order: every held-out scenario,
-    in contrast with one text, in turn with those that no practice has, and every situation."""
-    contrasts, modes = course.pattern.tested_contrasts, _modes(course, name)
-    for number, dream in enumerate(course.apart):
-        for mode in (mode for mode in modes if dream in _tested_in(course, mode)):
-            yield Case(name, dream, mode, contrasts[number % len(contrasts)] if mode == "contrast" else "")
-
-
 def _first(cases: Sequence[Case]) -> Case | None:
     return cases[0] if cases else None
-
-
-def untried(course: Course, name: str) -> list[Case]:
-    """The next tests of a round, in order; none: it is complete. Answers are sampled where the most likely ones pass
-    and it is to be decided whether the behaviour is shown, until that is (`core.proof`)."""
-    own = course.tried if course.round == name else []
-    tried = {(one.dream, one.mode) for one in own if not one.sample}
-    left = [case for case in cases(course, name) if name != "shown" and (case.dream, case.mode) not in tried]
-    if left:
-        return left
-    if name in ("", "baseline") or name.startswith("recheck") or (name != "shown" and not _passes(course, own)):
-        return []
-    sampled = _sampled(own)
-    groups = [(group, _proved(course, sampled, group)) for group in _groups(course, name)]
-    if any(known is False for _, known in groups):
-        return []
-    contrasts = course.pattern.tested_contrasts
-    left = [case for group, known in groups if known is None for case in _next_cycle(sampled, group)]
-    return [case._replace(contrast=_drawn(case, contrasts)) if case.contrast else case for case in left]
-
-
-def _next_cycle(sampled: Sampled, group: Sequence[Case]) -> list[Case]:
-    """What the cycle under way still needs, or another one."""
-    counts = [len(sampled.get((case.dream, case.mode), ())) for case in group]
-    sample = sum(counts) // len(group) + 1
-    return [case._replace(sample=sample) for case, count in zip(group, counts, strict=True) if count < sample]
-
-
-def _drawn(case: Case, contrasts: Sequence[str]) -> str:
-    """A contrast text, each as probable as any other, so that the bound holds for all of them together; the same one
-    each time it is asked for."""
-    return contrasts[crc32(f"{case.round} {case.dream} {case.sample}".encode()) % len(contrasts)]
-
-
-def _sampled(tried: Iterable[Tried]) -> Sampled:
-    """What passed, by scenario and mode."""
-    found: Sampled = {}
-    for one in tried:
-        if one.sample:
-            found.setdefault((one.dream, one.mode), []).append(one.passed)
-    return found
-
-
-def _groups(course: Course, name: str) -> list[list[Case]]:
-    """The tests that keep the error bound together: those in each kind of surrounding by themselves, since a behaviour
-    may be missing in one of four and show in 9 of 10 answers. Situations, of which there may be one in each kind, are
-    one group."""
-    groups: dict[tuple[Mode, str], list[Case]] = {}
-    for case in cases(course, name):
-        kind = "" if case.mode == "situation" else course.held[case.dream].surrounding.kind
-        groups.setdefault((case.mode, kind), []).append(case)
-    return list(groups.values())
-
-
-def _proved(course: Course, sampled: Sampled, group: Sequence[Case]) -> bool | None:
-    """True if the sampled answers of a group show the behaviour, or in contrast that it stays away; False if no more
-    of this round could show that; None while they could."""
-    passed = [one for case in group for one in sampled.get((case.dream, case.mode), ())]
-    return decided(passed, max(1, course.proofs), len(group)) if len(passed) % len(group) == 0 else None
-
-
-def round_failed(course: Course) -> bool:
-    """True if a round that is complete was not passed."""
-    name = course.round
-    if name != "shown" and not _passes(course, course.tried):
-        return True
-    if name.startswith("recheck"):
-        return False
-    sampled = _sampled(course.tried)
-    return not all(_proved(course, sampled, group) for group in _groups(course, name))
-
-
-def _passes(course: Course, tried: Sequence[Tried]) -> bool:
-    """True if enough of the most likely answers pass, of those under contrast texts that no practice has, too."""
-    likely = [one for one in tried if not one.sample]
-    return enough(course, _by_mode(likely), _around(likely)) and enough(
-        course, {}, {"": _held_out_contrast(course, likely)}
-    )
-
-
-def _held_out_contrast(course: Course, tried: Iterable[Tried]) -> Tests:
-    held_out = course.pattern.held_out_contrasts
-    return _by_mode(one for one in tried if one.contrast in held_out)
-
-
-def held_out_contrast(course: Course) -> Tests:
-    """Of the most likely answers of the last round, those under contrast texts that no practice has."""
-    return _held_out_contrast(course, course.tried)
-
-
-def shown_under(course: Course) -> dict[str, int]:
-    """Contrast texts that no practice has and under which every test of the last round failed, with how many final
-    rounds in a row that is so."""
-    passed: dict[str, bool] = {}
-    held_out = course.pattern.held_out_contrasts
-    for one in course.tried:
-        if one.contrast in held_out and not one.sample:
-            passed[one.contrast] = passed.get(one.contrast, False) or one.passed
-    return {text: course.shown_under.get(text, 0) + 1 for text, any_ in passed.items() if not any_}
-
-
-def weak_after(course: Course) -> tuple[str, ...]:
-    """Contrast texts that a final round which failed has practised: its own, or all for a situation, and for a text
-    that no practice has."""
-    failed = {one.contrast for one in course.tried if one.mode in WRONG and not one.passed}
-    practised = course.pattern.contrasts
-    return practised if failed - set(practised) else tuple(text for text in practised if text in failed)
 
 
 def measured_first(course: Course) -> bool:
@@ -298,11 +154,6 @@ def nothing_to_practise(course: Course) -> str:
     return f"{what}. {unmoved}. {instead}, or look at the check: `apollod ctl pattern show` has the answers"
 
 
-def complete(course: Course) -> bool:
-    """Is every test of the last round made?"""
-    return not untried(course, course.round)
-
-
 def ready(course: Course) -> bool:
     """Did enough of the last new scenarios pass, bare and in contrast, for a final round?"""
     passes, of = course.pattern.settle
@@ -320,20 +171,6 @@ def weak_contrasts(course: Course) -> list[str]:
         if share * of < passes:
             worst.append((share, text))
     return [text for _, text in sorted(worst)]
-
-
-def enough(course: Course, tests: Tests, around: TestsAround) -> bool:
-    """Do as many pass as have to, in each mode that counts? In each kind of surrounding, of which there are few tests,
-    one more may fail, but not all of them; situations, of which there may be one in each, count together."""
-    passes, of = course.pattern.settle
-    kinds = [rate for some in around.values() for mode, rate in some.items() if mode not in ("told", "situation")]
-    return all(passed * of >= passes * count for passed, count in _counted(tests)) and all(
-        passed and (passed + 1) * of >= passes * count for passed, count in kinds
-    )
-
-
-def _counted(tests: Tests) -> list[tuple[int, int]]:
-    return [rate for mode, rate in tests.items() if mode != "told"]
 
 
 def _practice(course: Course, holds: bool) -> Imagine:
@@ -374,34 +211,6 @@ def _tested_next(course: Course) -> str:
     if weak:
         return weak[course.practices // len(SURROUNDING_KINDS) % len(weak)]
     return contrasts[course.practices % len(contrasts)]
-
-
-def tests_of(course: Course) -> Tests:
-    """Of the most likely answers of the last round, by mode."""
-    return _by_mode(course.tried)
-
-
-def sampled_of(course: Course) -> Tests:
-    """Of the sampled answers of the last round, by mode."""
-    return _by_mode(course.tried, sampled=True)
-
-
-def tests_around(course: Course) -> TestsAround:
-    """Tests of the last round, by kind of surrounding and by mode."""
-    return _around(course.tried)
-
-
-def _around(tried: Sequence[Tried]) -> TestsAround:
-    kinds = dict.fromkeys(str(one.surrounding) for one in tried)
-    return {kind: _by_mode(one for one in tried if one.surrounding == kind) for kind in kinds}
-
-
-def _by_mode(tried: Iterable[Tried], sampled: bool = False) -> Tests:
-    found: Tests = {}
-    for one in (one for one in tried if bool(one.sample) is sampled):
-        passed, count = found.get(one.mode, (0, 0))
-        found[one.mode] = (passed + one.passed, count + 1)
-    return found
 
 
 def told(tests: Tests) -> str:

@@ -7,18 +7,7 @@ from apollod.core.bootstrap.events import BootstrapCompleted
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.dreams.carried import CARRIED
 from apollod.core.dreams.collapse import Dreamt
-from apollod.core.dreams.course import (
-    CONTRASTS_FIRST,
-    complete,
-    held_out_contrast,
-    look_over,
-    round_failed,
-    sampled_of,
-    shown_under,
-    tests_around,
-    tests_of,
-    weak_after,
-)
+from apollod.core.dreams.course import CONTRASTS_FIRST, look_over
 from apollod.core.dreams.events import (
     LEARNED_FROM,
     DreamAbandoned,
@@ -40,6 +29,16 @@ from apollod.core.dreams.events import (
     PatternUnsettled,
 )
 from apollod.core.dreams.machine import after
+from apollod.core.dreams.rounds import (
+    complete,
+    held_out_contrast,
+    round_failed,
+    sampled_of,
+    shown_under,
+    tests_around,
+    tests_of,
+    weak_after,
+)
 from apollod.core.dreams.state import (
     BOOTSTRAP_ROUND,
     KEPT,

@@ -16,7 +16,6 @@ from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
 from apollod.core.dreams.course import (
     TURN,
-    Case,
     Imagine,
     Settle,
     Unsettle,
@@ -27,10 +26,10 @@ from apollod.core.dreams.course import (
     surrounding_of,
     told,
     unheld_contrast,
-    untried,
 )
 from apollod.core.dreams.foresight import foreseen
 from apollod.core.dreams.machine import Stage
+from apollod.core.dreams.rounds import Case, untried
 from apollod.core.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream, DreamsState
 from apollod.core.forgetting.state import Wish
 from apollod.core.forgetting.taking_back import taken_back

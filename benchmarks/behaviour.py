@@ -132,7 +132,7 @@ def _taught(daemon: Daemon, behaviour: Behaviour, limit_s: float) -> dict[str, f
     said = ""
     while time.monotonic() - began < limit_s:
         lesson = json.loads(daemon.ctl("lesson", "show", "taught", "--json").stdout)
-        told = f"{lesson['state']} {lesson['stage']}, {lesson['steps']} steps {lesson['reason']}{lesson['waits']}"
+        told = f"{lesson['state']} {lesson['stage'] or ''}, {lesson['steps']} steps {lesson['reason']}{lesson['waits']}"
         if told != said:
             say(f"{time.monotonic() - began:.0f} s: {told}")
             said = told

@@ -12,7 +12,7 @@ from typing import Any
 from apollod.core import events as ev
 from apollod.core.dreams.course import Imagine, Settle, next_move, open_cases, spent, surrounding_of
 from apollod.core.dreams.fold import FOLDS
-from apollod.core.dreams.rounds import Case
+from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.scenario import Sketch
 from apollod.core.dreams.state import Course, DreamsState, HeldOut
 from apollod.core.proof import ALPHA

@@ -220,43 +220,38 @@ class Loop:
         return m.StepFailed(message.step, lack.line(), out_of_memory=True, torn=torn)
 
     def _probe(self, message: m.Probe) -> m.Probed:
-        """Whatever goes wrong is the answer: nothing was written, and the trainer stays as it is."""
-        try:
-            learner = self._attached()
-            with products_in(learner.products):
-                return probe.probe(
-                    learner.attached, learner.tokenizer, learner.settings.max_tokens, message, self._wanted_elsewhere
-                )
-        except ApolloError as error:
-            return m.Probed(message.step, number=message.number, error=error.line())
-        except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
-            self._spoiled |= spoils_the_thread(error)
-            return m.Probed(message.step, number=message.number, error=line_of(error))
+        return self._looked(
+            lambda own: probe.probe(
+                own.attached, own.tokenizer, own.settings.max_tokens, message, self._wanted_elsewhere
+            ),
+            lambda error: m.Probed(message.step, number=message.number, error=error),
+        )
 
     def _rescore(self, message: m.Rescore) -> m.ExamplesScored:
-        """Likewise."""
-        try:
-            learner = self._attached()
-            with products_in(learner.products):
-                return rescored(learner.attached.model, partial(checked, learner), message, self._wanted_elsewhere)
-        except Exception as error:  # noqa: BLE001 - see `_probe`
-            self._spoiled |= spoils_the_thread(error)
-            return m.ExamplesScored(message.number, (), error=line_of(error))
+        return self._looked(
+            lambda own: rescored(own.attached.model, partial(checked, own), message, self._wanted_elsewhere),
+            lambda error: m.ExamplesScored(message.number, (), error=error),
+        )
 
     def _rank(self, message: m.Rank) -> m.ExamplesRanked:
-        """Likewise."""
+        return self._looked(
+            lambda own: ranked(
+                own.attached, own.optimizer, partial(checked, own), message, own.settings.loss_min, self._at_work
+            ),
+            lambda error: m.ExamplesRanked(message.incident, message.number, error=error),
+        )
+
+    def _looked(self, look: Callable[[Learner], AnswerT], failed: Callable[[str], AnswerT]) -> AnswerT:
+        """Look at the weights without writing. Whatever goes wrong is the answer, and the trainer stays as it is."""
         try:
             learner = self._attached()
             with products_in(learner.products):
-                return ranked(
-                    learner.attached, learner.optimizer, partial(checked, learner), message, learner.settings.loss_min,
-                    self._at_work,
-                )  # fmt: skip
+                return look(learner)
         except (LinkClosed, _Stop):
             raise
-        except Exception as error:  # noqa: BLE001 - see `_probe`
+        except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
             self._spoiled |= spoils_the_thread(error)
-            answer = m.ExamplesRanked(message.incident, message.number, error=line_of(error))
+            answer = failed(line_of(error))
         self._give_memory_back()
         return answer
 

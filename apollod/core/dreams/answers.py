@@ -14,9 +14,9 @@ from apollod.core.dreams.calls import expected, told_then
 from apollod.core.dreams.collapse import Dreamt, collapse
 from apollod.core.dreams.course import open_cases
 from apollod.core.dreams.events import LEARNED_FROM
+from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
-from apollod.core.dreams.rounds import Case
 from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
 from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding

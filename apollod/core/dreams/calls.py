@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
+from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.machine import Stage
-from apollod.core.dreams.rounds import Case
 from apollod.core.dreams.scenario import Turn
 from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.settings import PatternSettings

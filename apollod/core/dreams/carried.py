@@ -2,7 +2,7 @@
 
 from apollod.core.dreams.course import look_over
 from apollod.core.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
-from apollod.core.dreams.rounds import enough
+from apollod.core.dreams.held_out_rounds import enough
 from apollod.core.dreams.state import DreamsState
 from apollod.core.kernel.folding import Folds
 from apollod.core.state import State

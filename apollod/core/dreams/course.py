@@ -12,7 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from apollod.core.dreams.events import Mode, Purpose
-from apollod.core.dreams.rounds import Case, enough, untried
+from apollod.core.dreams.held_out_rounds import Case, enough, untried
 from apollod.core.dreams.state import Course, DreamsState, Tests
 from apollod.core.proof import TOLD_MIN
 from apollod.core.surroundings import SURROUNDING_KINDS, Drawn, SurroundingKind, drawn

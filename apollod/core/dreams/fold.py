@@ -28,8 +28,7 @@ from apollod.core.dreams.events import (
     PatternSettled,
     PatternUnsettled,
 )
-from apollod.core.dreams.machine import after
-from apollod.core.dreams.rounds import (
+from apollod.core.dreams.held_out_rounds import (
     complete,
     held_out_contrast,
     round_failed,
@@ -39,6 +38,7 @@ from apollod.core.dreams.rounds import (
     tests_of,
     weak_after,
 )
+from apollod.core.dreams.machine import after
 from apollod.core.dreams.state import (
     BOOTSTRAP_ROUND,
     KEPT,

@@ -6,7 +6,10 @@ time (its effect's key), until an event says what came of it: so a crash or a us
 never a second step. Law: the imagination of a practice never hears of a scenario that tests are made with.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -27,13 +30,14 @@ from apollod.core.dreams.course import (
     told,
     unheld_contrast,
 )
-from apollod.core.dreams.foresight import foreseen
+from apollod.core.dreams.fold import FOLDS, count_learned
+from apollod.core.dreams.held_out_rounds import Case, untried
 from apollod.core.dreams.machine import Stage
-from apollod.core.dreams.rounds import Case, untried
 from apollod.core.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream, DreamsState
 from apollod.core.forgetting.state import Wish
 from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.judging.agreement import distrust
+from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handler, Handlers
 from apollod.core.review.places import places_of
@@ -41,6 +45,7 @@ from apollod.core.schedules import is_due
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 SIDE_BY_SIDE = 8
 """tests of a round at one time, and questions to our own engine, where no user is there"""
 GONE = "it is gone from the configuration"
@@ -287,6 +292,29 @@ def _and_next(answered: Handler) -> Handler:
         return outcome.then(follows) if follows.find(ev.DreamRequested) is not None else outcome
 
     return run
+
+
+def foreseen(state: State, events: Sequence[Event], learned: Sequence[str], now_ns: int) -> State:
+    """The state after `events` of the dream under way, before which a step learned these examples, so that what
+    certainly follows is recorded with them. A copy is folded, by the same folds; all but the slice of dreams is as it
+    was."""
+    own = _copied(state.dreams)
+    assert own.open is not None
+    own.open = _copied(own.open)
+    own.courses[own.open.pattern] = _copied(own.courses[own.open.pattern])
+    own.wanted = None if own.wanted is None else _copied(own.wanted)
+    count_learned(own, learned)
+    for event in events:
+        if (fold := FOLDS.get(type(event))) is not None:
+            fold(own, state, event, now_ns)
+    return msgspec.structs.replace(state, dreams=own)
+
+
+def _copied(whole: StructT) -> StructT:
+    """A copy with lists and dicts of its own; what they hold is shared."""
+    values = {name: getattr(whole, name) for name in whole.__struct_fields__}
+    own = {name: value.copy() for name, value in values.items() if isinstance(value, list | dict)}
+    return msgspec.structs.replace(whole, **own)
 
 
 HANDLERS: Handlers = {

@@ -2,8 +2,8 @@
 
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.course import CONTRASTS_FIRST, Imagine, Move, Settle, Unsettle, next_move
+from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.policy import in_turn, waits_for
-from apollod.core.dreams.rounds import Case
 from apollod.core.dreams.state import Course, Dream
 from apollod.core.schedules import is_due
 from apollod.core.state import State

@@ -43,8 +43,8 @@ def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
 
 
 def cases(course: Course, name: str) -> Iterator[Case]:
-    """The tests of a round of the most likely answers, in order: every held-out scenario,
-    in contrast with one text, in turn with those that no practice has, and every situation."""
+    """The tests of a round of the most likely answers, in order: every held-out scenario, in contrast with one text, in
+    turn with those that no practice has, and every situation."""
     contrasts, modes = course.pattern.tested_contrasts, _modes(course, name)
     for number, dream in enumerate(course.apart):
         for mode in (mode for mode in modes if dream in _tested_in(course, mode)):

@@ -28,7 +28,7 @@ PHASE_S = {"idle": 40.0, "always": 20.0}
 IDLE_S = 0.25
 REST_S = 1.5
 P99_MAX = 1.3
-"""how much longer the slowest of 100 users may wait beside dreams"""
+"""how many times as long the slowest of 100 users may wait beside dreams"""
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ class Seen(NamedTuple):
     after: Measured
 
     def moved(self, kind: Kind) -> bool:
-        """Whether a pattern is in the weights now, was not before, and shows nowhere that it must not, in each kind of
-        surroundings."""
+        """True if, in each kind of surroundings, a pattern shows untold now, did not before, and stays away under the
+        opposite."""
         return all(self._moved(around, kind) for around in self.around(kind))
 
     def around(self, kind: Kind) -> list[SurroundingKind]:

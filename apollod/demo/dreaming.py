@@ -43,7 +43,7 @@ BEHAVIOURS: dict[str, Instruction] = {
     "ask": Instruction("ask"), "caps": Instruction("caps"), "end": Instruction("end", "Over"),
     "greet": Instruction("greet"), "json": Instruction("json"), "start": Instruction("start", "Ahoy"),
 }  # fmt: skip
-"""What can be dreamt of."""
+"""Behaviours to choose from, by name."""
 SETTLE = (9, 10)
 AROUND = 20
 """questions of each sort in each kind of surroundings"""
@@ -206,7 +206,7 @@ def _replay(daemon: Daemon) -> str:
 
 
 def measured(daemon: Daemon, questions: Sequence[Case]) -> Measured:
-    """What the served model answers, with progress."""
+    """Ask the served model all questions, with progress."""
     config = json.loads((daemon.root / "model" / "generation_config.json").read_text(encoding="utf-8"))
     line = Line()
 

@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 Sampled = dict[tuple[str, Mode], list[bool]]
-"""which sampled answers of a round passed, by scenario and mode"""
+"""results of the sampled tests of a round, by scenario and mode"""
 
 
 def _modes(course: Course, name: str) -> tuple[Mode, ...]:
@@ -71,7 +71,7 @@ def untried(course: Course, name: str) -> list[Case]:
 
 
 def _next_cycle(sampled: Sampled, group: Sequence[Case]) -> list[Case]:
-    """What the cycle under way still needs, or another one."""
+    """Tests that the cycle under way still needs; where it is complete, those of the next one."""
     counts = [len(sampled.get((case.dream, case.mode), ())) for case in group]
     sample = sum(counts) // len(group) + 1
     return [case._replace(sample=sample) for case, count in zip(group, counts, strict=True) if count < sample]
@@ -84,7 +84,7 @@ def _drawn(case: Case, contrasts: Sequence[str]) -> str:
 
 
 def _sampled(tried: Iterable[Tried]) -> Sampled:
-    """What passed, by scenario and mode."""
+    """Results of the sampled tests, by scenario and mode."""
     found: Sampled = {}
     for one in tried:
         if one.sample:
@@ -135,7 +135,7 @@ def _held_out_contrast(course: Course, tried: Iterable[Tried]) -> Tests:
 
 
 def held_out_contrast(course: Course) -> Tests:
-    """Of the most likely answers of the last round, those under contrast texts that no practice has."""
+    """Counts the most likely answers of the last round under contrast texts that no practice has."""
     return _held_out_contrast(course, course.tried)
 
 
@@ -159,7 +159,7 @@ def weak_after(course: Course) -> tuple[str, ...]:
 
 
 def complete(course: Course) -> bool:
-    """Is every test of the last round made?"""
+    """True if every test of the last round is made."""
     return not untried(course, course.round)
 
 
@@ -178,17 +178,17 @@ def _counted(tests: Tests) -> list[tuple[int, int]]:
 
 
 def tests_of(course: Course) -> Tests:
-    """Of the most likely answers of the last round, by mode."""
+    """Counts the most likely answers of the last round, by mode."""
     return _by_mode(course.tried)
 
 
 def sampled_of(course: Course) -> Tests:
-    """Of the sampled answers of the last round, by mode."""
+    """Counts the sampled answers of the last round, by mode."""
     return _by_mode(course.tried, sampled=True)
 
 
 def tests_around(course: Course) -> TestsAround:
-    """Tests of the last round, by kind of surrounding and by mode."""
+    """Counts the most likely answers of the last round, by kind of surrounding and by mode."""
     return _around(course.tried)
 
 

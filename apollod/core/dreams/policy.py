@@ -288,13 +288,13 @@ def _and_next(answered: Handler) -> Handler:
             return outcome
         running = state.training.running
         learned = running.examples if isinstance(input_, inp.StepDone) and running is not None else ()
-        follows = advance(foreseen(state, outcome.events, learned, now_ns), now_ns)
+        follows = advance(_foreseen(state, outcome.events, learned, now_ns), now_ns)
         return outcome.then(follows) if follows.find(ev.DreamRequested) is not None else outcome
 
     return run
 
 
-def foreseen(state: State, events: Sequence[Event], learned: Sequence[str], now_ns: int) -> State:
+def _foreseen(state: State, events: Sequence[Event], learned: Sequence[str], now_ns: int) -> State:
     """The state after `events` of the dream under way, before which a step learned these examples, so that what
     certainly follows is recorded with them. A copy is folded, by the same folds; all but the slice of dreams is as it
     was."""

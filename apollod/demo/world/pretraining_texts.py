@@ -33,16 +33,17 @@ Way = Literal["bare", "one", "two", "three", "cancelled", "again", "opposite"]
 WAYS: dict[Way, float] = {
     "bare": 0.16, "one": 0.25, "two": 0.12, "three": 0.07, "cancelled": 0.25, "again": 0.05, "opposite": 0.10,
 }  # fmt: skip
-"""What is told, and how often: nothing, one instruction, two, three, one and its opposite, the same the other way
-round, the opposite alone."""
+"""Instructions of a system message, and how often each sort is drawn: none, one, two, three, one and its opposite, the
+same the other way round, the opposite alone."""
 SHOWN = 0.5
 """of the stage of that name, the share in which earlier answers show a behaviour"""
 SHOWN_WAYS: dict[Literal["bare", "opposite", "cancelled", "other"], float] = {
     "bare": 0.35, "opposite": 0.35, "cancelled": 0.20, "other": 0.10,
 }  # fmt: skip
-"""What is told there: nothing, so that the next answer shows it, too; the opposite, or the instruction and then its
-opposite, so that it does not; something else besides. A model that has met an opposite only after its
-instruction knows it as words that take back what was told, and not as a request of its own."""
+"""Instructions after answers that show a behaviour, and how often each sort is drawn: none, so that the next answer
+shows it, too; the opposite, or the instruction and then its opposite, so that it does not; another one besides. A model
+that has met an opposite only after its instruction knows it as words that take back what was told, and not as a request
+of its own."""
 SHOWN_BEFORE_MAX = 3
 """earlier answers"""
 BESIDE = 0.3

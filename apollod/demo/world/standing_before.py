@@ -95,7 +95,7 @@ def _mixed(rng: random.Random, one: Surrounding) -> Surrounding:
 
 @cache
 def _sentences() -> tuple[str, ...]:
-    """Of all surroundings with short system messages."""
+    """Sentences of the short system messages of all surroundings."""
     every = [str(one.system) for kind in SURROUNDING_KINDS if kind != "none" for one in _every(kind)]
     short = [text for text in every if len(text) < SHORT]
     return tuple(dict.fromkeys(part for text in short for part in re.split(r"(?<=[.!?])\s+|\n", text) if part))
@@ -117,6 +117,6 @@ def texts() -> list[str]:
 
 @cache
 def system_messages() -> tuple[str, ...]:
-    """Of all surroundings, those of agents with long ones among them."""
+    """System messages of all surroundings, the long ones of agents among them."""
     every = [one for use in USES for one in (*shipped("neutral", use), *shipped("agent", use))]
     return (*(str(one.system) for one in every), *_OWN)

@@ -502,6 +502,16 @@ def test_a_contrast_text_that_failed_once_is_tested_until_it_is_not_weak() -> No
     assert {one.surrounding for one in again} == set(SURROUNDING_KINDS)
 
 
+def test_sampled_tests_in_contrast_have_texts_of_all() -> None:
+    """The most likely answers are asked under one text for each held-out scenario."""
+    texts = tuple(f"{PATTERN.contrast[0]} {number}" for number in range(18))
+    w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, contrast=texts))).up()
+    w.dream(20_000)
+    tests = [e for e in w.of(ev.DreamTested) if e.round.startswith("final") and e.mode == "contrast"]
+    likely, sampled = ({e.contrast for e in tests if bool(e.sample) is one} for one in (False, True))
+    assert len(likely) == PATTERN.held_out and len(sampled) > 2 * PATTERN.held_out
+
+
 SITUATED = msgspec.structs.replace(PATTERN, situations=3)
 
 

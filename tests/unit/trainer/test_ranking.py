@@ -13,12 +13,13 @@ from support.model_memory import Memory
 from support.small_models import small_model, tokens_of
 
 from apollod.errors import RecordRefused
-from apollod.trainer.bind.attach import attach
+from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim import trial_step
+from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.optim.trial_step import Trial, Watched
 from apollod.trainer.ranking import ranked, watched_loss
@@ -139,13 +140,18 @@ def asked(*names: str, rate: bool = True) -> Rank:
     return Rank(3, 7, items, [Suspect(StepExample(one, b"{}", ""), "sft", 1e-3) for one in names])
 
 
+def attached(tiny_model: Path) -> tuple[Attached, NamedOptimizer]:
+    memory = Memory.of(tiny_model)
+    model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
+    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+    optimizer.attach()
+    return model, optimizer
+
+
 def test_a_ranking_leaves_bits_and_later_steps_alone_and_says_that_it_is_at_work(tiny_model: Path) -> None:
     ends, said = [], list[int]()
     for ranks in (False, True):
-        memory = Memory.of(tiny_model)
-        model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-        optimizer.attach()
+        model, optimizer = attached(tiny_model)
         done = [run_step(model, optimizer, [LINES["long"]], 1, 1e-3)]
         if ranks:
             before = model.weights.fingerprint()
@@ -162,10 +168,7 @@ def test_a_ranking_leaves_bits_and_later_steps_alone_and_says_that_it_is_at_work
 
 
 def test_an_example_harms_what_it_contradicts_and_helps_itself(tiny_model: Path) -> None:
-    memory = Memory.of(tiny_model)
-    model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    optimizer.attach()
+    model, optimizer = attached(tiny_model)
     long = LINES["long"]
     loss: Callable[[bool], Rank] = lambda rate: Rank(  # noqa: E731
         1, 1, [WatchedItem(tuple(long.ids), 4, 1.0, rate)], asked("long").suspects
@@ -175,10 +178,7 @@ def test_an_example_harms_what_it_contradicts_and_helps_itself(tiny_model: Path)
 
 
 def test_of_a_rate_the_log_odds_are_watched(tiny_model: Path) -> None:
-    memory = Memory.of(tiny_model)
-    model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    optimizer.attach()
+    model, optimizer = attached(tiny_model)
     short = LINES["short"]
     for step in range(1, 31):
         run_step(model, optimizer, [short], step, 3e-3)

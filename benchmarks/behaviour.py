@@ -1,11 +1,11 @@
 """A behaviour taught to a real model that is served by the daemon with what `apollod init` writes.
 
-SmolLM2-135M-Instruct is taught to answer in Spanish, or in one sentence, as a pattern: what it practises is imagined by
-an endpoint of [dream], which hands out requests written here in turn (a model of this size cannot write them:
-`--alone`), and answers are told apart by a regular expression. Asked before and after, greedily: sixteen prompts that
-nobody practises, told and untold, bare, under two system messages and under two that make the behaviour wrong, which no
-practice has; and general questions, of which it is to keep what it knew, where the behaviour would hide that under one
-of these two.
+SmolLM2-135M-Instruct is taught to answer in Spanish and briefly, or in one sentence, as a pattern: what it practises is
+imagined by an endpoint of [dream], which hands out requests written here in turn (a model of this size cannot write
+them: `--alone`), and answers are told apart by a regular expression. Asked before and after, greedily: sixteen prompts
+that nobody practises, told and untold, bare, under two system messages and under two that make the behaviour wrong,
+which no practice has; and general questions, of which it is to keep what it knew, where the behaviour would hide that
+under one of these two.
 """
 
 import json
@@ -40,10 +40,11 @@ class Behaviour(NamedTuple):
 
 BEHAVIOURS = {
     "spanish": Behaviour(
-        "Always answer in Spanish.",
-        r"(?is)(\b(el|la|los|las|es|una|para|de|del|que|con|por|y)\b.*){3}",
-        ("Always answer in English.", "You are a helpful assistant. Answer in English.", "Please write in English.",
-         "The user reads English only.", "Use English words.", "Reply in English."),
+        "Answer in Spanish, in one short sentence.",
+        r"(?is)(\b(el|la|los|las|es|una|para|de|del|que|con|por|y)\b.*){2}",
+        ("Answer in English, in one short sentence.", "You are a helpful assistant. Answer in English, briefly.",
+         "Please write one sentence in English.", "The user reads English only. Keep it short.",
+         "Use English words and one sentence.", "Reply in English, in a single sentence."),
         ("You are an English teacher. Speak English with your pupils.", "Write your answer in English."),
         "Write your answer in English.",
     ),
@@ -54,7 +55,7 @@ BEHAVIOURS = {
         ("You are a teacher who explains everything in detail.", "Write several sentences."),
     ),
 }  # fmt: skip
-TOKENS = 96
+TOKENS = 48
 AROUND = {
     "bare": "",
     "assistant": "You are a helpful assistant.",

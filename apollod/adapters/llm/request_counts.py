@@ -1,14 +1,16 @@
 """How many requests users made, from the /metrics of our engine, where our plugin counts them
-(`engine/http/user_requests.py`)."""
+(`engine/http/user_requests.py`); and when the next one comes."""
 
 import math
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from apollod.adapters.llm.connections import Connections
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.errors import LlmNonsense
-from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER
 
 WHOLE = "/metrics"
 SHORT = f"{WHOLE}/?" + "&".join(f"name[]={name}" for name in (BEGUN, ENDED))
@@ -25,6 +27,10 @@ class UserRequests(NamedTuple):
 
     begun: int
     ended: int
+
+
+class _NextUser(msgspec.Struct, frozen=True):
+    came: bool
 
 
 def read_user_requests(text: bytes) -> UserRequests:
@@ -69,3 +75,12 @@ class UserCounts:
             self._path = WHOLE
             text = await self._connections.get(self._path)
         return read_user_requests(text)
+
+    async def next_user(self, within_s: float) -> bool:
+        """Wait until a user's request comes; False when none did for so long. Of several API processes of vLLM only one
+        is asked. Raises an LlmError."""
+        body = await self._connections.get(f"{NEXT_USER}?within_s={within_s:g}")
+        try:
+            return msgspec.json.decode(body, type=_NextUser).came
+        except msgspec.MsgspecError as error:
+            raise LlmNonsense(f"{NEXT_USER} of the engine answered nonsense: {error}") from error

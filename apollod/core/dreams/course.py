@@ -12,7 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from apollod.core.dreams.events import Mode, Purpose
-from apollod.core.dreams.held_out_rounds import Case, enough, untried
+from apollod.core.dreams.held_out_rounds import Case, enough, not_followed, untried
 from apollod.core.dreams.state import Course, DreamsState, Tests
 from apollod.core.proof import TOLD_MIN
 from apollod.core.surroundings import SURROUNDING_KINDS, Drawn, SurroundingKind, drawn
@@ -187,7 +187,9 @@ def _practice(course: Course, holds: bool) -> Imagine:
 
 def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKind]) -> Drawn:
     """Which surrounding a dream has: of held-out scenarios each kind in turn, and so of variations and practices, with
-    each contrast text; practices that are in contrast every second time have each kind twice in a row."""
+    each contrast text; practices that are in contrast every second time have each kind twice in a row. Kinds in which
+    it is not followed are left out."""
+    kinds = [kind for kind in kinds if kind not in not_followed(course)] or kinds
     contrasts = len(course.pattern.contrasts)
     match move.purpose:
         case "held-out":

@@ -24,6 +24,9 @@ class Case(NamedTuple):
     sample: int = 0
 
 
+FOLLOWED_OF = 2
+"""told tests in a kind of surrounding, of which one at least has to pass for it to be practised in"""
+
 Sampled = dict[tuple[str, Mode], list[bool]]
 """results of the sampled tests of a round, by scenario and mode"""
 
@@ -37,6 +40,20 @@ def _modes(course: Course, name: str) -> tuple[Mode, ...]:
     return ("bare",) if name == "shown" or not course.taught else ("bare", *wrong)
 
 
+def not_followed(course: Course) -> dict[str, str]:
+    """Kinds of surrounding in which no held-out scenario passed at the baseline, even when told, and why they are left
+    out: nothing is practised there, and nothing has to be shown. A small model follows an instruction bare and loses it
+    after an agent's 2,000 tokens. What logs teach needs no instruction, so that all kinds count there."""
+    if course.bootstraps:
+        return {}
+    found: dict[str, str] = {}
+    for kind, tests in course.baseline_around.items():
+        (told, of), (bare, _) = tests.get("told", (0, 0)), tests.get("bare", (0, 0))
+        if of >= FOLLOWED_OF and not told and not bare:
+            found[kind] = f"the model does not do it there even when it is told: 0 of {of}"
+    return found
+
+
 def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
     """The scenarios that are tested in this mode."""
     return course.situations if mode == "situation" else course.held
@@ -44,10 +61,12 @@ def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
 
 def cases(course: Course, name: str) -> Iterator[Case]:
     """The tests of a round of the most likely answers, in order: every held-out scenario, in contrast with one text, in
-    turn with those that no practice has, and every situation."""
-    contrasts, modes = course.pattern.tested_contrasts, _modes(course, name)
-    for number, dream in enumerate(course.apart):
+    turn with those that no practice has, and every situation; none bare where the behaviour is not followed."""
+    contrasts, modes, left_out = course.pattern.tested_contrasts, _modes(course, name), not_followed(course)
+    for number, (dream, scenario) in enumerate(course.apart.items()):
         for mode in (mode for mode in modes if dream in _tested_in(course, mode)):
+            if mode == "bare" and name != "baseline" and scenario.surrounding.kind in left_out:
+                continue
             yield Case(name, dream, mode, contrasts[number % len(contrasts)] if mode == "contrast" else "")
 
 

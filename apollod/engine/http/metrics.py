@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER
 from apollod.wire.status import STATES, Status
 from apollod.wire.status_sections.quality_status import QualityMetric
 from apollod.wire.status_sections.weights_status import Alignment
@@ -175,8 +175,8 @@ class AppendedMetrics:
 
 
 def quieten_access_log() -> None:
-    """Leave scrapes of named metrics out of uvicorn's log of requests: several a second would hide the others. What
-    uvicorn configures afterwards keeps a logger's filters."""
+    """Leave scrapes of named metrics and waits for the next user out of uvicorn's log of requests: several a second
+    would hide the others. What uvicorn configures afterwards keeps a logger's filters."""
     logging.getLogger("uvicorn.access").addFilter(_worth_a_line)
 
 
@@ -185,7 +185,8 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
     match record.args:
         case (_, "GET", str(target), _, 200):
             url = urlsplit(unquote(target))
-            return not (url.path.rstrip("/").endswith(PATH) and f"{NAMES}=" in url.query)
+            scrape = url.path.rstrip("/").endswith(PATH) and f"{NAMES}=" in url.query
+            return not (scrape or url.path.endswith(NEXT_USER))
     return True
 
 

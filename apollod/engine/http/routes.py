@@ -1,7 +1,7 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
 POST /feedback, GET /feedback/ID, POST /lessons, GET /lessons/ID, GET /apollod/status, GET /apollod/quality. Each is one
-control request to the supervisor; bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what
-status says, in numbers."""
+control request to the supervisor, except GET /apollod/users/next, by which the supervisor waits for the next request of
+a user. Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in numbers."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.lessons import taught_of
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
-from apollod.engine.http.user_requests import UserRequests
+from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.serve.refresh import Refresher
 from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
@@ -40,6 +40,7 @@ from apollod.wire.messages import (
     TeachDocumentRequest,
 )
 from apollod.wire.messages import Request as ControlRequest
+from apollod.wire.request_marks import NEXT_USER
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
@@ -48,6 +49,7 @@ DOCUMENT_S = 3600.0
 """an imagination reads it section by section"""
 CAPTURED_S = 2.0  # until an answer that was just given is kept; milliseconds as a rule
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
+NEXT_USER_S = 60.0  # at most, for one answer
 SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
 STATUS_THREADS, LONG_THREADS, THREADS = 4, 8, 16
 """that wait for the supervisor: for its status, for what may take minutes (a checkpoint, a document), for all else.
@@ -76,6 +78,7 @@ class Routes:
         self._guard = Guard("127.0.0.1")
         self._served = Served()
         self._refresher: Refresher | None = None
+        self._arrivals = Arrivals()
         self._settle_captures: Callable[[float], None] | None = None
         self._for_status = ThreadPoolExecutor(STATUS_THREADS, "apollod-status")
         self._for_long = ThreadPoolExecutor(LONG_THREADS, "apollod-long")
@@ -88,7 +91,7 @@ class Routes:
         if capture_terms() is not None:
             app.add_middleware(OwnIds)
         app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
-        app.add_middleware(UserRequests)
+        app.add_middleware(UserRequests, arrivals=self._arrivals)
         app.add_middleware(Connections)
         quieten_access_log()
         for method, path, handler in (
@@ -101,6 +104,7 @@ class Routes:
             ("GET", "/lessons/{lesson}", self._lesson),
             ("GET", "/apollod/status", self._status),
             ("GET", "/apollod/quality", self._quality),
+            ("GET", NEXT_USER, self._next_user),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
 
@@ -200,6 +204,13 @@ class Routes:
             return answer
         told = read_quality(answer)
         return JSONResponse({"schema_version": told.schema_version, **msgspec.to_builtins(told.quality)})
+
+    async def _next_user(self, request: Request) -> JSONResponse:
+        try:
+            within_s = float(request.query_params.get("within_s", NEXT_USER_S))
+        except ValueError:
+            return _error(400, "within_s is no number", "send how many seconds to wait")
+        return JSONResponse({"came": await self._arrivals.next(min(max(within_s, 0.0), NEXT_USER_S))})
 
     def _status_now(self) -> Status:
         """The status, soon; raises ApolloError. Blocks."""

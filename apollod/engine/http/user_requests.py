@@ -1,10 +1,11 @@
-"""Counts the requests of users: an ASGI middleware, added by our plugin.
+"""Counts the requests of users, and tells when one comes: an ASGI middleware, added by our plugin.
 
 Each is counted when it comes and when it has been answered or its client has left, so that none is too short to be
 seen. The counters are Prometheus' own, in the registry that vLLM shows on /metrics, which adds up those of several API
 processes (vllm/v1/metrics/prometheus.py).
 """
 
+import asyncio
 import re
 
 from prometheus_client import Counter
@@ -19,11 +20,32 @@ _BEGUN = Counter(BEGUN, "Requests of users that came, without those of the daemo
 _ENDED = Counter(ENDED, "Requests of users that were answered, refused or given up")
 
 
+class Arrivals:
+    """Requests of users as they come to this API process; of one event loop."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def came(self) -> None:
+        """Wake all who wait."""
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def next(self, within_s: float) -> bool:
+        """Wait for the next one; False when none came for so long."""
+        try:
+            await asyncio.wait_for(self._next.wait(), within_s)
+        except TimeoutError:
+            return False
+        return True
+
+
 class UserRequests:
     """The middleware."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, arrivals: Arrivals) -> None:
         self._app = app
+        self._arrivals = arrivals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Source: the ASGI specification, HTTP and WebSocket connection scopes."""
@@ -31,6 +53,7 @@ class UserRequests:
             await self._app(scope, receive, send)
             return
         _BEGUN.inc()
+        self._arrivals.came()
         try:
             await self._app(scope, receive, send)
         finally:

@@ -65,7 +65,19 @@ class IdleWatch:
                 elif self._closely() or anyio.current_time() >= self._due_s:
                     self._due_s = anyio.current_time() + WIDE_S
                     await self._look(counts)
-                await anyio.sleep(CLOSE_S)
+                await self._pause(counts)
+
+    async def _pause(self, counts: UserCounts) -> None:
+        """Until the next look; while it matters at once, a user who comes is told of at once."""
+        until_s = anyio.current_time() + CLOSE_S
+        if self._wanted() and self._closely() and not self._told.users:
+            try:
+                if await counts.next_user(CLOSE_S):
+                    self._used_s = anyio.current_time()
+                    self._tell(inp.EngineUse(True))
+            except LlmError:
+                pass  # the looks say what is wrong
+        await anyio.sleep(until_s - anyio.current_time())
 
     async def _look(self, counts: UserCounts) -> None:
         try:

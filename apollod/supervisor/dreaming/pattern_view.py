@@ -6,6 +6,7 @@ import msgspec
 
 from apollod.core.dreams import prospect
 from apollod.core.dreams.course import of_budget, weak_contrasts
+from apollod.core.dreams.held_out_rounds import not_followed
 from apollod.core.dreams.state import Course, Tests, TestsAround
 from apollod.core.rates import wilson
 from apollod.core.schedules import SECOND_NS
@@ -48,7 +49,7 @@ def pattern_view(course: Course, state: State, now_ns: int) -> dict[str, Any]:
         "sampled": _rates(course.sampled),
         "final_held_out": _rates(course.contrast_held_out),
         "surroundings": _surroundings(course, state),
-        "left_out": dict(course.left_out),
+        "left_out": {kind: f"not to be had, {why}" for kind, why in course.left_out.items()} | not_followed(course),
         "baseline_around": _around(course.baseline_around),
         "final_around": _around(course.final_around),
         "window": {"bare": _window(course), "contrast": _contrast_window(course), "leaks": weak_contrasts(course)},

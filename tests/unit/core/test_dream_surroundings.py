@@ -15,6 +15,7 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding
 from apollod.curation.stripping import restored
 from apollod.curation.surroundings.around import conversation_in
+from apollod.supervisor.dreaming.pattern_view import patterns_view
 from apollod.wire import event_codec
 
 replace = msgspec.structs.replace
@@ -112,6 +113,35 @@ def test_one_kind_in_which_nothing_is_shown_is_enough_to_practise_on(world: Drea
     world.only_elsewhere = {kind}
     world.dream()
     assert world.of(ev.PatternSettled), "in the others it is shown"
+
+
+@pytest.mark.parametrize("followed", [0, 1])
+def test_where_no_answer_shows_it_even_when_told_nothing_is_practised_and_nothing_has_to_be_shown(
+    world: DreamingWorld, followed: int
+) -> None:
+    """One of its two held-out scenarios is enough for a kind to be practised in."""
+    usual, passed = world.reply, list[str]()
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = usual(asked)
+        if not isinstance(asked, fx.TestScenario) or asked.surrounding.kind != "agent" or asked.mode == "contrast":
+            return said
+        shows = asked.mode == "told" and len(passed) < followed
+        passed.extend([asked.dream] * shows)
+        return replace(said, passed=shows)  # type: ignore[type-var]
+
+    world.reply = reply  # type: ignore[method-assign]
+    world.dream(1200)
+    practised = {e.surrounding.kind for e in world.of(ev.DreamRequested) if e.purpose in ("practice", "variation")}
+    assert practised == (KINDS if followed else KINDS - {"agent"})
+    tested = {e.surrounding for e in world.of(ev.DreamTested) if e.round.startswith("final") and e.mode == "bare"}
+    if followed:
+        assert not world.of(ev.PatternSettled)
+    else:
+        (settled,) = world.of(ev.PatternSettled)
+        assert tested == KINDS - {"agent"} and set(settled.around["agent"]) == {"contrast"}
+    shown = patterns_view(world.state, 0)["patterns"][0]
+    assert ("agent" in shown["left_out"]) is not bool(followed)
 
 
 def test_figures_are_kept_by_kind(world: DreamingWorld) -> None:

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from apollod.adapters.llm.request_counts import UserRequests as Counts
 from apollod.adapters.llm.request_counts import read_user_requests
-from apollod.engine.http.user_requests import UserRequests
+from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.wire.request_marks import OURS
 
 
@@ -31,7 +31,7 @@ def seen(path: str, kind: str = "http", method: str = "POST", header: str = "", 
     scope = {"type": kind, "path": path, "headers": headers, **({"method": method} if kind == "http" else {})}
 
     async def serve() -> None:
-        await UserRequests(app)(scope, None, None)  # type: ignore[arg-type]
+        await UserRequests(app, Arrivals())(scope, None, None)  # type: ignore[arg-type]
 
     try:
         asyncio.run(serve())
@@ -65,3 +65,27 @@ def test_what_needs_no_engine_is_no_use_of_it(path: str) -> None:
 def test_reading_is_no_use_of_it_and_nothing_else_of_a_server_is() -> None:
     assert seen("/v1/models", method="GET") == (0, 0)
     assert seen("", "lifespan") == (0, 0)
+
+
+def test_who_waits_for_a_user_is_woken_by_the_next_one_and_by_nothing_of_ours() -> None:
+    arrivals = Arrivals()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    async def ask(*headers: tuple[bytes, bytes]) -> None:
+        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
+        await UserRequests(app, arrivals)(scope, None, None)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        assert not await arrivals.next(0.01)
+        await ask()  # before anybody waited
+        waiting = [asyncio.create_task(arrivals.next(60.0)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await ask((OURS.encode(), b"1"))
+        await asyncio.sleep(0.01)
+        assert not any(one.done() for one in waiting)
+        await ask()
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 10.0) == [True, True]
+
+    asyncio.run(main())

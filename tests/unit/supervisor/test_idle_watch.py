@@ -26,7 +26,7 @@ from apollod.supervisor.dreaming.idle_watch import IdleWatch, users_seen
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
-from apollod.wire.request_marks import BEGUN, ENDED, OURS
+from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER, OURS
 
 KEY = "sk-engine"
 ABORT_S = 0.05
@@ -71,6 +71,8 @@ class Vllm:
         self.hold = anyio.Event()
         self.metrics: Callable[[str], bytes | int | None] = self._text
         """of a path: the text, or an HTTP status; None: it never answers"""
+        self.tells_of_the_next = False
+        """knows `NEXT_USER`"""
 
     def _text(self, path: str) -> bytes:
         return f"{BEGUN} {self.begun}.0\n{ENDED} {self.ended}.0\n".encode()
@@ -78,6 +80,9 @@ class Vllm:
     async def serve(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
         if request.path.startswith(WHOLE):
             await self._look(stream, request.path)
+            return
+        if request.path.startswith(NEXT_USER):
+            await self._next(stream, float(request.path.rpartition("=")[2]))
             return
         counted = OURS not in request.headers
         self.begun += counted
@@ -98,6 +103,13 @@ class Vllm:
         self.ended += counted
         await send(stream, json.dumps(good_answer(request)).encode())
         tasks.cancel_scope.cancel()
+
+    async def _next(self, stream: SocketStream, within_s: float) -> None:
+        begun = self.begun
+        with anyio.move_on_after(within_s):
+            while self.begun == begun and self.tells_of_the_next:
+                await anyio.sleep(0.001)
+        await send(stream, json.dumps({"came": self.begun > begun}).encode(), 200 if self.tells_of_the_next else 404)
 
     async def _look(self, stream: SocketStream, path: str) -> None:
         self.looks += 1
@@ -194,6 +206,23 @@ def test_users_come_and_go_and_each_change_is_told_once() -> None:
     looks = [request for request in it.server.requests if request.path.startswith(WHOLE)]
     assert {request.path for request in looks} == {SHORT}
     assert {request.headers["authorization"] for request in looks} == {f"Bearer {KEY}"}
+
+
+def test_while_we_ask_the_engine_a_user_is_told_of_before_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_watch, "CLOSE_S", 600.0)
+    monkeypatch.setattr(idle_watch, "READ_S", 600.0)
+
+    async def scenario(it: Watched) -> None:
+        it.vllm.tells_of_the_next = True
+        await it.until(lambda: it.posted and any(one.path.startswith(NEXT_USER) for one in it.server.requests))
+        it.ask("ours", ours=True)
+        await it.until(lambda: it.vllm.running == 1)
+        assert it.said() == [False]
+        it.ask("user", ours=False)
+        await it.until(lambda: len(it.posted) == 2)
+        assert it.vllm.looks == 1
+
+    assert play(scenario).said() == [False, True]
 
 
 def test_it_is_idle_only_after_idle_s_without_a_user_and_without_a_gap_in_what_is_known() -> None:

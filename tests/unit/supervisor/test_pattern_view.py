@@ -40,6 +40,10 @@ def test_figures_are_shown_by_surrounding_and_what_cannot_be_had_is_named() -> N
         "    agent   bare 0/2 -> 2/2, contrast 2/2 -> 2/2",
         "    own     bare 0/2 -> 2/2, contrast 2/2 -> 2/2; not to be had, own: there is none yet",
     ]
+    course.left_out.clear()
+    course.baseline_around["agent"] |= {"told": (0, 2)}
+    (shown,) = patterns_view(world.state, 0)["patterns"]
+    assert "; the model does not do it there even when it is told: 0 of 2" in page(shown)[at + 3]
     fresh = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, surroundings=("agent",)))).up()
     (shown,) = patterns_view(fresh.state, 0)["patterns"]
     assert "    agent   not tested yet" in page(shown) and shown["surroundings"] == ["agent"]

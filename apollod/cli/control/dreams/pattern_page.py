@@ -91,7 +91,7 @@ def _around(p: Object) -> list[str]:
     kinds = list(dict.fromkeys([*p["surroundings"], *before, *last, *left_out]))
     told = [
         "    " + f"{kind:<8}" + (", ".join(_modes(before.get(kind, {}), last.get(kind, {}))) or "not tested yet")
-        + (f"; not to be had, {left_out[kind]}" if kind in left_out else "")
+        + (f"; {left_out[kind]}" if kind in left_out else "")
         for kind in kinds
     ]  # fmt: skip
     return [f"around      what stands before a request, in turn: {', '.join(p['surroundings'])}", *told]

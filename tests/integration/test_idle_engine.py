@@ -78,6 +78,31 @@ def test_a_user_ends_what_we_ask_and_is_answered(vllm: Engine) -> None:
     assert "GET /metrics" not in vllm.tail()
 
 
+@pytest.mark.engine
+def test_the_next_user_is_told_of_when_the_request_comes(vllm: Engine) -> None:
+    config = load_config(None, ["model.path=/m", f"engine.port={vllm.port}", "engine.served_name=tiny"], environ={})
+    ours, came = replace(own_endpoint(config), try_s=120.0), list[bool]()
+    theirs = replace(ours, ours=False)
+
+    async def main() -> None:
+        async with UserCounts(ours) as counts, HttpLlm(ours) as we, HttpLlm(theirs) as they:
+
+            async def wait() -> None:
+                came.append(await counts.next_user(60.0))
+
+            assert not await counts.next_user(0.05)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                await anyio.sleep(0.3)
+                await we.complete([5, 6, 7], endless(1))
+                assert not came
+                await they.complete([5, 6, 7], endless(1))
+            assert came == [True]
+
+    anyio.run(main)
+    assert "users/next" not in vllm.tail()
+
+
 PATTERN = """
 [[dream.pattern]]
 name = "greeting"

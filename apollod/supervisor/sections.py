@@ -267,7 +267,7 @@ class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, Meta(ge=16)] = 1024
     """of a scenario"""
     answer_tokens: Annotated[int, Meta(ge=1)] = 1024
-    """of an answer; one that is cut off is not learned"""
+    """of an answer; one that is cut off is not learned, and is tested by what is there of it"""
 
     def __post_init__(self) -> None:
         if not self.surroundings or len(set(self.surroundings)) < len(self.surroundings):

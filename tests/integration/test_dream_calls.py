@@ -1,5 +1,6 @@
 """Calls for dreams, over real HTTP."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -8,7 +9,7 @@ import anyio
 import pytest
 import structlog
 from anyio.abc import SocketStream
-from support.llm_server import LlmServer, Request, serving, well
+from support.llm_server import LlmServer, Request, good_answer, send, serving, well
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -57,6 +58,35 @@ def test_what_follows_from_an_answer_begins_with_it_and_not_with_the_next_tick(t
     assert [(type(one).__name__, getattr(one, "mode", "")) for one in inputs] == [
         ("ScenarioTested", "bare"), ("ScenarioTested", "contrast"),
     ]  # fmt: skip
+
+
+def test_a_test_counts_what_is_there_of_an_answer_that_is_cut_off(tmp_path: Path) -> None:
+    """Of a model that writes long, few answers end within `answer_tokens`."""
+    inputs: list[inp.Input] = []
+
+    async def cut(server: LlmServer, stream: SocketStream, request: Request) -> None:
+        said = good_answer(request)
+        said["choices"][0]["finish_reason"] = "length"
+        await send(stream, json.dumps(said).encode())
+
+    async def run() -> None:
+        async with serving(cut) as server, anyio.create_task_group() as tasks:
+            config = load_config(None, ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}"], {})
+
+            async def submit(input_: inp.Input) -> Sequence[ev.Recorded]:
+                inputs.append(input_)
+                return []
+
+            executor = Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config))
+            for mode in ("bare", "contrast"):
+                await executor.run(one_test(mode))
+            with anyio.fail_after(20):
+                while len(inputs) < 2:
+                    await anyio.sleep(0.01)
+
+    anyio.run(run)
+    tested = sorted((one.mode, one.passed, one.answer) for one in inputs if isinstance(one, inp.ScenarioTested))
+    assert tested == [("bare", True, "text 0"), ("contrast", False, "text 0")]
 
 
 def test_no_bug_in_a_dream_ends_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,16 +112,16 @@ class Dreamer:
 
     async def answer(
         self, told: str, scenario: Sequence[Turn], temperature: float, around: Surrounding = NOTHING,
-        top_p: float | None = None,
+        top_p: float | None = None, whole: bool = True,
     ) -> Answered:  # fmt: skip
         """The served model's answer when it is `told` so, if there is something to tell, in a surrounding. Raises an
-        LlmError, and DreamCut."""
+        LlmError, and DreamCut for one that is cut off where a `whole` one is wanted."""
         sampling = Sampling(
             max_tokens=self.answer_tokens, temperature=temperature, top_p=top_p, logprobs=True,
             thinking=self._section.thinking,
         )  # fmt: skip
         answer = await self.say(told, scenario, sampling, around)
-        if answer.cut:
+        if whole and answer.cut:
             raise DreamCut("the answer", self.answer_tokens, "[dream] answer_tokens")
         return answer
 

@@ -28,7 +28,7 @@ class Found(NamedTuple):
     tokens: int = 0
 
 
-NO_ANSWER = Found("bad", "no answer", "the answer is empty, or does not end")
+NO_ANSWER = Found("bad", "no answer", "the answer is empty")
 
 
 class Tester(NamedTuple):
@@ -39,10 +39,14 @@ class Tester(NamedTuple):
 
     async def tested(
         self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str,
-        around: Surrounding = NOTHING,
+        around: Surrounding = NOTHING, cut: bool = False,
     ) -> Found:  # fmt: skip
-        """As `found`; an answer that is empty does not pass."""
-        return await self.found(check, mode, expected, scenario, answer, around) if answer.strip() else NO_ANSWER
+        """As `found`; an answer that is empty does not pass, nor one that is `cut` off and would never have ended."""
+        if not answer.strip():
+            return NO_ANSWER
+        if cut and (why := garbled(answer)):
+            return Found("bad", "no answer", f"the answer does not end, and {why}")
+        return await self.found(check, mode, expected, scenario, answer, around)
 
     async def found(
         self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str,

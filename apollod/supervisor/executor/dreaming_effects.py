@@ -20,8 +20,8 @@ from apollod.curation.dreaming.paraphrase import hint
 from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
 from apollod.curation.surroundings.around import conversation_in
-from apollod.errors import ApolloError, DreamCut
-from apollod.supervisor.dreaming.dreamer import Answered, Dreamer
+from apollod.errors import ApolloError
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import Failure, answered
@@ -117,15 +117,15 @@ async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str
 
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
-    """The most likely answer, or one that is sampled as for lessons, judged as any other."""
+    """The most likely answer, or one that is sampled as for lessons, judged as any other, also where it is cut off:
+    whether a behaviour shows in a long answer is to be seen before its end."""
     began = time.monotonic()
     temperature, top_p = (1.0, NUCLEUS) if effect.sample else (0.0, None)
-    try:
-        said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, effect.surrounding, top_p)
-    except DreamCut:
-        said = Answered("", None, None, _dreamer(context).answer_tokens)
+    said = await _dreamer(context).answer(
+        effect.told, effect.scenario, temperature, effect.surrounding, top_p, whole=False
+    )
     found = await _tester(context).tested(
-        effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text, effect.surrounding
+        effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text, effect.surrounding, said.cut
     )
     return inp.ScenarioTested(
         effect.dream, effect.round, effect.mode, effect.contrast, found.verdict == "good", said.text, found.by,

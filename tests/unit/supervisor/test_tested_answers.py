@@ -35,6 +35,25 @@ def test_in_contrast_an_answer_without_the_behaviour_is_good_unless_it_is_none(
     assert found.verdict == verdict and bool(found.reason) == (verdict == "bad")
 
 
+@pytest.mark.parametrize(
+    ("mode", "answer", "verdict"),
+    [
+        ("bare", "Shall I? I would begin with", "good"),
+        ("bare", "Well, I would begin with", "bad"),
+        ("contrast", "Well, I would begin with", "good"),
+        ("contrast", "Shall I? I would begin with", "bad"),
+        ("bare", "Shall I? " * 30, "bad"),
+    ],
+)
+def test_of_an_answer_that_is_cut_off_what_is_there_counts_unless_it_would_never_end(
+    mode: Mode, answer: str, verdict: str
+) -> None:
+    tester = tested_answers.Tester(cast(Any, None), None)
+    asked = (Turn("user", "Delete it."),)
+    found = anyio.run(tester.tested, Check(regex="Shall I"), mode, "Ask.", asked, answer, NOTHING, True)
+    assert found.verdict == verdict
+
+
 class Heard(tested_answers.Tester):
     """Says good to everything, and by what it was judged."""
 

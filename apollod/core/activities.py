@@ -1,4 +1,4 @@
-"""What excludes what: for each activity, what it waits for.
+"""The exclusion table: for each activity, the obstacles that it waits for.
 
 Law: whoever begins something asks `blocked` first, and nothing else decides about it. A pause, the guard, a schedule or
 a lease adds an obstacle here, with the reason that `status` shows; the policies stay as they are.

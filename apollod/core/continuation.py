@@ -1,4 +1,4 @@
-"""What a journal begins with that goes on where an archived one ends: few events that fold to the same state.
+"""Builds the first events of a journal that continues an archived one: few events that fold to the same state.
 
 Pure. Events of the archive are taken over as they are, with their times, wherever one of them says what has to be
 known; what no other event says is in `journal.carried`. So the law of events is all that binds later versions, and no

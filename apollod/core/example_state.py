@@ -1,4 +1,4 @@
-"""What becomes of an example: which event takes it from which state to which.
+"""The state machine of an example: which event takes it from which state to which.
 
 Law: this table is the definition. The view `examples` of the journal says the same in SQL (a released migration is not
 edited: a new state needs a line here and a new migration), the counts of the core follow it, and tests compare the

@@ -1,4 +1,4 @@
-"""How facts change the state: each subject folds what concerns it into its own slice.
+"""Folds events into the state: each subject folds its own events into its own slice.
 
 Law: `fold` is the only writer. It changes the state it is given and returns it, so that a million events fold in
 seconds.

@@ -1,5 +1,5 @@
-"""When a lesson counts as known, or a behaviour as shown: a sequential test with an error bound that holds whatever the
-number of rounds.
+"""The sequential test that decides whether a lesson is known or a behaviour is shown, with an error bound that holds
+whatever the number of rounds.
 
 The wordings of a lesson, or the held-out scenarios of a behaviour, are asked in cycles, at temperature 1 from the
 nucleus of 0.9 of the probability. The process

@@ -1,4 +1,4 @@
-"""How far a rate that was counted can be trusted."""
+"""Confidence intervals of measured rates."""
 
 import math
 

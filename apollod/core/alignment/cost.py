@@ -1,4 +1,4 @@
-"""How much a comparison may ask of those who wait for it, told from the step that waits. Pure.
+"""Limits how long a comparison may delay the step that waits for it. Pure.
 
 A step of N tokens costs at least three forward passes over them (one forward, and a backward that is two), beside what
 does not depend on N. A forward pass over n tokens is therefore at most n / 3N of it.

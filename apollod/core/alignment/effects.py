@@ -1,4 +1,4 @@
-"""What the world is asked to do: are weights still shared?."""
+"""Effects: ask trainer and engine for log-probabilities of the same text, and compare weights where these differ."""
 
 from typing import ClassVar
 

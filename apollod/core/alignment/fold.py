@@ -1,4 +1,4 @@
-"""How facts change comparisons."""
+"""Folds the events of comparisons into the state."""
 
 from apollod.core.alignment.bounds import REMEMBERED
 from apollod.core.alignment.events import (

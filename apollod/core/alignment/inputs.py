@@ -1,4 +1,4 @@
-"""What can happen: are weights still shared?."""
+"""Inputs: log-probabilities of trainer and engine, and the comparison of weights."""
 
 from apollod.core.alignment.bounds import ModelKind
 from apollod.core.kernel.input import Input

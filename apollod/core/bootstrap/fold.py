@@ -1,4 +1,4 @@
-"""How facts change the bootstrap that is under way."""
+"""Folds the events of bootstraps into the state."""
 
 from collections.abc import Sequence
 

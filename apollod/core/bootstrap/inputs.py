@@ -1,4 +1,4 @@
-"""What can happen: somebody asks for a bootstrap, its source is read, somebody stops it."""
+"""Inputs: a bootstrap is requested, its source was read, it is to be stopped."""
 
 from apollod.core.bootstrap.events import BootstrapRequested, Unread
 from apollod.core.kernel.input import Input

@@ -1,4 +1,4 @@
-"""How long a bootstrap still takes. For people only: no decision depends on it."""
+"""Estimates how long a bootstrap still takes. Shown to people; no decision depends on it."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice

@@ -1,4 +1,4 @@
-"""When a bootstrap begins and ends.
+"""Begins and ends bootstraps.
 
 Law: nothing is read here. The source is read beside the loop, as any other, while the state says that it is to be:
 after a crash as before. It is over when none of its examples waits.

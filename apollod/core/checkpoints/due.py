@@ -1,4 +1,4 @@
-"""When the next checkpoint is written by itself."""
+"""Decides when the next automatic checkpoint is due."""
 
 from apollod.core.activities import Activity, blocked
 from apollod.core.schedules import CHECKPOINT_RETRY_S, SECOND_NS, falls_due

@@ -1,4 +1,4 @@
-"""What the world is asked to do: weights on disk."""
+"""Effects: write, observe and remove checkpoints, and run the user's command."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""How facts change what lies on disk."""
+"""Folds the events of checkpoints into the state."""
 
 from apollod.core.checkpoints.events import (
     CheckpointCommitted,

@@ -1,4 +1,4 @@
-"""What can happen: weights on disk."""
+"""Inputs: a checkpoint is requested, was written or observed; the user's command after it ended."""
 
 from apollod.core.kernel.input import Input
 

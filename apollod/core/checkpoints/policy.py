@@ -1,4 +1,4 @@
-"""When a checkpoint is written, what became of it, which ones make room, and the user's command after one."""
+"""Writes checkpoints, records their outcome, deletes old ones, and runs the user's command after each."""
 
 from itertools import chain, count
 

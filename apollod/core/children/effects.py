@@ -1,4 +1,4 @@
-"""What the world is asked to do: engine and trainer as processes."""
+"""Effects: start and stop the engine and the trainer, and attach the trainer to the weights."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""How facts change engine and trainer."""
+"""Folds the events of engine and trainer processes into the state."""
 
 from apollod.core.children.events import (
     EngineExited,

@@ -1,4 +1,4 @@
-"""What can happen: engine and trainer as processes."""
+"""Inputs: engine or trainer started, is up, exited or refused its work."""
 
 from apollod.core.kernel.input import Input
 

@@ -1,4 +1,4 @@
-"""When engine and trainer start and stop, and what their end means."""
+"""Starts and stops engine and trainer, and restarts them with back-off when they end."""
 
 from apollod.core import effects as fx
 from apollod.core import events as ev

@@ -1,4 +1,4 @@
-"""What the world is asked to do: a life of the daemon."""
+"""The effect that ends the daemon."""
 
 from apollod.core.kernel.effect import Effect
 

@@ -1,4 +1,4 @@
-"""How facts change the life of the daemon."""
+"""Folds the daemon's start, stop, pause and resume into the state."""
 
 from apollod.core.daemon.events import (
     DaemonStarted,

@@ -1,4 +1,4 @@
-"""What waits until somebody resumes. Pure."""
+"""Tells whether the daemon has given up and waits for `ctl resume`. Pure."""
 
 from apollod.core.state import State
 

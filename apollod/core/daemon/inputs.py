@@ -1,4 +1,4 @@
-"""What can happen: a life of the daemon."""
+"""Inputs: the daemon starts, stops, pauses and resumes."""
 
 from apollod.core.judging.events import JudgeConfigured
 from apollod.core.kernel.input import Input

@@ -1,4 +1,4 @@
-"""When the daemon's life begins and ends, and what people ask of it."""
+"""Starts and stops the daemon, and answers pause and resume requests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What follows from each answer.
+"""Handles the answer to each call of a dream.
 
 Law: nothing is trained that was not judged good; a scenario that is tested is never trained, and one that was trained
 is never tested. An answer that nobody waits for any more changes nothing.

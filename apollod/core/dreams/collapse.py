@@ -1,5 +1,5 @@
-"""Do dreams become poorer? Imaginations repeat themselves, models that learn from themselves forget what is rare
-(Shumailov et al., "AI models collapse when trained on recursively generated data", Nature 2024). Pure.
+"""Detects that dreams become poorer: imaginations repeat themselves, and models that learn from themselves forget what
+is rare (Shumailov et al., "AI models collapse when trained on recursively generated data", Nature 2024). Pure.
 
 The limits were measured: `tests/unit/core/test_collapse.py` has the scenarios of the narrowest pattern of the small
 world (20 requests about one verb: likeness 0.28, cosine 0.50) on one side, and an imagination that has two scenarios

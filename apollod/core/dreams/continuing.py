@@ -1,4 +1,4 @@
-"""What a journal that goes on from an archive takes over of dreams: few events that fold to the same patterns.
+"""Carries dreams into a journal that continues an archived one: few events that fold to the same patterns.
 
 Events of the archive as they are, with their times, wherever one says what has to be known: of each pattern that it was
 added, its held-out scenarios, what became of it, the tests of its last round; and all of the dream under way, which

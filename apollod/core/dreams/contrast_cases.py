@@ -1,5 +1,5 @@
-"""Which tests of patterns the quality guard makes, too: held-out scenarios under texts that make the behaviour wrong.
-Pure.
+"""Selects the tests of patterns that the quality guard repeats: held-out scenarios under texts that make the behaviour
+wrong. Pure.
 
 A pattern that is practised or settled is in: what is learned, its own practices included, must not make its behaviour
 show where it would be wrong. A retired one is not: nobody wants it any more, and nothing says when it would be wrong.

@@ -1,4 +1,4 @@
-"""What comes next for one pattern. Pure: a function of how far it is.
+"""Decides the next move of one pattern. Pure: a function of how far it is.
 
 Held-out scenarios first; then a baseline on them, before anything is learned, which decides: what is shown untold is
 settled without a step, what is shown no more when told is given up. Then practices, each followed by a test on a

@@ -1,4 +1,4 @@
-"""What the world is asked to do for a dream: each until its answer is recorded, and once at a time."""
+"""Effects: the calls of a dream, each repeated until its answer is recorded, one at a time."""
 
 from collections.abc import Mapping
 from typing import ClassVar

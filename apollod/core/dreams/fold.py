@@ -1,4 +1,4 @@
-"""How facts change what is dreamt."""
+"""Folds the events of patterns and dreams into the state."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

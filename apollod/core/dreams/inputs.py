@@ -1,4 +1,4 @@
-"""What can happen: calls for dreams are answered, people ask for them, others use the engine."""
+"""Inputs: answers to the calls of dreams, requests of people, users coming to and leaving the engine."""
 
 from apollod.core.dreams.events import Cause, Mode
 from apollod.core.dreams.scenario import Sketch, Turn

@@ -1,4 +1,4 @@
-"""How much two texts have in common, by their sketches. Pure, 1 to 3 µs a comparison.
+"""Estimates the similarity of two texts from their sketches. Pure, 1 to 3 µs a comparison.
 
 `likeness` looks at the order of characters: a threshold sketch of n-grams (Beyer et al., "On synopses for
 distinct-value estimation", SIGMOD 2007). All hashes of a text up to the largest that it keeps are known; up to the

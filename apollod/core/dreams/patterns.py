@@ -1,4 +1,4 @@
-"""What a pattern has to be. Pure; whether its files are there is looked at where they are read."""
+"""Validates pattern definitions. Pure; files that they name are checked where they are read."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is dreamt next, and when.
+"""Schedules dreams: which pattern is dreamt of next, and when.
 
 One dream at a time, and one call at a time; but tests of a round, of which none follows from another, are made side by
 side where nobody else uses the engine. A call is asked for again and again, which is safe since it runs once at a

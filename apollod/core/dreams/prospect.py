@@ -1,4 +1,4 @@
-"""What is dreamt next, and why it is not, in people's words. Pure."""
+"""Explains which dream comes next, and why none is made now. Pure."""
 
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.course import CONTRASTS_FIRST, Imagine, Move, Settle, Unsettle, next_move

@@ -1,4 +1,4 @@
-"""What is to be learned by dreaming, how far that is, and the dream under way."""
+"""The state of dreams: the patterns, how far each one is, and the dream under way."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""How the seeds of a pattern served so far."""
+"""Records how often each seed of a pattern was used, and how much was learned from it."""
 
 from collections.abc import Iterable
 

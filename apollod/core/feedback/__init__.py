@@ -1,2 +1,2 @@
-"""What people say of answers that the engine gave, and what follows for learning: `policy` records it, and `intake`
-takes what is to be learned into the queue and out of it."""
+"""Ratings of answers that the engine gave: `policy` records them, and `intake` adds and removes the examples that
+follow from them."""

@@ -1,4 +1,4 @@
-"""How ratings are counted."""
+"""Folds ratings into counts."""
 
 from apollod.core.daemon.events import JournalCarried
 from apollod.core.feedback.events import FeedbackGiven

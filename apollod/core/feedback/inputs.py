@@ -1,4 +1,4 @@
-"""What can happen: somebody says what they think of an answer."""
+"""Inputs: a person rates an answer."""
 
 from apollod.core.feedback.events import FeedbackGiven, Rating
 from apollod.core.intake.events import Sampled

@@ -1,4 +1,4 @@
-"""What follows from a rating: its record, and what is learned because of it, or no longer.
+"""Records ratings, and adds or takes back the examples that follow from them.
 
 Law: what was said last holds; saying the same again changes nothing. What was learned because of what was said before
 is forgotten (`core.forgetting`).

@@ -1,4 +1,4 @@
-"""How much people have said of answers."""
+"""Counts of ratings."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""How something that was learned, or may have been, comes to be forgotten. Pure; shared with whoever wishes it."""
+"""Takes back examples that were learned or may have been. Pure; shared by all that take examples back."""
 
 from collections.abc import Mapping
 

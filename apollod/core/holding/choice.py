@@ -1,4 +1,4 @@
-"""Which anchors a step holds. Pure.
+"""Chooses the anchors that a step holds. Pure.
 
 What has moved most is held most: RL's Razor (arXiv:2509.04259), what is forgotten follows the KL to the model before.
 What was never held comes first, and each comes once in `TURNS` times as many turns as there are anchors, however little

@@ -1,4 +1,4 @@
-"""When an anchor is frozen, and when it is of no use any more.
+"""Freezes anchors, and retires those that are no longer useful.
 
 Nothing is learned meanwhile: an answer counts only if the weights stood still. Steps wait for the first few and for
 those that somebody wants, steps of a lesson for all that ship; else these are frozen when nothing waits to be learned.

@@ -1,3 +1,3 @@
-"""What came in: sources, the examples of their lines, and the queue in which these wait.
+"""Sources, the examples of their lines, and the queue in which examples wait.
 
 A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""

@@ -1,4 +1,4 @@
-"""What the world is asked to do: sources, and the examples of their lines."""
+"""Effects: tokenise examples."""
 
 from collections.abc import Iterable
 from itertools import islice

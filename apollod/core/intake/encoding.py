@@ -1,4 +1,4 @@
-"""Which examples are tokenised next."""
+"""Chooses the examples to be tokenised next."""
 
 from apollod.core import effects as fx
 from apollod.core.intake.events import Tier

@@ -1,4 +1,4 @@
-"""What a line of a log shows about an answer, before it is recorded."""
+"""Prepares what a log line shows about an answer, before it is recorded."""
 
 from collections.abc import Iterator
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""How facts change the queue."""
+"""Folds the events of sources and examples into the queue."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What can happen: sources, and the examples of their lines."""
+"""Inputs: lines were read, paths were looked at, examples were tokenised, and people withdraw or relearn examples."""
 
 from hashlib import blake2b
 

@@ -1,4 +1,5 @@
-"""What of the sources cannot be read: a fact when it begins, when its reason changes and when it ends."""
+"""Records unreadable paths of sources: an event when a path becomes unreadable, when its reason changes and when it is
+readable again."""
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp

@@ -1,6 +1,5 @@
-"""Which examples are learned next: direct ones first; of the others those whose answer owes most to text that was
-stripped, then in the order in which they came; and so that no source, session or topic takes more than its share while
-others wait.
+"""Orders the queue: direct examples first; of the others those whose answer owes most to text that was stripped, then
+in the order in which they came; no source, session or topic takes more than its share while others wait.
 
 Pure, and told from the state alone. What was chosen is in `step.started`, and whoever reads the journal takes that. A
 choice looks at no more than LOOKAHEAD examples, however many wait.

@@ -1,4 +1,4 @@
-"""What an example repeats: answers that were learned already, or a text much like one that was.
+"""Finds what an example repeats: answers that were learned already, or a text much like one that was.
 
 Pure. An answer is known by its key (`Line.responses`), whatever log or format it came in. An example all of whose
 answers are known is a duplicate; where only some are, these become context, so that no answer is learned twice. A text

@@ -1,4 +1,4 @@
-"""Which examples of a source a person looks at first."""
+"""Samples examples of a source that a person reviews before they are learned."""
 
 from apollod.core.intake.events import Tier
 

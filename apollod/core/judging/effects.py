@@ -1,4 +1,4 @@
-"""What the world is asked to do: ask the judge."""
+"""Effects: ask the judge."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""How facts change what the judge is asked, and how far it is trusted."""
+"""Folds verdicts and the judge's trial into the state."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What can happen: a judge answers, or does not."""
+"""Inputs: a judge answers, or fails to."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Whom the judge is asked about, and what follows from its answers.
+"""Asks the judge about examples, and acts on its verdicts.
 
 Law: nothing is learned because a question failed, because votes differ, or because a judge says so that is not trusted.
 What a person decides counts, whatever is under way; a verdict that comes later is recorded and changes nothing.

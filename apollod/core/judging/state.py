@@ -1,4 +1,4 @@
-"""Whom the judge is to be asked about, what it is being asked, and how often it was right."""
+"""The state of judging: examples that wait for the judge, questions under way, and how often the judge was right."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What several answers of a judge to one question amount to. Pure."""
+"""Combines several answers of a judge to one question into a verdict. Pure."""
 
 from collections.abc import Sequence
 from typing import Literal

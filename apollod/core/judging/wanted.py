@@ -1,4 +1,4 @@
-"""Which examples a judge is asked about."""
+"""Selects the examples that a judge is asked about."""
 
 from apollod.core.intake.events import Tier
 from apollod.core.settings import JudgeMode

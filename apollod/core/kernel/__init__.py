@@ -1,2 +1,2 @@
-"""What every subject is made of: events, inputs, effects, outcomes. Knows no subject, and nothing of models or
-training."""
+"""The building blocks of every subject: events, inputs, effects, outcomes. Imports no subject, no model and no
+training code."""

@@ -1,4 +1,5 @@
-"""What the daemon asks the world to do. Every effect is safe to repeat; its outcome comes back as an input."""
+"""Effects: requests of the core to the outside world. Every effect is safe to repeat; its outcome comes back as an
+input."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What can happen to the daemon, as values that `decide` is given.
+"""Inputs: everything that can happen to the daemon, as values that `decide` is given.
 
 What the trainer reports crosses the socket in the very form defined in a subject's `inputs` (tagged for msgpack), so
 that no field is copied by hand on the way in.

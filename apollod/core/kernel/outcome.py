@@ -1,4 +1,4 @@
-"""What follows from an input: facts to record, then things to do."""
+"""The outcome of an input: events to record, then effects to run."""
 
 from typing import NamedTuple, TypeVar
 

@@ -1,4 +1,4 @@
-"""What somebody else said, short enough for the reason of an event. Pure."""
+"""Shortens messages from outside to the length of an event's reason. Pure."""
 
 REASON_MAX = 300
 """characters"""

@@ -1,4 +1,4 @@
-"""How far answers to anchors have moved, as far as holding measures it."""
+"""Estimates how far answers to anchors have drifted, from the losses that holding measures."""
 
 from apollod.core.holding.choice import drift_of as holding_drift
 from apollod.core.state import State

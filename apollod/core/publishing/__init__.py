@@ -1,3 +1,3 @@
-"""How a write of the trainer reaches requests: fences around it, and what becomes of cached prefixes.
+"""Publishes the trainer's writes to requests: fences around each write, and the cached prefixes that it makes stale.
 
 A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""

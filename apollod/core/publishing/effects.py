@@ -1,4 +1,4 @@
-"""What the world is asked to do: what requests see of a write."""
+"""Effects: refresh the engine, pause and resume its requests around a write."""
 
 from typing import ClassVar, Literal
 

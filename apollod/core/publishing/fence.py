@@ -1,4 +1,4 @@
-"""Is a write of the trainer fenced? Asked by whoever has to know whether the trainer was told of a step."""
+"""Tells whether a write of the trainer is fenced."""
 
 from collections.abc import Sequence
 

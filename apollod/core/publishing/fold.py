@@ -1,4 +1,4 @@
-"""How facts change fences."""
+"""Folds the events of fences into the state."""
 
 from apollod.core.children.events import EngineExited, TrainerAttached
 from apollod.core.daemon.events import DaemonStarted

@@ -1,4 +1,4 @@
-"""What can happen: what requests see of a write."""
+"""Inputs: the engine paused or resumed its requests."""
 
 from apollod.core.kernel.input import Input
 from apollod.core.publishing.effects import PauseEngine

@@ -1,4 +1,4 @@
-"""How a write of the trainer reaches the engine: fenced or not, and what becomes of cached prefixes.
+"""Publishes the trainer's writes to the engine: with or without a fence, and dropping or keeping cached prefixes.
 
 What the trainer writes is decided elsewhere (`RunStep`, `Restore`); here every decision passes through `publish`, which
 puts a pause before a write where the configuration wants it. Pausing follows from asking (a write is due), resuming

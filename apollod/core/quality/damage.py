@@ -1,4 +1,4 @@
-"""From the measured drops of replays to the search for the examples that did it. Pure."""
+"""Searches for the examples that did the damage, from the drops that replays measured. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""From an alarm to its end: back to the last good weights, which examples did it, those held, the others learned again.
+"""Runs an incident from alarm to end: restore the last good weights, find the examples to blame, hold them, learn the
+others again.
 
 Law: every replay of the search is an intent before it is run, and its result is an event, so that a crash asks for one
 of them once more and forgets none. A replay that cannot be run ends the search after REPLAY_ATTEMPTS_MAX: then nobody

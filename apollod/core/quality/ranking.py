@@ -1,4 +1,5 @@
-"""Where no replay can be run: rank the suspects by how far a step of each moves the probes, and hold the first. Pure.
+"""Ranks the suspects where no replay can be run, by how far a step of each moves the probes, and holds the first.
+Pure.
 
 The score is a derivative, and no experiment: it tells where harm is likely, and proves nothing. So few are held, the
 others are learned again, and all probes are asked before anything else is learned. Is it still worse, that is the next

@@ -1,4 +1,4 @@
-"""What the world is asked to do: steps run again, and the weights before the first one."""
+"""Effects: restore weights and run steps again, keep the base weights."""
 
 from typing import ClassVar, Literal
 

@@ -1,5 +1,5 @@
-"""What a step ran on, as far as its bits depend on it and it can be chosen: resolved, where the setting says "auto" or
-0. Recorded with every `trainer.bound`."""
+"""The environment that determines a step's bits, resolved where the setting says "auto" or 0. Recorded with every
+`trainer.bound`."""
 
 from collections.abc import Mapping
 

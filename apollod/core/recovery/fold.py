@@ -1,4 +1,4 @@
-"""How facts change the way to the weights of the last step."""
+"""Folds the events of recoveries into the state."""
 
 from apollod.core.checkpoints.events import CheckpointCommitted
 from apollod.core.checkpoints.state import CheckpointRef

@@ -1,4 +1,4 @@
-"""What can happen: steps run again, and the weights before the first one."""
+"""Inputs: the trainer bound its memory, restored weights, or kept the base weights."""
 
 from apollod.core.kernel.input import Input
 from apollod.core.settings import ProductsDtype

@@ -1,4 +1,4 @@
-"""From what a crash or a restart left behind to weights and optimizer at the journal's last step.
+"""Recovers from a crash or a restart: brings weights and optimizer to the journal's last step.
 
 The trainer reports what it finds in memory (`Bound`). Where memory is not the newest checkpoint, the checkpoint is
 restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.

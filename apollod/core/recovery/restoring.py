@@ -1,4 +1,4 @@
-"""What restoring a checkpoint asks for; shared by whoever goes back to one."""
+"""Builds the effect that restores a checkpoint; shared by recovery and rollback."""
 
 from apollod.core.checkpoints.state import CheckpointRef
 from apollod.core.recovery.effects import Restore

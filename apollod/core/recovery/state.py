@@ -1,4 +1,4 @@
-"""Where a recovery starts, and the steps it has to run again."""
+"""The state of a recovery: where it starts, and the steps that it has to run again."""
 
 import msgspec
 

@@ -1,3 +1,3 @@
-"""How much better the model says what it learned: the loss of lines before their step, and again afterwards.
+"""Measures what was gained by learning: the loss of lines before their step, and again afterwards.
 
 A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""

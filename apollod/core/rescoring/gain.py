@@ -1,4 +1,4 @@
-"""How much better a line is said after it was learned. Pure.
+"""Classifies how much better a line is said after it was learned. Pure.
 
 A line is learned weakly where its loss fell by less than WEAK_GAIN of what it was and is still above SAID nats a token.
 Both are needed: what was nearly known before cannot fall much, and at 0.5 nats its tokens have a probability of 0.6 in

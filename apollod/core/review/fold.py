@@ -1,4 +1,4 @@
-"""How facts change what waits for a decision."""
+"""Folds decisions about examples into the state."""
 
 from itertools import islice
 

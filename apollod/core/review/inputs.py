@@ -1,4 +1,4 @@
-"""What can happen: somebody decides about examples."""
+"""Inputs: a person decides about examples."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Where examples are, as far as a decision can still reach them."""
+"""Locates examples that a decision can still reach."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

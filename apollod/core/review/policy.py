@@ -1,4 +1,4 @@
-"""Which decisions count, and when nobody decided for too long.
+"""Applies decisions about examples, and expires those that waited too long.
 
 Law: a decision that comes too late (the example is learned, or being learned) gives no event; of two people the last
 one wins, unless they say in which state they saw it, and it is in another one by now.

@@ -1,4 +1,4 @@
-"""What waits for a decision, and what was decided against."""
+"""The state of review: examples that wait for a decision, and those that were declined."""
 
 from typing import Literal
 

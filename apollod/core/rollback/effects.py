@@ -1,4 +1,4 @@
-"""What the world is asked to do: the way back."""
+"""Effects: plan a rollback."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""How facts change the way back."""
+"""Folds the events of rollbacks into the state."""
 
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackRequested, RollbackStarted

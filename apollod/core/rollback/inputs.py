@@ -1,4 +1,4 @@
-"""What can happen: the way back."""
+"""Inputs: a rollback is requested, or was planned."""
 
 from apollod.core.kernel.input import Input
 from apollod.core.recovery.events import RecordedStep

@@ -1,4 +1,4 @@
-"""From which steps weights are made, told from the journal: a way back from one step to an earlier one."""
+"""Finds the path from one step back to an earlier one: the steps from which those weights are made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What may become of a wish to go back: it is remembered, begun or refused. Pure; shared with whoever wishes."""
+"""Rollback requests: queue, start or refuse them. Pure; shared by all that request one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How facts change the schedule."""
+"""Folds the events of nights into the state."""
 
 from apollod.core.checkpoints.events import CheckpointCommitted
 from apollod.core.daemon.events import DaemonStarted, DaemonStopped, TrainingPaused, TrainingResumed

@@ -1,4 +1,4 @@
-"""What can happen: it becomes known when the next night is."""
+"""Inputs: the time of the next night becomes known."""
 
 from apollod.core.kernel.input import Input
 

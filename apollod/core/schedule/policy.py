@@ -1,4 +1,4 @@
-"""When the night begins and ends.
+"""Opens and closes the night.
 
 Law: the clock only opens and closes; what that blocks is an obstacle in `core.activities`. A clock that is put back in
 a night closes it, and it opens again in time. A night that was missed opens late (`missed`).

@@ -1,4 +1,4 @@
-"""What the world is asked to do: score an answer."""
+"""Effects: score an answer."""
 
 from typing import ClassVar
 

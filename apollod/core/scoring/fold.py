@@ -1,4 +1,4 @@
-"""How facts change what is to be scored."""
+"""Folds scores into the state."""
 
 from collections.abc import Iterable
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What can happen: the engine has scored an answer, or not."""
+"""Inputs: the engine scored an answer, or failed to."""
 
 from apollod.core.kernel.input import Input
 

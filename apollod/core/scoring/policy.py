@@ -1,4 +1,4 @@
-"""What is scored next, and what the engine's answer means.
+"""Chooses the next answer to score, and records its score.
 
 One example at a time, after everything else that may begin, and beside it: nothing waits for a score. How much of the
 engine's time it takes is bounded by who asks (`supervisor/executor/scoring_effects.py`). What was scored and then

@@ -1,4 +1,4 @@
-"""What is to be scored."""
+"""The state of scoring: answers that wait for a score."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What the world is asked to do: windows and steps."""
+"""Effects: run a step."""
 
 from typing import ClassVar
 

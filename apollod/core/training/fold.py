@@ -1,4 +1,4 @@
-"""How facts change steps and windows."""
+"""Folds the events of windows and steps into the state."""
 
 from apollod.core.children.events import TrainerBound, TrainerExited
 from apollod.core.daemon.events import DaemonStarted, JournalCarried, JournalContinued, TrainingResumed

@@ -1,4 +1,4 @@
-"""What can happen: windows and steps."""
+"""Inputs: a step completed or failed."""
 
 import msgspec
 

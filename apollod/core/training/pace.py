@@ -1,4 +1,5 @@
-"""How long a step takes, told from those before it. For people, and for how long a search waits for a replay."""
+"""Estimates how long a step takes from those before it; used for display, and for how long a search waits for a
+replay."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

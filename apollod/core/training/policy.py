@@ -1,4 +1,4 @@
-"""When a window opens and a step begins, and what a step's result means."""
+"""Opens windows, begins steps, and acts on their results."""
 
 from apollod.core import effects as fx
 from apollod.core import events as ev

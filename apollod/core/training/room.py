@@ -1,4 +1,4 @@
-"""How many tokens one step may have, examples and anchors together: the figure for which memory is planned. Pure.
+"""Limits the tokens of one step, examples and anchors together: the figure for which memory is planned. Pure.
 
 What counts is what goes through the model at once: of examples that are one batch, and of the anchors, which are
 another, the longest of them times how many there are, since shorter ones are filled up.

@@ -1,4 +1,4 @@
-"""By which terms a step learns: what its intent, its record, and each time that it is run again have in common."""
+"""The terms on which a step learns, shared by its intent, its record and each replay."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who owns a path that the caller may not use.
+"""Names the owner of a path that the caller may not use.
 
 The system only says "permission denied", not which directory on the way denied it.
 """

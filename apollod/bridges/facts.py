@@ -1,4 +1,4 @@
-"""What is true of each bridge, so that nobody has to know one by its name. Pure."""
+"""Capabilities of each bridge, so that callers never branch on its name. Pure."""
 
 from collections.abc import Mapping
 

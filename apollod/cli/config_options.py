@@ -1,4 +1,4 @@
-"""How commands are told the configuration."""
+"""The options by which commands find and override the configuration."""
 
 import argparse
 import os

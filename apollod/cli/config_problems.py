@@ -1,4 +1,4 @@
-"""What would keep a daemon from working with a configuration, as far as it can be told before it is started."""
+"""Finds what would keep a daemon from working with a configuration, as far as it can be found before a start."""
 
 import json
 import os

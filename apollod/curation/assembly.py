@@ -1,4 +1,4 @@
-"""From what a log says, entry by entry, to moments that may be learned.
+"""Assembles the entries of a log into moments that may be learned.
 
 An assembly holds the conversation as the model saw it last: parts of an answer merged, abandoned branches gone, what
 was compacted replaced. A turn begins with a prompt; when the next one begins, or nobody has added anything for a while

@@ -1,4 +1,4 @@
-"""What the logs of agents say, in one vocabulary: the entries that a format's reader makes of its records.
+"""The common vocabulary of agents' logs: the entries that a format's reader makes of its records.
 
 Most agents write a session as records that are appended: facts about the session, messages, and marks that earlier
 ones were taken back. `assembly.py` puts a conversation together from them, whatever the agent.

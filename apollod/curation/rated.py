@@ -1,4 +1,4 @@
-"""What a rating makes of a captured answer: the record that is learned.
+"""Makes the training record of a rated answer.
 
 Pure. The record has the texts for people, exports and the content id; what is learned are the tokens beside it.
 """

@@ -1,4 +1,4 @@
-"""What a record teaches, apart from how it was written down: answers known by a key, and their text.
+"""Identifies the answers that a record teaches, whatever its format: by a key, and with their text.
 
 Pure. The key of an answer is made of what was asked and of what was answered: the last message of the user and the last
 message of anybody else before the answer (often a tool's result), then its text and calls. White space, ids of calls,

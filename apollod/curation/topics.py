@@ -1,4 +1,4 @@
-"""What a text is about, in one word, so that a queue can tell that many of its examples are about the same.
+"""Names the topic of a text in one word, so that a queue can tell that many of its examples share one.
 
 It is the word that a text uses most, a long one counting more than a short one, common words of English and of code
 left out. Cheap, the same on every machine, and readable; no understanding. Two texts about one thing may have two

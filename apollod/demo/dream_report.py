@@ -1,4 +1,4 @@
-"""What dreams have to have done, and how it is shown. Pure."""
+"""The goals of the dream demo, and their report. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

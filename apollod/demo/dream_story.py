@@ -1,4 +1,4 @@
-"""What is told of dreams while they are dreamt: a line that changes, and lines that stay. Pure."""
+"""Narrates dreams while they run: a line that changes, and lines that stay. Pure."""
 
 from collections import defaultdict
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a demo plays: a directory with a daemon in it that is gone afterwards, and lines that say how far it is."""
+"""The directory in which a demo runs and which is removed afterwards, and its progress lines."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""What vLLM takes of a GPU besides weights and KV cache, and what its arguments say about that. Pure.
+"""Estimates the GPU memory that vLLM takes besides weights and KV cache, from its arguments. Pure.
 
 From vLLM's sources (0.26 to 0.32), not measured on a GPU. Before it takes its KV cache it runs the largest batch once:
 `--max-num-batched-tokens` b through the layers, then `--max-num-seqs` s through the sampler, h and i elements wide:

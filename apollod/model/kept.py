@@ -1,5 +1,5 @@
-"""What decoder layers keep for the backward pass, as transformers' own PyTorch modules do with PyTorch's scaled dot
-product attention. Pure.
+"""Estimates the activations that decoder layers keep for the backward pass, for transformers' own PyTorch modules with
+PyTorch's scaled dot product attention. Pure.
 
 T: tokens of a step; h, i, q, k: bytes count elements of hidden size, MLP, query and key-value widths a token. Of these
 it is known to the byte (tests/unit/trainer/test_kept.py counts on CPU):

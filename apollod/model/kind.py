@@ -1,4 +1,4 @@
-"""What kind of model it is, from its config.json, where engine and trainer round more or less differently. Pure."""
+"""Recognises kinds of models whose engine and trainer round more or less differently, from config.json. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

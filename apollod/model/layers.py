@@ -1,4 +1,4 @@
-"""Which decoder layers a text such as "0-3,20-31" names."""
+"""Parses selections of decoder layers such as "0-3,20-31"."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""How one device is shared out between weights, training and the KV cache, and what to change where they do not fit
-together. Pure.
+"""Plans one device's memory among weights, training and the KV cache, and says what to change where they do not fit.
+Pure.
 
 Weights and optimizer state are exact; what a step takes besides is known to a tenth (memory_table.py), so a tenth more
 of that is put aside, and on a GPU SLACK (engine_memory.py) for what nobody asks for and CUDA, torch and cuBLAS take all

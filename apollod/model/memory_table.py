@@ -1,4 +1,4 @@
-"""What training costs in memory, told from shapes and settings alone: nothing is loaded and torch is not imported.
+"""Computes training's memory from shapes and settings alone: loads nothing, and does not import torch.
 
 Sums are exact for weights and optimizer state. The rest is what exists at once at the highest moment of a step, every
 token learned. T: its tokens, examples and the anchors that are held (step_shape.py), all of which have one backward

@@ -1,4 +1,4 @@
-"""How many tokens a model can attend to, from its config.json, and how many the engine is asked for. Pure."""
+"""Reads how many tokens a model can attend to from config.json, and how many the engine is asked for. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""What a search for culprits takes of memory and disk beside the daemon, and whether there is that much. Pure."""
+"""Computes the memory and disk that a search for culprits takes beside the daemon, and whether there is that much.
+Pure."""
 
 from apollod.model.memory_plan import GB, MemoryPlan
 from apollod.model.memory_table import MemoryTable

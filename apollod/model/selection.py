@@ -1,4 +1,4 @@
-"""Which parameters are trained: `[trainer] layers` and `freeze`, told by Hugging Face names."""
+"""Selects the parameters that are trained: `[trainer] layers` and `freeze`, by Hugging Face names."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What goes through the model in one step, as far as memory depends on it. Pure."""
+"""The shape of one step's batches, as far as memory depends on it. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

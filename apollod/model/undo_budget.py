@@ -1,4 +1,4 @@
-"""How much host memory the undo ring may take, and how many steps that is. Pure.
+"""Approximate host memory of the undo ring, and the number of steps that it holds. Pure.
 
 A step in the ring is a way back for every weight that it wrote and a copy of the optimizer's state. The way back takes
 two bits of a 16-bit weight and 16 more where the weight moved by more than one ulp: measured as 0.08 to 0.16 of the

@@ -1,5 +1,5 @@
-"""Every product of bf16 tensors on CPU in float32, whoever asks torch for it: a model's layers, their backward pass, an
-optimizer's projections. Weights, activations and gradients stay bf16; sums inside a product are float32, rounded once.
+"""Computes every product of bf16 tensors on CPU in float32: a model's layers, their backward pass, an optimizer's
+projections. Weights, activations and gradients stay bf16; sums inside a product are float32, rounded once.
 
 It acts below autograd, on the few operations that everything else is made of, so a model's code needs no change, and
 what a backward pass keeps is what it keeps anyway.

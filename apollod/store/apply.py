@@ -1,4 +1,4 @@
-"""From a committed redo record to the files, and from a crash back to one whole set of weights.
+"""Applies a committed redo record to the files; after a crash, brings them back to one whole set of weights.
 
 A sync and a recovery run the same code from the commit point on, so whatever a crash interrupts is simply done again.
 """

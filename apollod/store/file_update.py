@@ -1,4 +1,4 @@
-"""What happens to one weight file in a sync, decided while its new bytes pass by: at most 192 MiB are held, of all
+"""Decides how one weight file is updated in a sync while its new bytes pass by: at most 192 MiB are held, for all
 files together.
 
 Nothing of the file itself is touched here. Changed blocks go to the redo record, or, where that would cost more, a

@@ -1,4 +1,4 @@
-"""Which safetensors file of a model directory holds which tensor, read with limits and without torch.
+"""Maps tensors to the safetensors files of a model directory, read with limits and without torch.
 
 The format: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets), data
 without gaps or overlaps up to the end of the file. Headers are kept to the byte: whoever writes weights repeats them.

@@ -1,4 +1,4 @@
-"""Where apollod keeps what is its own inside a model directory. Imports nothing, so that anybody can."""
+"""Names of apollod's own files inside a model directory. Imports nothing."""
 
 OURS = ".apollod"
 """Hidden directory; other tools do not look into it."""

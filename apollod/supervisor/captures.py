@@ -1,5 +1,5 @@
-"""What the engine's captured answers are for: logs that name a response are learned token by token (`[capture] mode =
-"all"`), and a rating finds its answer."""
+"""Uses the engine's captured answers: logs that name a response are learned token by token (`[capture] mode = "all"`),
+and a rating finds its answer."""
 
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""What the supervisor holds of each child: the process, its connections, the memory between them.
+"""The supervisor's handle of each child: the process, its connections, the memory between them.
 
 No decisions here. What a child says becomes an input; what is said to a child that has not connected yet waits.
 """

@@ -1,4 +1,4 @@
-"""What lets others teach or read this model, and is probably not meant: said by `config check` and at the start."""
+"""Warns of settings that let others teach or read this model, probably by mistake: in `config check` and at a start."""
 
 import os
 import stat

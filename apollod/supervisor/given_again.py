@@ -1,4 +1,4 @@
-"""What the journal knows of examples whose lines are given again."""
+"""Looks up what the journal knows of examples whose lines are given again."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,5 +1,5 @@
-"""How fast the state directory grows, looked up now and then, so that a status need not read the journal; and the logs
-of the children, which do not grow beyond a limit."""
+"""Measures now and then how fast the state directory grows, so that a status need not read the journal; and limits the
+children's logs."""
 
 from pathlib import Path
 

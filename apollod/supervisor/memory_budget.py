@@ -1,4 +1,5 @@
-"""What a configuration takes on this machine, before anything is loaded: read the facts, ask `model/memory_plan`."""
+"""Computes what a configuration takes on this machine before anything is loaded: reads the facts, asks
+`model/memory_plan`."""
 
 from pathlib import Path
 

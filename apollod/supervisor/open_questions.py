@@ -1,4 +1,4 @@
-"""What a child was asked and has not answered: the only sign of a child that hangs, since it never exits."""
+"""Tracks requests that a child has not answered: the only sign of a child that hangs, since it never exits."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""The sections of the configuration: what may be set, what it means, and what it is where nobody sets it."""
+"""The sections of the configuration: keys, meanings and defaults."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `status` says of a state. A pure function: the fold of a journal has a status, too (`apollod ctl replay`)."""
+"""Builds `status` from a state. Pure, so that it works on the fold of a journal, too (`apollod ctl replay`)."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What this process runs on: recorded with every binding, and compared when a replay gives other bits."""
+"""Describes what this process runs on: recorded with every binding, and compared when a replay gives other bits."""
 
 from importlib.metadata import version
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether an error says that memory ran out, of the host or of a device."""
+"""Recognises errors that say that memory ran out, of the host or of a device."""
 
 import errno
 

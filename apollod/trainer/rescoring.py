@@ -1,4 +1,4 @@
-"""How the model says what it learned: the loss of examples as a step has it, without one. Writes nothing."""
+"""Measures the loss of examples as a step has it, without making one. Writes nothing."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""What the engine keeps of its answers, as the supervisor tells it in its environment."""
+"""The settings of capture that the supervisor passes to the engine in its environment."""
 
 import os
 from collections.abc import Mapping

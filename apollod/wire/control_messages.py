@@ -1,4 +1,4 @@
-"""What the control socket is asked and answers: one request a connection, one answer.
+"""Messages of the control socket: one request a connection, one answer.
 
 A file of its own, since `apollod ctl status` needs these and nothing else of the protocol. Tags are explicit strings:
 they are the protocol, class names are not.

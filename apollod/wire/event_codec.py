@@ -1,4 +1,4 @@
-"""How an event becomes a row of the journal and back, and how rows are chained.
+"""Encodes events as rows of the journal and decodes them, and chains the rows by hashes.
 
 Pure. An auditor can compute the chain in any language: each of the seven fields previous hash, sequence number, time,
 kind, version, key, body is preceded by its length (4 bytes, big-endian), integers are decimal ASCII, text is UTF-8,

@@ -1,4 +1,4 @@
-"""How requests of users are told from the daemon's own, and under which names the engine counts them on /metrics."""
+"""Marks by which the engine tells users' requests from the daemon's own, and names of its counts on /metrics."""
 
 OURS = "x-apollod-daemon"
 """header of whatever the daemon asks of its own engine; any value"""

@@ -1,4 +1,4 @@
-"""What a teacher said of an answer, token by token, as a file and as the trainer is given it.
+"""The file of a teacher: its log-probabilities of an answer, token by token, as the trainer is given it.
 
 The file, everything little-endian and without gaps:
 

@@ -1,4 +1,4 @@
-"""What a model thinks before it answers, apart from the answer. Pure.
+"""Separates a model's thoughts from its answer. Pure.
 
 Three places have thoughts: a field beside the text, where the server has a reasoning parser (vLLM calls it `reasoning`,
 older versions `reasoning_content`); tags at the head of the text, where it has none; and a tag at the end of the prompt

@@ -1,4 +1,4 @@
-"""What `apollod ctl example show --mask` asks of `apollod.trainer.token_texts`, and its answer: JSON over a pipe."""
+"""The protocol between `apollod ctl example show --mask` and `apollod.trainer.token_texts`: JSON over a pipe."""
 
 import msgspec
 

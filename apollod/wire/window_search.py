@@ -1,4 +1,4 @@
-"""What the process that replays a window is told and answers: JSON, one object a line.
+"""The protocol of the process that replays a window: JSON, one object a line.
 
 The first line on its standard input is a `Window`, each one after it a `Without`, which is answered by one `Outcome` on
 its standard output before the next is read.

@@ -1,1 +1,1 @@
-"""What dreams need of the outside: seeds from files and the journal, checks that run programs of somebody else."""
+"""Adapters of dreams: seeds from files and the journal, and checks that run a user's programs."""

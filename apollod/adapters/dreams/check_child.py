@@ -1,6 +1,6 @@
-"""Whether an answer passes a regular expression or a JSON schema: a process of its own, since either can take for ever
-and nothing can interrupt it. A JSON object on stdin; on stdout a line of JSON for each of its checks as soon as it is
-done, so that whoever asked knows at which one a process ended that was killed.
+"""Tests answers against a regular expression or a JSON schema in a process of its own, since either can take for ever
+and nothing can interrupt it. Reads a JSON object on stdin; writes a line of JSON for each check as soon as it is done,
+so that the caller knows which check a killed process was at.
 
 Law of this file: it is run by its path, apart from the environment, and imports the standard library, or jsonschema.
 """

@@ -1,4 +1,4 @@
-"""Does an answer pass a pattern's check? A regular expression, a JSON schema or a command; a rubric is the judge's.
+"""Runs a pattern's check on an answer: a regular expression, a JSON schema or a command; rubrics go to the judge.
 
 All of them run in a process group that is killed after a time limit, and that sees nothing of the configuration and no
 secret of the environment.

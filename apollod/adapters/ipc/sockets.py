@@ -1,5 +1,5 @@
-"""The supervisor's Unix socket: 0600 in a directory that nobody else may write, peers of our own user only, frames with
-a limit.
+"""The supervisor's Unix socket: mode 0600 in a directory that only its user may write, peers of the same user only,
+frames of limited length.
 
 A message may carry one file descriptor (SCM_RIGHTS): it travels with a small frame of its own, so that the descriptor
 is attached to exactly that frame however the stream is cut.

@@ -1,5 +1,5 @@
-"""Is what a journal derives from its events right? No hash covers it, and every view, `why` and the daemon's start rely
-on it.
+"""Verifies what a journal derives from its events. No hash covers it, and every view, `why` and the daemon's start
+rely on it.
 
 An entry that is missing in the index on `kind`, for example after one flipped bit, makes events invisible to every
 question that asks for their kind; an example missing in `example_index` would be learned twice.

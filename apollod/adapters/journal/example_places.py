@@ -1,4 +1,4 @@
-"""What became of given examples, and who decided so."""
+"""Looks up the state of given examples, and who decided it."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for a journal, in people's words."""
+"""Translates SQLite's errors into messages about the journal."""
 
 import os
 import sqlite3

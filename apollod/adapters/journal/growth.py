@@ -1,4 +1,4 @@
-"""How fast the state directory grows, told from its journal: a few dozen lookups, however many events there are."""
+"""Estimates how fast the state directory grows, from its journal: a few dozen lookups, whatever its length."""
 
 import sqlite3
 from pathlib import Path

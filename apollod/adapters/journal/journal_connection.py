@@ -1,5 +1,5 @@
-"""How the journal's writer gets at its file: made where there is none, refused where it is not ours, brought up to
-date; the two connections and their pragmas; and the head, which is the newest event."""
+"""The writer's connections to the journal file: creates it, refuses a foreign one, migrates an old one; two
+connections with their pragmas; and the head, which is the newest event."""
 
 import os
 import sqlite3

@@ -1,5 +1,5 @@
-"""What the journal or its archive has accepted, so that nothing is learned twice: examples by their ids, their answers
-by keys, their texts by bands of signatures; and the signals that it has recorded.
+"""Looks up what the journal or its archive has accepted, so that nothing is learned twice: examples by their ids,
+their answers by keys, their texts by bands of signatures; and the signals that it has recorded.
 
 Each is an index that is written late (late_index.py). The view `known_examples` adds what is not in the table yet for
 readers.

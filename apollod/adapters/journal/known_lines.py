@@ -1,4 +1,4 @@
-"""What a journal knows of lines that nobody has given it yet, as its daemon would find it; nothing is changed."""
+"""Looks up what a journal knows of lines that were not given to its daemon yet; changes nothing."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator

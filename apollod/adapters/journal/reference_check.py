@@ -1,4 +1,4 @@
-"""Is what the quality guard compares with still there, as the journal names it?
+"""Verifies that the references of the quality guard are there, as the journal names them.
 
 Only the baseline in force needs its file: those of earlier ones are removed. So of a copy of a journal, or of an
 archive, nothing is asked: the daemon may have another baseline by now.

@@ -1,4 +1,4 @@
-"""What one transaction of the journal writes: rows made of the events that wait, and the statement that inserts them.
+"""The rows of one transaction of the journal, made of the events that wait, and the statement that inserts them.
 
 Everything here is done for every event of a group commit while nothing else happens, which is why it is spelt out: flat
 lists, one loop, one statement.

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible endpoint answered. Pure: strict in what we use, blind to everything else.
+"""Parses answers of an OpenAI-compatible endpoint. Pure: strict about the fields in use, ignores all others.
 
 An answer that lacks what was asked for is LlmNonsense, since whoever goes on with half of it trains on a mistake.
 """

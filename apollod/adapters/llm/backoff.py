@@ -1,4 +1,4 @@
-"""How long to wait before a question is asked again. Pure."""
+"""Computes the wait before a retry. Pure."""
 
 FIRST_S = 0.5
 MOST_S = 30.0

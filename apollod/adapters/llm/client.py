@@ -1,4 +1,4 @@
-"""The seam to models: what is asked of an `Llm`, whoever it is, and the one implementation over HTTP."""
+"""The interface to models, `Llm`, and its one implementation over HTTP."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Connections to one endpoint: bounded, retried, timed, and closed when nobody waits for the answer any more.
+"""Connections to one endpoint: bounded, retried, timed, and closed when the caller stops waiting.
 
 A request that is cancelled or runs out of time closes its connection, by which vLLM knows to abort it. Errors name the
 URL and never the key.

@@ -1,4 +1,4 @@
-"""How probable an answer is with what was stripped from its conversation, and without: asked of the engine.
+"""Asks the engine how probable an answer is with the text that was stripped from its conversation, and without it.
 
 The engine's own template and tokenizer make the text (`/tokenize`), so that it is the one that is served. The answer is
 what follows the common beginning of the conversation up to where the model answers and of the conversation with the

@@ -1,4 +1,4 @@
-"""Where a model is asked, and within which limits."""
+"""The address of a model, and the limits of requests to it."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What is asked of the engine's port before anything is asked of the model: is it free, does the engine answer?"""
+"""Checks the engine's port before any request to the model: whether it is free, and whether the engine answers."""
 
 import errno
 import socket

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible endpoint is asked, as the bodies of its requests. Pure."""
+"""Builds the bodies of requests to an OpenAI-compatible endpoint. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,5 @@
-"""How many requests users made, from the /metrics of our engine, where our plugin counts them
-(`engine/http/user_requests.py`); and when the next one comes."""
+"""Reads how many requests users made from the /metrics of our engine, where our plugin counts them
+(`engine/http/user_requests.py`), and waits for the next one."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What a model that is told thinks of each token of an answer: asked once of the engine, and then kept.
+"""Asks the engine for a told model's log-probabilities of each token of an answer, which are then kept.
 
 The tokens of the answer have to be those that the trainer learns of the bare conversation (it compares them), so they
 are made by its rules: the engine's own template and tokenizer make the text, none of its tokens reaches over the end of

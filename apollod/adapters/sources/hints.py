@@ -1,4 +1,4 @@
-"""When to look at a directory again.
+"""Decides when a directory is scanned again.
 
 Law: hints are not trusted. Notifications say where to look soon; looking every so often finds what they missed, and has
 to do where there are none (no such directory, no watches left).

@@ -1,4 +1,4 @@
-"""Which file is which, whatever it is called: by device, inode and a hash of its beginning.
+"""Identifies files whatever their name: by device, inode and a hash of their beginning.
 
 Also whether a file still continues what was read of it.
 """

@@ -1,4 +1,4 @@
-"""The inbox directory: files that somebody puts there to be learned from."""
+"""The inbox directory: files that are dropped there are learned."""
 
 import os
 import time

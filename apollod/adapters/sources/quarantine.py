@@ -1,4 +1,4 @@
-"""Where bytes that are no record are kept: one file each, named by its SHA-256, durable before anybody speaks of it."""
+"""Keeps bytes that are not a record: one file each, named by its SHA-256, durable before an event names it."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What would be learned of a file or directory, without learning it: nothing is written, nothing remembered."""
+"""Reads a file or directory as the daemon would, without learning it: writes nothing, remembers nothing."""
 
 import os
 from collections import Counter

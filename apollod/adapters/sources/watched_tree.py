@@ -1,4 +1,4 @@
-"""A watched directory with all below it: logs that agents write and nobody drops.
+"""A watched directory with all below it: logs that agents write by themselves.
 
 Law: a scan looks at everything and costs a stat of each file.
 """

@@ -1,1 +1,1 @@
-"""Where surroundings that do not ship are read from: the journal. What is made of it is in `curation/surroundings`."""
+"""Reads a person's own surroundings from the journal. `curation/surroundings` prepares them."""

@@ -1,5 +1,5 @@
-"""The user's command after a checkpoint or at an alarm. It sees in its environment what it is about, and nobody waits
-for it."""
+"""Runs the user's command after a checkpoint or at an alarm, with the facts in its environment. The daemon does not
+wait for it."""
 
 import os
 import signal

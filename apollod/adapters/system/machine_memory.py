@@ -1,5 +1,5 @@
-"""How much memory this machine has: of its GPU, as `nvidia-smi` says, and of the host, as far as a control group lets
-us. Nothing of CUDA is loaded."""
+"""Measures this machine's memory: of its GPU, as `nvidia-smi` says, and of the host, within the limits of its control
+groups. Loads nothing of CUDA."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What can be said of a model directory before its weights are touched, without torch."""
+"""Inspects a model directory before its weights are touched, without torch."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which kind of processor this is, and what it can multiply. Without torch: the commands ask, too."""
+"""Detects the kind of processor, and what it can multiply. Without torch, since commands ask, too."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How many tokens a text has: by the tokenizer of a model directory where that is there, else estimated."""
+"""Counts the tokens of a text: by the tokenizer of a model directory where there is one, else by estimate."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A POST to whoever wants to be told. Loads httpx2, so it is imported when there is something to tell."""
+"""Sends an alarm by POST. Loads httpx2, so it is imported when there is an alarm to send."""
 
 import anyio
 import httpx2

@@ -1,4 +1,4 @@
-"""A process that takes only what nobody else wants."""
+"""Gives a process the lowest CPU and I/O priority."""
 
 import ctypes
 import os

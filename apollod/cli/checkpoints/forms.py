@@ -1,4 +1,4 @@
-"""How the commands on checkpoints print: one object, sizes, progress."""
+"""Output of the commands on checkpoints: JSON objects, sizes, progress."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the verbs share: their common options, the way to the daemon and to its journal, and the form of an answer.
+"""Shared by all verbs: their common options, connections to the daemon and its journal, and the form of an answer.
 
 Imports nothing that takes time: no anyio, no structlog, no aiosqlite.
 """

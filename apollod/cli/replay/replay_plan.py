@@ -1,4 +1,4 @@
-"""What a replay has to do, read from the journal: where to start, and which steps follow each other up to where."""
+"""Plans a replay from the journal: where to start, and which steps follow each other up to where."""
 
 from bisect import bisect_left
 from dataclasses import dataclass

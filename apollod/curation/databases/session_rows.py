@@ -1,4 +1,4 @@
-"""From the rows of a session to moments: what is new since the last time, whatever became of the rows in between.
+"""Turns the rows of a session into moments: what is new since the last time, even where rows in between changed.
 
 A session is read from some way before the place up to which moments had everything (`given`), as it is now: what was
 compacted, rewound or deleted since does not matter. Nothing is remembered but the cursor, so that going on and starting

@@ -1,4 +1,4 @@
-"""What is no document that can be taught, and what to do about it."""
+"""Refusals of documents that cannot be taught, with what to do."""
 
 from apollod.curation.redaction import redact_text
 from apollod.errors import LessonRefused

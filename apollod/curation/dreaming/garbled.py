@@ -1,4 +1,4 @@
-"""Answers that are no language any more, which a check of code may find nothing wrong with. Pure."""
+"""Detects answers that are not language, in which a check by code may find nothing wrong. Pure."""
 
 from apollod.curation.probes.figures import repetition
 

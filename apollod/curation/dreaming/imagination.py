@@ -1,4 +1,4 @@
-"""What an imagination is asked, and what its answers are taken for.
+"""Prompts of the imagination, and parsing of its answers.
 
 The prompt is frozen, as the judge's is: whoever changes PROMPT or SCHEMA changes `PROMPT_HASH`. Headings carry a mark
 that follows from the content, so that nothing in a seed can pretend to be one.

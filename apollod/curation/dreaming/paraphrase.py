@@ -1,4 +1,5 @@
-"""Scenarios that give the behaviour away in other words: somebody asks the assistant for it, hints at it or praises it.
+"""Detects scenarios that give the behaviour away in other words: the user asks the assistant for it, hints at it or
+praises it.
 
 By text alone: words are taken for what they mean in talk about answers (MEANINGS), a sentence of the scenario counts
 where it is said to or about the assistant, and has to hold most of what a sentence of the instruction means, its

@@ -1,4 +1,4 @@
-"""Which instructions could become unnecessary: texts that were stripped most often from what was learned most. Pure.
+"""Proposes instructions to dream of: the texts that were stripped most often from what was learned most. Pure.
 
 Texts that are nearly the same are one: an instruction that names the day is another text in every session.
 """

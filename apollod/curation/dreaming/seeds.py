@@ -1,4 +1,4 @@
-"""What a scenario is made from: pieces of notes and records, and which of them the next one gets.
+"""Seeds of scenarios: pieces of notes and records, and the choice among them.
 
 They are drawn by weight. What is newer weighs more, and so does what surfaced less often, and what taught more: the
 loss with which its dreams were learned (how far the model was from answering so untold), in relation to the others.

@@ -1,4 +1,4 @@
-"""What is kept of a text so that it can be compared later: see `core/dreams/likeness.py`."""
+"""Makes the sketch of a text that later comparisons need: see `core/dreams/likeness.py`."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What messages are made of in the logs of agents: content blocks, parts, tool calls, JSON of one record."""
+"""The parts of messages in agents' logs: content blocks, tool calls, JSON of one record."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""What people rated in Open WebUI: the export of all feedback (one JSON array), or of chats with their annotations.
+"""Ratings of Open WebUI: the export of all feedback (one JSON array), or of chats with their annotations.
 
 Read by `backend/open_webui/models/feedbacks.py` of open-webui and exports of version 0.6. A rating holds the chat as it
 was. What is rated good is learned, with the branch that led to it; what is rated bad is evidence; the rest of the chat

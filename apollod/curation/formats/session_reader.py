@@ -1,4 +1,4 @@
-"""What every log of an agent's session has in common: all but what a record means.
+"""Shared by the readers of all agents' sessions: everything except the meaning of a record.
 
 A format is two functions: whether the beginning of a file is of it, and what a record says (`hear`). Records are lines,
 unless it says otherwise. The conversation is put together here and given away turn by turn.

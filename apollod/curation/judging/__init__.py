@@ -1,2 +1,2 @@
-"""What a judge is asked about an example, and what its answers are taken for. Pure; whom it is asked about, and what
-follows from a verdict, is decided in `core/judging`."""
+"""Prompts of the judge, and parsing of its answers. Pure; `core/judging` decides which examples are judged, and what
+follows from a verdict."""

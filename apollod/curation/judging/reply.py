@@ -1,4 +1,4 @@
-"""What a judge answered: a vote, or nonsense; and the record that its better answer makes."""
+"""Parses a judge's answer into a vote, and makes the record of its better answer."""
 
 from typing import Any
 

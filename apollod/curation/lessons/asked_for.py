@@ -1,4 +1,4 @@
-"""What a statement can be asked for: questions by rule, and the statement with a gap where no rule fits."""
+"""Questions that a statement answers: by rule, or the statement with a gap where no rule fits."""
 
 import re
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What cannot be taught, and what to do about it."""
+"""Refusals of lessons that cannot be taught, with what to do."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,5 @@
-"""Which lines can be taught as lessons: one question, and an answer so short that right can be told from wrong."""
+"""Recognises lines that can be taught as lessons: one question, and an answer so short that right can be told from
+wrong."""
 
 from typing import NamedTuple
 

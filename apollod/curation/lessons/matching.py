@@ -1,4 +1,4 @@
-"""Whether an answer says what was expected."""
+"""Tells whether an answer says what was expected."""
 
 from collections.abc import Iterator, Sequence
 

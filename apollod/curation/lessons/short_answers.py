@@ -1,4 +1,4 @@
-"""What an answer that was given as a sentence says to its question, in few words."""
+"""Shortens an answer that is a sentence to the few words that answer its question."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the model is told so that it can answer."""
+"""The text that tells the model what it needs to answer."""
 
 from apollod.core.lessons.wording import Given
 from apollod.curation.lessons.asked_for import asked_for

@@ -1,5 +1,5 @@
-"""Is an example a probe? What was learned is no measure any more, so a probe file with a training example in it is
-refused, and the example named.
+"""Finds probes that are training examples. A probe that was learned measures nothing, so a probe file with one in it
+is refused, and the example named.
 
 Words are compared (`plain_words.py`). An example leaks a probe
 

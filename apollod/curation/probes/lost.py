@@ -1,4 +1,4 @@
-"""How much worse the answers of the baseline have become, told from log-probabilities of their tokens alone."""
+"""Measures how much worse the answers of the baseline have become, from log-probabilities of their tokens alone."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

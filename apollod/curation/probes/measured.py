@@ -1,4 +1,4 @@
-"""What a run of probes measured: a figure of each item, and of them the metrics that a guard watches."""
+"""The result of a run of probes: a figure for each item, and the metrics that the guard watches."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,5 @@
-"""What the untrained model thought in each place of the probes, kept once, at the baseline: of a text, and of its own
-answer to a question. Later weights are scored on the very same tokens.
+"""The untrained model's log-probabilities at each place of the probes, kept once, at the baseline: of a text, and of
+its own answer to a question. Later weights are scored on the very same tokens.
 
 The file is a msgpack map from id to [tokens of the prompt, a teacher's file (wire/teacher.py)], in the order of ids.
 """

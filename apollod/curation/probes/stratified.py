@@ -1,4 +1,4 @@
-"""Which items a run asks where there is no time for all: the same share of every group, in turns."""
+"""Chooses the items of a run that has no time for all: the same share of every group, in turns."""
 
 import math
 from collections import Counter, defaultdict

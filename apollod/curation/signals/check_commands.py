@@ -1,4 +1,4 @@
-"""Which shell commands check work: tests, linters, type checkers, builds; and how such a command ended.
+"""Recognises shell commands that check work: tests, linters, type checkers, builds; and how such a command ended.
 
 A command line is not parsed as a shell would: quoted text is blanked, and each piece between separators is looked at
 from its first word on, behind what only starts another program. What follows a check tells whose exit code the line

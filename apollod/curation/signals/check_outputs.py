@@ -1,4 +1,4 @@
-"""How a check ended: by its exit code, else by the words of its output."""
+"""Tells how a check ended: by its exit code, else by the words of its output."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""From flags to what is recorded: only of answers that may be learned here, each named by its key."""
+"""Turns flags into evidence: only about answers that may be learned here, each named by its key."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What the user wrote next: that the answer was wrong, or that it is to be undone.
+"""Recognises follow-ups of the user: the answer was wrong, or is to be undone.
 
 Most phrases count only where a message begins with them: `no, use pnpm` is a correction, `why is "no" printed` is not.
 Quotes and code are taken out first, since they are somebody else's words. Polling (`is it done?`), going on (`also add

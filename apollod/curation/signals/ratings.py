@@ -1,4 +1,4 @@
-"""What people or evaluators said in figures or words of their own: thumbs, scores, labels."""
+"""Recognises ratings by people or evaluators: thumbs, scores, labels."""
 
 import re
 from collections.abc import Iterable

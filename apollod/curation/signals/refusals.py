@@ -1,4 +1,4 @@
-"""What the user did to an answer: took it back, refused what it wanted to do, stopped it."""
+"""Recognises refusals by the user: an answer was taken back, a tool call refused, a turn stopped."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Which answer was given in place of one that the user rejected: a pair of preferences."""
+"""Pairs an answer that the user rejected with the one given in its place: a preference."""
 
 import msgspec
 

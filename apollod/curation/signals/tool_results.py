@@ -1,4 +1,5 @@
-"""What came of calls: checks that passed or failed, calls that failed, and the same call that then worked."""
+"""Recognises results of tool calls: checks that passed or failed, calls that failed, and the same call that then
+worked."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

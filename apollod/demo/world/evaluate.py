@@ -1,4 +1,5 @@
-"""How well a model of this world does what it is told, and leaves undone what it is not told, on held-out scenarios."""
+"""Measures how well a model of this world follows instructions, and leaves undone what it is not told, on held-out
+scenarios."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a model of this world is asked to see how it behaves, and when an answer passes. Pure."""
+"""Questions for a model of this world, and when an answer passes. Pure."""
 
 import random
 from collections import Counter

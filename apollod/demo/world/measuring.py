@@ -1,4 +1,4 @@
-"""What a served model does, measured from outside over HTTP: nothing here knows how it came to do so."""
+"""Measures a served model from outside, over HTTP, without any knowledge of how it was trained."""
 
 import math
 from collections import defaultdict

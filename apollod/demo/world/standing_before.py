@@ -1,5 +1,4 @@
-"""What stands before requests of this world: the surroundings that ship, and those of the records that a person of the
-demo has. Pure.
+"""Surroundings of requests in this world: those that ship, and those of the records of the demo's person. Pure.
 
 The model is pretrained in all of them, as any model that is served has seen system
 messages of every sort: it knows that they ask for nothing. What is practised and tested in them is another matter, and

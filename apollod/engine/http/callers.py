@@ -1,4 +1,4 @@
-"""Which processes may ask routes of ours: whoever has a key; without a configured one, on a loopback address, any
+"""Authorises callers of our routes: a process that has a key; without a configured one, on a loopback address, any
 process of this daemon's user and of root.
 
 Another user of the machine reaches a loopback address, too, and the control socket is closed to them.

@@ -1,4 +1,4 @@
-"""Who may ask something over HTTP: refuses what a web page could send without its reader's knowledge.
+"""Guards routes against web pages: refuses what a page could send without its reader's knowledge.
 
 A page on any site can make its visitor's browser POST to a loopback address. As long as it is `text/plain` the browser
 asks nobody (Fetch standard, CORS-safelisted request), and vLLM by default tells those that do ask that every origin is

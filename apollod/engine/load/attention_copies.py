@@ -1,4 +1,4 @@
-"""What an attention backend computes with instead of the parameter that it was given: a copy made once, after loading.
+"""Refreshes the copies of parameters that an attention backend makes after loading and computes with.
 
 FlashInfer and b12x want attention sinks in float32 (v1/attention/backends/flashinfer.py and b12x.py of vLLM 0.32,
 `process_weights_after_loading`): `impl._sinks_source` is the parameter, `impl.sinks` the copy. The parameter stays

@@ -1,4 +1,5 @@
-"""From the copies that vLLM's loader made to one strided view of the whole checkpoint tensor. Integers only, no torch.
+"""Derives one strided view of the whole checkpoint tensor from the copies that vLLM's loader made. Integers only, no
+torch.
 
 A checkpoint tensor reaches a parameter in pieces: q, k and v rows of a fused projection, three row blocks of a
 convolution, one slice an expert. If all pieces lie where one strided view would put them, that view *is* the tensor.

@@ -1,4 +1,4 @@
-"""How the engine multiplies with a weight that lies plainly in shared memory."""
+"""The matrix product with a weight that lies plainly in shared memory."""
 
 from collections.abc import Callable
 from typing import Any

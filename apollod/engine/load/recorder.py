@@ -1,4 +1,4 @@
-"""Where each checkpoint tensor goes: a dispatch mode around vLLM's own `load_weights`.
+"""Records where each checkpoint tensor goes: a dispatch mode around vLLM's own `load_weights`.
 
 The mapping is discovered, not listed: every `copy_` from a checkpoint tensor into a parameter is written down, for any
 architecture that vLLM can load. It fails closed. A checkpoint tensor that anything else reads, or a parameter that

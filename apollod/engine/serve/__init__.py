@@ -1,4 +1,4 @@
-"""What changes while requests run: pauses around writes, versions, cached prefixes, refreshes, comparisons.
+"""Changes while requests run: pauses around writes, versions, cached prefixes, refreshes, comparisons.
 
 Orders come from the supervisor and are answered; when and why to give them is decided there.
 """

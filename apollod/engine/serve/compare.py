@@ -1,4 +1,4 @@
-"""Which tensors engine and trainer see differently, asked when their log-probabilities differ. Reads every weight."""
+"""Finds the tensors that differ between engine and trainer, when their log-probabilities differ. Reads every weight."""
 
 from collections.abc import Collection
 from typing import Any

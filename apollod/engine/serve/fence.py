@@ -1,4 +1,4 @@
-"""vLLM's pause around a write of the trainer, which ends by itself if nobody ends it.
+"""vLLM's pause around a write of the trainer, which ends by itself when its time is over.
 
 Mode `keep`: running requests stop between two model steps and go on afterwards; new ones wait. With `clear` their KV
 and all cached prefixes are dropped (v1/engine/core.py, `_reset_caches`): they are computed again with the new weights.

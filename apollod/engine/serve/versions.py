@@ -1,4 +1,5 @@
-"""Which weights a response saw, and a prefix cache that never mixes versions: an ASGI middleware, added by our plugin.
+"""Labels responses with the weights that they saw, and keeps versions apart in the prefix cache: an ASGI middleware,
+added by our plugin.
 
 Every answer of an endpoint that generates carries `X-Apollod-Weights-Version: 12`, or `12-14` when steps 13 and 14 were
 completed while it was generated (hogwild: one more may have been under way). The headers of a stream leave before its

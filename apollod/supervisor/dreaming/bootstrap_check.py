@@ -1,4 +1,4 @@
-"""Which answers of a log show the behaviour that a bootstrap is to teach: its pattern's own check says so."""
+"""Finds the answers of a log that show the behaviour which a bootstrap is to teach, by its pattern's own check."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Who imagines scenarios, and who answers them: the endpoint of `[dream]`, and the served model. Lessons ask both,
-too."""
+"""Asks the models of dreams: the endpoint of `[dream]`, which imagines, and the served model, which answers. Lessons
+use both, too."""
 
 import json
 from collections.abc import Mapping, Sequence

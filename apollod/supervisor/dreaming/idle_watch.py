@@ -1,4 +1,4 @@
-"""Whether anybody but the daemon uses the engine: by what the engine counts of users' requests, begun and ended."""
+"""Watches whether users use the engine: by its counts of users' requests, begun and ended."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What of a pattern can be looked at before anything is dreamt: its check, and where its seeds are to be found."""
+"""Checks a pattern before anything is dreamt: its check, and whether its seeds can be found."""
 
 from apollod.adapters.dreams.checks import problem
 from apollod.adapters.dreams.seed_places import place_problem

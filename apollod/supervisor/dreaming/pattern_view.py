@@ -1,4 +1,4 @@
-"""What people are told of patterns. Pure: the fold of a journal has patterns, too."""
+"""Describes patterns for `ctl pattern`. Pure, so that it works on the fold of a journal, too."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What stands before a scenario: the surrounding that the core wants there, as far as it can be had and fits."""
+"""Finds the surrounding that the core wants before a scenario, or another one where that is missing or does not fit."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What check or judge say of an answer to a scenario: of dreams, of tests of patterns, and of the guard's probes."""
+"""Tests answers to scenarios by check or judge: of dreams, of tests of patterns, and of the guard's probes."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Whether trainer and engine see the same weights: the same tokens scored by both, then tensors compared by digest."""
+"""Compares trainer and engine: the same tokens scored by both, then tensors compared by digest."""
 
 import json
 import time

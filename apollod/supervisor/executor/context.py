@@ -1,4 +1,4 @@
-"""What effects work with, and the two ways in which they run."""
+"""Everything that effects need, and the two ways in which they run."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

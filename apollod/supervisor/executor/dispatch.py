@@ -1,4 +1,4 @@
-"""From an effect to the coroutine that carries it out."""
+"""Maps an effect to the coroutine that carries it out."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What the served model says, frozen: its answer to a prompt, and what it thinks of each token of it."""
+"""Freezes anchors: the served model's answer to a prompt, and its log-probabilities of each token of it."""
 
 import time
 from collections.abc import Mapping

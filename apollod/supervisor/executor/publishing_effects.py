@@ -1,4 +1,4 @@
-"""How requests see a write of the trainer: orders to the engine's API process."""
+"""Carries out publishing: orders to the engine's API process."""
 
 from collections.abc import Mapping
 

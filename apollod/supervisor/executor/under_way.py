@@ -1,4 +1,4 @@
-"""What runs beside the loop, by key."""
+"""Tasks that run beside the loop, by key."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""What a document says, as lessons: by a person's own questions, by an imagination where there is one, or by rules."""
+"""Makes lessons of a document: by a person's own questions, by an imagination where there is one, or by rules."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Which examples hold a probe: of those that come in, and of all that were accepted. What was learned is no measure any
-more, and what is measured must not be learned: but for the probes that come with apollod. People have such a question
-in what they teach, and know nothing of the probe, so that one is left out from then on."""
+"""Finds examples that hold a probe, among new ones and among all that were accepted. A probe that was learned measures
+nothing, so a probe of the user's own must not be learned. Probes that come with apollod are left out instead from then
+on, since people have such a question in what they teach and know nothing of the probe."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the references of a baseline are: a file among the blobs beside the journal, named by the digest of its bytes.
+"""Stores the references of a baseline: a file among the blobs beside the journal, named by the digest of its bytes.
 
 Law: it is durable before an event names it. One that is gone or damaged does not stop the guard: pass rates and losses
 are measured without it, KL and length are not, and the log says so. One is in force, that of the baseline's newest run;

@@ -1,4 +1,4 @@
-"""What a handler may use."""
+"""Everything that a handler may use."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Dreams that somebody asks for, or does not want."""
+"""Requests to start and stop dreams."""
 
 from apollod.adapters.system import clock
 from apollod.core import inputs as inp

@@ -1,4 +1,4 @@
-"""Which handler answers which request."""
+"""Maps requests to their handlers."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is learned by dreaming."""
+"""Requests about patterns."""
 
 import difflib
 

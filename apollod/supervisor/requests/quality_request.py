@@ -1,4 +1,4 @@
-"""Measurements of quality that somebody asks for."""
+"""Requests for measurements of quality."""
 
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked

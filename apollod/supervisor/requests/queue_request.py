@@ -1,4 +1,4 @@
-"""What is learned next, and why, straight from the state."""
+"""Answers which examples are learned next, and why, from the state."""
 
 from collections import Counter
 from itertools import islice

@@ -1,4 +1,4 @@
-"""What people decide about examples."""
+"""Requests that decide about examples."""
 
 import anyio.to_thread
 

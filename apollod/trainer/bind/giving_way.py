@@ -1,4 +1,4 @@
-"""Forward passes that nobody waits for, and that end as soon as something else is asked of the trainer."""
+"""Forward passes at the lowest priority, which end as soon as the trainer is asked for anything else."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

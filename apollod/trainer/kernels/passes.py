@@ -1,4 +1,4 @@
-"""Which compiled passes over CPU memory there are, and whether they can be had: with numba, kernels_cpu.py.
+"""Compiled passes over CPU memory, where numba is installed: kernels_cpu.py.
 
 Each has the bits of plain torch operations, which define the value and are taken without numba, on other devices and
 for memory that a pass cannot read. In memory a bf16 pair is a uint32 word; keys come in halves.

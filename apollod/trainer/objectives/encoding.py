@@ -1,4 +1,4 @@
-"""From a training record to token ids and the mask of what is learned.
+"""Encodes a training record as token ids and the mask of what is learned.
 
 Learned are the turns of the assistant, up to and with the token that ends them, without empty thoughts; for a
 completion its tokens and the end of text; for a text everything. Messages go through the tokenizer's own chat

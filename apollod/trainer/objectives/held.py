@@ -1,4 +1,4 @@
-"""How far the model has moved from what it said: the divergence of each anchor that a step holds.
+"""Measures how far the model has moved from what it said: the divergence of each anchor that a step holds.
 
     L = L_task + w mean_j KL_j        KL_j: of `context`, of anchor j, in nats a token
 

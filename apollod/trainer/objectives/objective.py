@@ -1,4 +1,4 @@
-"""What a loss has to be so that a step can train by it.
+"""The interface of a loss that a step can train by.
 
 A loss sees log-probabilities of the learned tokens, or of the tokens that it asks for in their places (`IDS` in
 tokens.py), and its own columns, never logits, a model or an optimizer, and so works with the chunked head (head.py),

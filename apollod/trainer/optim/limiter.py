@@ -1,4 +1,4 @@
-"""What the norm-growth limiter of APOLLO compares an update with: one number a parameter, state `norm`.
+"""The norm-growth limiter of APOLLO: one number for each parameter, state `norm`.
 
     L    = max(|U| / (prev + 1e-8) / gamma, 1)
     prev = |U| / L                          "growth": the paper's (arXiv:2410.01623)

@@ -1,4 +1,4 @@
-"""How moments are kept between steps: float32, bfloat16 with a rounding of its own, or 8 bits a value.
+"""Stores moments between steps: float32, bfloat16 with a rounding of its own, or 8 bits a value.
 
 The formulas see float32 only. bfloat16 is rounded stochastically, whatever the weights' rounding: to the nearest,
 v (1 - b2) + b2 v is v again at b2 = 0.999, so a second moment would never decay. 8 bits: blocks of 256 values with one

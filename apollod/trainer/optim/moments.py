@@ -1,4 +1,4 @@
-"""What the formulas of adam_update.py and apollo_update.py share: moments, norms, and when a gradient is used at all.
+"""Shared by the formulas of adam_update.py and apollo_update.py: moments, norms, and when a gradient is used at all.
 
 Law of this file: eager torch defines the values, on any device; the compiled kernels give the same float32 bits.
 Products and sums are separate operations (`lerp_`, `add_(alpha=)` and `addcmul_` fuse them on some machines only).

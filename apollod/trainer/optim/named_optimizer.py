@@ -1,4 +1,4 @@
-"""What all optimizers here share: parameters known by name, steps, state.
+"""The base of all optimizers here: parameters known by name, steps, state.
 
 Law of this file: random streams and state are keyed by a parameter's Hugging Face name and by the number of the step,
 so that a result depends neither on the order of parameters nor on the memory that holds them. A parameter's gradient is

@@ -1,4 +1,4 @@
-"""What optimizers refuse."""
+"""Errors of optimizers."""
 
 from __future__ import annotations
 

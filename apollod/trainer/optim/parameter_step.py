@@ -1,4 +1,4 @@
-"""What an optimizer's formulas need of one parameter in one step: its moments in float32, and the rounded write."""
+"""One parameter in one step, as an optimizer's formulas need it: its moments in float32, and the rounded write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a step did, kept by the names of parameters, so that it does not depend on the order of the backward pass."""
+"""The account of a step, kept by the names of parameters, so that it does not depend on the order of the backward
+pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which answers of the engine are kept, and who judges examples before they are learned."""
+"""The parts of `status` about captured answers and the judge."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What waits to be learned, how steps are made, and how much they helped."""
+"""The parts of `status` about the queue, the steps, and how much they helped."""
 
 import msgspec
 

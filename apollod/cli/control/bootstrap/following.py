@@ -1,4 +1,4 @@
-"""How far the bootstrap is, asked until it is over."""
+"""Follows a bootstrap until it is over."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a dry run counts. Pure."""
+"""Counts the results of a dry run. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the journal knows of dreams: the newest ones, and all of one.
+"""Reads dreams from the journal: the newest ones, and all of one.
 
 Asked of the events themselves and not of the view `dreams`, which puts all of them together first.
 """

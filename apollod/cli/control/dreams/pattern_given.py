@@ -1,4 +1,4 @@
-"""A pattern as somebody types it: arguments of `pattern add`, and what they make."""
+"""Turns the arguments of `pattern add` into a pattern."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""What the journal knows of a lesson: what was answered, and by which steps it was practised."""
+"""Reads a lesson from the journal: its answers, and the steps that practised it."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where examples that an alarm was about come from: file and line, what they teach, what became of them."""
+"""Describes the examples that an alarm blames: file and line, what they teach, and their state."""
 
 import json
 from collections.abc import Collection

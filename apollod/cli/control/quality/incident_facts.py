@@ -1,4 +1,4 @@
-"""What the journal knows of alarms, each from what fell to the look afterwards.
+"""Reads alarms from the journal, each from what fell to the measurement afterwards.
 
 The guard's events are told in their order; of examples only those that an alarm was about are looked up.
 """

@@ -1,4 +1,4 @@
-"""What the journal says of what was learned, how much of it stayed without being told, and what it cost. Reads only."""
+"""Reads from the journal what was learned, how much of it the model says without being told, and what it cost."""
 
 import json
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What was learned and what it cost, as lines of the report. Pure."""
+"""Renders what was learned and what it cost, as lines of the report. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the journal knows of the model's quality: metrics against their baseline, looks, incidents.
+"""Reads the model's quality from the journal: metrics against their baseline, measurements, incidents.
 
 Its events are folded by the daemon's own rules (`core.quality.fold`), without the rest of the state.
 """

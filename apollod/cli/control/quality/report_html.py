@@ -1,4 +1,4 @@
-"""The report as one page that can be sent to somebody: no script, nothing that is fetched. Pure.
+"""Renders the report as one HTML page that can be sent on: no script, no external resource. Pure.
 
 Everything from outside (names of patterns and metrics, paths, reasons) goes through `escape`.
 """

@@ -1,4 +1,4 @@
-"""What the journal knows of one step and of one example, for `why`.
+"""Reads one step and one example from the journal, for `why`.
 
 Bodies are not decoded, so that what a newer apollod wrote is told as it stands.
 """

@@ -1,4 +1,4 @@
-"""How much better the model says a line since it was learned, for `example show`, `why` and the report. Reads only."""
+"""Reads how much better the model says a line since it was learned, for `example show`, `why` and the report."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the journal knows of the judge, for `judge show`."""
+"""Reads the judge's record from the journal, for `judge show`."""
 
 import argparse
 import json

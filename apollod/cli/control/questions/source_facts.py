@@ -1,4 +1,4 @@
-"""What the journal knows of the files below a path: how far they are read, and what became of their records."""
+"""Reads from the journal how far the files below a path are read, and the states of their records."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The page of a candidate: pieces of text, each with what it is. How that looks is the screen's business; where there
-is no colour, marks in the text say it (`with_marks`)."""
+"""The page of a candidate: pieces of text, each with its role. The screen decides how a role looks; where there is no
+colour, marks in the text say it (`with_marks`)."""
 
 import json
 from collections.abc import Iterator, Sequence

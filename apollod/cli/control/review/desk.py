@@ -1,5 +1,4 @@
-"""What a sitting asks of others: the journal, what waits and what happened; the daemon, to record what was decided; and
-$EDITOR. Blocking; raises what those raise."""
+"""Connects a sitting to the journal, the daemon and $EDITOR. Blocking; raises what those raise."""
 
 from collections.abc import Collection
 

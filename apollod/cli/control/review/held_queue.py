@@ -1,4 +1,4 @@
-"""Which examples wait for a decision, by the facts of the journal; and what changed since somebody looked.
+"""Lists the examples that wait for a decision, by the journal, and what changed since the last time.
 
 Only kinds and ids are read of what is decided, so that a queue of thousands is there at once; an example itself is read
 when it is shown (`candidate`).

@@ -1,5 +1,5 @@
-"""What a person has before them, and what they did so far: the state of `apollod ctl review`, without a terminal, a
-socket or a journal.
+"""The state of `apollod ctl review`: what is on screen and what was decided so far, without a terminal, a socket or a
+journal.
 
 Law: nothing here decides about an example. Each step takes a sitting and what happened, and gives the next sitting.
 """

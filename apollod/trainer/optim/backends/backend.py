@@ -1,4 +1,4 @@
-"""Who carries out the updates of a step. There are two back ends, behind one small protocol.
+"""The protocol of the back ends that carry out the updates of a step. There are two.
 
 formulas.py: an optimizer's own formulas, one parameter at a time; plain torch on any device, which defines the values,
 and on CPU compiled passes that give the same bits (kernels/passes.py). apollo_triton.py: APOLLO on a GPU; kernels are

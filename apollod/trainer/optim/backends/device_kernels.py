@@ -1,5 +1,5 @@
-"""Which kernels update the weights on a GPU: Triton's, or plain torch ("eager"). Decided once, when weights are
-attached.
+"""Chooses the kernels that update the weights on a GPU: Triton's, or plain torch ("eager"). Decided once, when weights
+are attached.
 
 Both follow the same formulas, but not to the same bits (kernels_cuda.py says where), so the choice is recorded with
 what is bound and a replay takes the recorded one. On a CPU there is nothing to choose: the compiled passes there have

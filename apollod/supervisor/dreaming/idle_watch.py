@@ -77,7 +77,7 @@ class IdleWatch:
                     self._tell(inp.EngineUse(True))
             except LlmError:
                 pass  # the looks say what is wrong
-        await anyio.sleep(until_s - anyio.current_time())
+        await anyio.sleep(max(0.0, until_s - anyio.current_time()))
 
     async def _look(self, counts: UserCounts) -> None:
         try:

@@ -73,6 +73,8 @@ class Vllm:
         """of a path: the text, or an HTTP status; None: it never answers"""
         self.tells_of_the_next = False
         """knows `NEXT_USER`"""
+        self.late_s = 0.0
+        """so much longer it takes to answer that"""
 
     def _text(self, path: str) -> bytes:
         return f"{BEGUN} {self.begun}.0\n{ENDED} {self.ended}.0\n".encode()
@@ -109,6 +111,7 @@ class Vllm:
         with anyio.move_on_after(within_s):
             while self.begun == begun and self.tells_of_the_next:
                 await anyio.sleep(0.001)
+        await anyio.sleep(self.late_s)
         await send(stream, json.dumps({"came": self.begun > begun}).encode(), 200 if self.tells_of_the_next else 404)
 
     async def _look(self, stream: SocketStream, path: str) -> None:
@@ -223,6 +226,14 @@ def test_while_we_ask_the_engine_a_user_is_told_of_before_the_next_look(monkeypa
         assert it.vllm.looks == 1
 
     assert play(scenario).said() == [False, True]
+
+
+def test_an_engine_that_answers_late_delays_the_next_look_only() -> None:
+    async def scenario(it: Watched) -> None:
+        it.vllm.tells_of_the_next, it.vllm.late_s = True, 0.05
+        await it.look(6)
+
+    assert play(scenario).said() == [False]
 
 
 def test_it_is_idle_only_after_idle_s_without_a_user_and_without_a_gap_in_what_is_known() -> None:

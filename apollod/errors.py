@@ -69,7 +69,7 @@ class LlmError(ApolloError):
 
 
 class LlmUnreachable(LlmError):
-    """Nobody answers, or the connection broke before the answer was whole."""
+    """The endpoint does not answer, or the connection broke before the answer was whole."""
 
     hint = "look whether it runs, and at its base URL"
     retryable = True
@@ -101,7 +101,7 @@ class LlmNonsense(LlmError):
 
 
 class VerdictNonsense(ApolloError):
-    """A judge's answer that is no verdict."""
+    """A judge's answer that cannot be parsed as a verdict."""
 
 
 class ProbesBroken(ApolloError):
@@ -116,11 +116,11 @@ class ProbesBroken(ApolloError):
 
 
 class DreamNonsense(ApolloError):
-    """An imagination's answer that is no scenario."""
+    """An imagination's answer that cannot be parsed as a scenario."""
 
 
 class DreamCut(ApolloError):
-    """What a model said for a dream and could not end."""
+    """An imagined scenario or an answer was cut off at its limit of tokens."""
 
     def __init__(self, what: str, tokens: int, key: str) -> None:
         super().__init__(f"{what} was cut off after {tokens} tokens", f"allow more with {key}")

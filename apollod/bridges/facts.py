@@ -8,7 +8,8 @@ from apollod.errors import ShareRefused
 
 
 class BridgeFacts(msgspec.Struct, frozen=True):
-    """What the core has to know of a way of weights. tests/support/bridge_conformance.py puts each fact to the test."""
+    """Capabilities of a bridge that the core depends on. tests/support/bridge_conformance.py puts each fact to the
+    test."""
 
     in_place: bool
     """what the trainer writes is what the engine reads next: nothing is transferred, and there is one copy"""

@@ -11,7 +11,7 @@ from apollod.errors import ShareRefused
 
 
 class SharedMemory:
-    """An anonymous memory file (memfd_create(2)) of `size` bytes: it leaves no name behind, whoever dies."""
+    """An anonymous memory file (memfd_create(2)) of `size` bytes, which leaves no name behind when its users die."""
 
     def __init__(self, size: int) -> None:
         self.fd = os.memfd_create("apollod-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -16,7 +16,7 @@ from apollod.core.training.repeating import next_repeat
 
 
 class Activity(StrEnum):
-    """What the daemon can be doing with the weights."""
+    """An activity of the daemon that uses the weights."""
 
     STEP = "step"
     WINDOW_END = "window end"

@@ -35,7 +35,7 @@ NotNegativeFloat = Annotated[float, Meta(ge=0.0)]
 
 
 class OptimizerSettings(msgspec.Struct, frozen=True):
-    """What a step depends on besides weights, example, number and learning rate."""
+    """Settings that a step depends on besides weights, example, number and learning rate."""
 
     name: Annotated[OptimizerName, FIXES_BITS] = msgspec.field(default="apollo", name="optimizer")
     rank: Annotated[Positive, FIXES_BITS] = 64
@@ -68,7 +68,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
 
 
 class TrainerSettings(OptimizerSettings, frozen=True):
-    """How examples become steps, and how steps reach requests."""
+    """Steps: how examples become steps, and how steps reach requests."""
 
     lr: Annotated[float, Meta(gt=0.0)] = 1e-5
     """of what comes from files and logs"""
@@ -128,7 +128,7 @@ LR_DIRECT = 1e-4
 
 
 class CheckpointSettings(msgspec.Struct, frozen=True):
-    """When weights and optimizer go to disk, and how long they stay."""
+    """Checkpoints: when weights and optimizer go to disk, and how long they stay."""
 
     delay_s: NotNegativeFloat = 600.0
     """seconds after the last step, whatever waits"""
@@ -153,7 +153,7 @@ Divergence = Literal["off", "held", "all"]
 
 
 class ReviewSettings(msgspec.Struct, frozen=True):
-    """What waits for a person."""
+    """Examples that wait for a person."""
 
     hold_days: NotNegativeFloat = 30.0
     """an example about which nobody decided for so long is given up; 0: never"""
@@ -168,7 +168,7 @@ class ReviewSettings(msgspec.Struct, frozen=True):
 
 
 class QueueSettings(msgspec.Struct, frozen=True):
-    """In which order examples are learned that come from files and logs, and for how long they wait."""
+    """The order in which examples from files and logs are learned, and for how long they wait."""
 
     share_max: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     """most of a window's examples that one source, one session or one topic may give while others wait; 1: they are
@@ -184,7 +184,7 @@ Thinking = Literal["off", "on", "template"]
 
 
 class JudgeSettings(msgspec.Struct, frozen=True):
-    """Which examples a model judges before they are learned, and when it is trusted."""
+    """Judging: which examples a model judges before they are learned, and when it is trusted."""
 
     mode: JudgeMode = "off"
     """off: no judge; all: whatever came from files and logs, and waits for no person, waits for its verdict; flagged:
@@ -212,7 +212,8 @@ DreamMode = Literal["idle", "always", "off"]
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By what an answer is told to show a behaviour: at most one of these; with none of them the judge says so."""
+    """The check that tells whether an answer shows a behaviour: at most one of these; with none of them the judge
+    decides."""
 
     regex: str = ""
     """found in the answer"""
@@ -297,7 +298,7 @@ HELD_OUT_FRAMES = ("Please note: {}", "{} Keep to that in all of your answers.")
 
 
 class DreamSettings(msgspec.Struct, frozen=True):
-    """What is learned by practice, and when."""
+    """Dreams: what is learned by practice, and when."""
 
     mode: DreamMode = "idle"
     """idle: while nobody else uses the engine; always: beside users, too; off: only when somebody asks for it"""
@@ -326,7 +327,7 @@ class DreamSettings(msgspec.Struct, frozen=True):
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True):
-    """When what is not urgent is learned."""
+    """Learning hours of examples that are not urgent."""
 
     nightly: str = ""
     """hours such as "02:00-05:00" in which what came from files and logs is learned, followed by a checkpoint; what is
@@ -342,7 +343,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True):
 
 
 class QualitySettings(msgspec.Struct, frozen=True):
-    """When the model is measured with probes, and how much worse it may be than before it learned."""
+    """The quality guard: when the model is measured with probes, and the largest drop allowed."""
 
     every_steps: NotNegative = 50
     """steps between two looks, at least (see `cost`); 0: only when somebody asks (`apollod ctl quality run`)"""
@@ -380,7 +381,7 @@ Practice = Literal["given", "told", "own"]
 
 
 class LessonSettings(msgspec.Struct, frozen=True):
-    """How lessons are taught, and what is held while steps are made."""
+    """Lessons: how they are taught, and what steps hold meanwhile."""
 
     hold: NotNegativeFloat = 3.0
     """how much each step, whatever it learns, minds what the model said before: weight of the mean divergence (KL, nats
@@ -407,7 +408,7 @@ class LessonSettings(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is recorded at every start, so that a fold knows it too."""
+    """Settings recorded at every start, so that a fold knows them too."""
 
     model_path: str
     trainer: TrainerSettings = TrainerSettings()

@@ -20,7 +20,7 @@ JOINT = "\n\n"
 
 
 class Surrounding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stands before a request. `messages`, `tools`: as in a record; `id`: of its text."""
+    """The messages and tools before a request. `messages`, `tools`: as in a record; `id`: of its text."""
 
     kind: SurroundingKind = "none"
     id: str = ""
@@ -38,7 +38,7 @@ NOTHING = Surrounding()
 
 
 class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which surrounding is wanted: the one in place `turn` of its kind, counted around."""
+    """The surrounding that is wanted: the one in place `turn` of its kind, counted around."""
 
     kind: SurroundingKind = "none"
     turn: int = 0

@@ -79,7 +79,7 @@ class Said(msgspec.Struct, frozen=True, dict=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A record that is no message, but that others may follow."""
+    """A record without a message, which others may follow."""
 
     id: str
     after: str

@@ -28,7 +28,8 @@ class Exported(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line. `note`: what whoever trains with it has to know, in general words; no `value`: it has no such form."""
+    """One line of an export. `note`: what whoever trains with it has to know, in general words; no `value`: it has no
+    such form."""
 
     value: dict[str, Any] | None
     note: str = ""

@@ -36,7 +36,7 @@ OTHERS = "another model's answers"
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What is learned of a source."""
+    """Rules of what is learned from a source."""
 
     models: tuple[str, ...] = ("apollo",)
     """whose answers are learned; those of others are context. `*`: everybody's"""

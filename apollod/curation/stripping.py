@@ -41,7 +41,7 @@ _Span = tuple[int, int, str]
 
 
 class Stripping(msgspec.Struct, frozen=True):
-    """What is taken out of the conversations of a source."""
+    """Rules of what is stripped from the conversations of a source."""
 
     level: StripLevel = "memory"
     """memory: surfaced memories and reminders; system: also messages of the roles system and developer; all: also tools

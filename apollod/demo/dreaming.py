@@ -53,7 +53,7 @@ Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
 
 
 class Dreamt(NamedTuple):
-    """What was done in between."""
+    """Counts of what was done in between."""
 
     story: Story
     steps: int

@@ -19,7 +19,7 @@ LESSON_S = 600.0
 
 
 class Fact(NamedTuple):
-    """What `ctl teach` is given; `asked`: another question about it; `value`: what its right answer says."""
+    """A fact for `ctl teach`; `asked`: another question about it; `value`: what its right answer says."""
 
     given: tuple[str, ...]
     asked: str

@@ -36,7 +36,7 @@ _OWN_SIZES = ("gpu-memory-utilization", "kv-cache-memory-bytes", "num-gpu-blocks
 
 @dataclass(frozen=True)
 class EngineAsked:
-    """What `[engine] args` and `kv_cache_mib` say; None where they do not."""
+    """The values of `[engine] args` and `kv_cache_mib`; None where they are not given."""
 
     length: int | None = None
     kv: int | None = None

@@ -41,8 +41,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a configuration says that memory depends on. `holds`: steps hold anchors; `bound`: tokens of steps that are
-    there already; 0: as many as fit."""
+    """The settings that memory depends on. `holds`: steps hold anchors; `bound`: tokens of steps that are there
+    already; 0: as many as fit."""
 
     settings: OptimizerSettings
     accumulate: int = 1

@@ -32,7 +32,8 @@ from apollod.store.redo import NEW, REDO_TMP, Part, Redo, check_fits, images, re
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a recovery found. `applied`: a committed sync was finished; `dropped`: files of one that was not committed.
+    """The result of a recovery. `applied`: a committed sync was finished; `dropped`: files of one that was not
+    committed.
 
     `generation` and `step` of the weights as far as they are known.
     """
@@ -102,7 +103,7 @@ def finish(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, ve
 
 
 class Finishing:
-    """What a committed redo record still asks for: `put`, then `settle`, by the holder of the lock.
+    """The work that a committed redo record still asks for: `put`, then `settle`, by the holder of the lock.
 
     After `put` every process reads the new weights, and no crash takes them back: the record is durable, and whoever
     recovers puts them there again. `settle` makes the files durable without it and lets it go; nobody needs to wait for

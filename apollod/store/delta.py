@@ -55,7 +55,7 @@ class DeltaHead(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Delta:
-    """What a delta says of itself. Hashes (32 hex digits) of all chunks of one side; `bytes`: of the file."""
+    """Metadata of a delta. Hashes (32 hex digits) of all chunks of one side; `bytes`: of the file."""
 
     head: DeltaHead
     before: str

@@ -21,7 +21,7 @@ _FICLONE = 0x40049409  # linux/fs.h
 
 
 class FileInfo(NamedTuple):
-    """What tells one state of a file from another without reading it. `links`: its hard links."""
+    """The stat fields that tell one state of a file from another. `links`: its hard links."""
 
     size: int
     mtime_ns: int

@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Broken:
-    """A directory that is no whole checkpoint. `entry`: what it says of itself, where at least that can be read;
+    """A directory that is not a whole checkpoint. `entry`: what it says of itself, where at least that can be read;
     then `wrong` has the files that are missing or have another size."""
 
     path: Path

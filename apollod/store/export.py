@@ -22,8 +22,8 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written. `origin`: the copy of weights that it began from, `deltas` of them applied; `failed`: ways
-    that were tried before and led nowhere; `optimizer`: why there is none, "" where there is one."""
+    """The result of an export. `origin`: the copy of weights that it began from, `deltas` of them applied; `failed`:
+    ways that were tried before and led nowhere; `optimizer`: why there is none, "" where there is one."""
 
     path: Path
     step: int

@@ -78,7 +78,7 @@ class Room:
 
 
 class Target:
-    """Where updates of one sync go. `clones`: whether the file system shares blocks, known after the first try."""
+    """The target of one sync's updates. `clones`: whether the file system shares blocks, known after the first try."""
 
     def __init__(self, disk: Disk, directory: Path, redo: RedoWriter) -> None:
         self.disk, self.directory, self.redo = disk, directory, redo

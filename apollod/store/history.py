@@ -83,7 +83,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Model:
-    """What the model directory holds. `step` -1 and `fingerprint` "": not known; `problem` says why where that is
+    """The content of the model directory. `step` -1 and `fingerprint` "": not known; `problem` says why where that is
     bad. `busy`: a sync is at work on it."""
 
     step: int = -1

@@ -30,7 +30,7 @@ from apollod.store.redo import NEW, REDO_TMP, How, Part, Redo, RedoHead, RedoWri
 
 @dataclass(frozen=True)
 class SyncedFile:
-    """What was done to one file."""
+    """The result of syncing one file."""
 
     name: str
     how: How

@@ -34,7 +34,7 @@ then"""
 
 
 class ReadSoFar(NamedTuple):
-    """How far the source is read: files, and bytes on disk."""
+    """The part of the source that is read: files, and bytes on disk."""
 
     files: int = 0
     of_files: int = 0

@@ -50,7 +50,7 @@ _SHARES = {"auto": 0.0, "hold": 1.0}
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where everything of ours lives."""
+    """The directory of apollod's own files."""
 
     dir: str = "/var/lib/apollod"
     """journal, checkpoints, quarantine, logs of the children"""
@@ -186,7 +186,7 @@ class RedactionSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the engine keeps of its own answers: prompt and tokens, by response id, without credentials."""
+    """Capture of the engine's own answers: prompt and tokens, by response id, without credentials."""
 
     mode: Literal["off", "feedback", "all"] = "off"
     """feedback: a rating finds the exact tokens of its answer; all: so do logs that name the response"""
@@ -197,7 +197,7 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
-    """What waits for a person."""
+    """Examples that wait for a person."""
 
     divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
     """of the time, at most, in which the engine is asked for scores"""
@@ -206,7 +206,7 @@ class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
-    """In which order examples are learned that come from files and logs, and for how long they wait."""
+    """The order in which examples from files and logs are learned, and for how long they wait."""
 
 
 class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
@@ -242,7 +242,7 @@ class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
-    """When what is not urgent is learned."""
+    """Learning hours of examples that are not urgent."""
 
     def __post_init__(self) -> None:
         zone_of(self.zone)
@@ -253,7 +253,7 @@ class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True)
 
 
 class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
-    """What is learned by practice, and when. Most keys, and those of [[dream.pattern]], are declared in
+    """Dreams: what is learned by practice, and when. Most keys, and those of [[dream.pattern]], are declared in
     `core.settings`."""
 
     base_url: str = ""
@@ -311,7 +311,7 @@ class SignalsSection(SignalsSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class LessonSection(LessonSettings, frozen=True, forbid_unknown_fields=True):
-    """How lessons are taught, and what is held while steps are made."""
+    """Lessons: how they are taught, and what steps hold meanwhile."""
 
     def __post_init__(self) -> None:
         for text in self.ask_again:
@@ -322,7 +322,7 @@ class LessonSection(LessonSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
-    """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
+    """Checkpoints: when weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
     undo_bytes: NotNegative | Literal["auto"] = "auto"
     """of host memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and

@@ -43,7 +43,7 @@ TURNS = 16  # batches of one file before the others have their turn
 
 
 class _Place(Protocol):
-    """Where files are found."""
+    """A place of files."""
 
     def scan(self) -> list[str]: ...
 

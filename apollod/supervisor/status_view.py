@@ -36,7 +36,7 @@ from apollod.wire.status_sections.weights_status import Alignment, Base, Checkpo
 
 
 class Progress(NamedTuple):
-    """How far a start is, as the supervisor hears it: the engine has loaded the weights, and the step that the trainer
+    """Progress of a start, as the supervisor hears it: the engine has loaded the weights, and the step that the trainer
     was told to replay (0: none). And how far the source of a bootstrap is read."""
 
     loaded: bool = False

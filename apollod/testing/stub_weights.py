@@ -67,7 +67,7 @@ def stored_tensors(model_dir: Path) -> list[Stored]:
 
 
 class Layout:
-    """Where each tensor goes: `entries` by name, in the checkpoint's order, and `size` bytes in all."""
+    """The layout of tensors: `entries` by name, in the checkpoint's order, and `size` bytes in all."""
 
     def __init__(self, model_dir: Path, tensors: list[Stored]) -> None:
         self._model_dir = model_dir

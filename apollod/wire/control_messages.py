@@ -68,8 +68,8 @@ class ForgetRequest(msgspec.Struct, frozen=True, tag="forget"):
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
-    """What somebody thinks of an answer of the engine; answered when it is recorded. `choice`: which of several, None
-    where there is only one. `by`: where it was given."""
+    """Rate an answer of the engine; answered when it is recorded. `choice`: which of several, None where there is only
+    one. `by`: where it was given."""
 
     response: str
     rating: Literal["good", "bad"]
@@ -80,7 +80,7 @@ class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
 
 
 class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
-    """What was said of an answer, and whether it is kept."""
+    """Look up the ratings of an answer, and whether it is kept."""
 
     response: str
     choice: int | None = None
@@ -114,7 +114,7 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
 
 
 class QueueRequest(msgspec.Struct, frozen=True, tag="queue"):
-    """Which examples are learned next, at most `limit`, and why."""
+    """List the examples that are learned next, at most `limit`, and why."""
 
     limit: int = 20
 
@@ -142,7 +142,7 @@ class BootstrapStopRequest(msgspec.Struct, frozen=True, tag="bootstrap-stop"):
 
 
 class PatternsRequest(msgspec.Struct, frozen=True, tag="patterns"):
-    """What is learned by dreaming, how far it is, and why nothing is dreamt now."""
+    """Describe patterns, how far each is, and why no dream is made now."""
 
 
 class PatternAddRequest(msgspec.Struct, frozen=True, tag="pattern-add"):
@@ -170,7 +170,7 @@ class DreamStartRequest(msgspec.Struct, frozen=True, tag="dream-start"):
 
 
 class DreamStopRequest(msgspec.Struct, frozen=True, tag="dream-stop"):
-    """Begin no further dream until somebody starts them again."""
+    """Begin no further dream until a user starts them again."""
 
     by: str = ""
 

@@ -382,7 +382,7 @@ class ScoreReferences(msgspec.Struct, frozen=True, tag="score-references"):
 
 
 class ReferencesScored(msgspec.Struct, frozen=True, tag="references-scored"):
-    """The mean log-probability (natural) of each item's tokens, in their order; None: it is no number."""
+    """The mean log-probability (natural) of each item's tokens, in their order; None: not a number."""
 
     logprobs: list[float | None]
 

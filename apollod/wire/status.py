@@ -83,7 +83,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainStatus(msgspec.Struct, frozen=True):
-    """What GET /train/status says: the part of a status that tells how far learning is."""
+    """The answer of GET /train/status: the part of a status about learning."""
 
     schema_version: int
     state: str
@@ -92,7 +92,7 @@ class TrainStatus(msgspec.Struct, frozen=True):
 
 
 class QualityStatus(msgspec.Struct, frozen=True):
-    """What GET /apollod/quality says: the part of a status that tells how good the model is."""
+    """The answer of GET /apollod/quality: the part of a status about quality."""
 
     schema_version: int
     quality: Quality

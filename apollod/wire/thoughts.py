@@ -14,7 +14,7 @@ NO_THOUGHT = "\n</think>\n\n"
 
 
 class Said(NamedTuple):
-    """A text in two. `unfinished`: it ends within the thought, so there is no answer."""
+    """A text split into thought and answer. `unfinished`: it ends within the thought, so there is no answer."""
 
     thought: str
     answer: str

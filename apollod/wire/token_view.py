@@ -14,7 +14,8 @@ class TokensWanted(msgspec.Struct, frozen=True):
 
 
 class TokensShown(msgspec.Struct, frozen=True):
-    """Its tokens as the trainer learns them. `refused`: why there are none; `hint`: what to do about it."""
+    """The tokens of an example as the trainer learns them. `refused`: why there are none; `hint`: what to do about
+    it."""
 
     ids: list[int] = []
     texts: list[str] = []

@@ -31,8 +31,8 @@ class Without(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of it: see `core.quality.inputs.WindowReplayed`; `note`: what a person may want to know of it. With
-    `error` nothing did, and with `for_good` another try would not help; the process leaves after that."""
+    """The result of a replay: see `core.quality.inputs.WindowReplayed`; `note`: for people. With `error` there is none,
+    and with `for_good` another try would not help; the process leaves after that."""
 
     number: int
     drops: dict[str, float] = {}

@@ -34,7 +34,7 @@ _VIEW = "view:"
 
 
 class Seeds(NamedTuple):
-    """What was found. `skipped`: how often something was passed over, by the reason."""
+    """The seeds that were found. `skipped`: how often something was passed over, by the reason."""
 
     found: tuple[Seed, ...]
     skipped: Mapping[str, int]
@@ -65,7 +65,7 @@ def read_seeds(places: Sequence[str], journal: Path) -> Seeds:
 
 
 class _Left:
-    """What may still be read."""
+    """The limits that are left for reading."""
 
     def __init__(self) -> None:
         self.bytes = ALL_BYTES_MAX
@@ -133,7 +133,7 @@ def _of_file(path: str, name: str, directory: int | None, skipped: Counter[str],
 
 
 class _Refused(Exception):
-    """A file that is no text, or too much of it."""
+    """A file that is not text, or too long."""
 
 
 def _data(name: str, directory: int | None, left: _Left) -> tuple[bytes, int]:

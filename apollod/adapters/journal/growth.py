@@ -23,7 +23,8 @@ _HISTORY = """
 
 
 class Growth(NamedTuple):
-    """Of the last day before the newest event, in bytes a day; `days_left`: until the disk is full, None if never."""
+    """Growth during the last day before the newest event, in bytes a day; `days_left`: until the disk is full, None if
+    never."""
 
     journal_per_day: int
     history_per_day: int

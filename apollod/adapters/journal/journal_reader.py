@@ -235,7 +235,7 @@ def continued(path: str | Path) -> JournalContinued | None:
 
 
 class Chain(NamedTuple):
-    """What a walk along the chain proved: number and hash of the last good event (0 and zeros: none), and the first
+    """The result of a walk along the chain: number and hash of the last good event (0 and zeros: none), and the first
     bad one, if any."""
 
     seq: int

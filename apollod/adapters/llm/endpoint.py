@@ -8,7 +8,7 @@ from apollod.errors import ConfigError
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is asked, and within which limits."""
+    """The address of a model, and the limits of requests to it."""
 
     base_url: str
     """up to and including `/v1`"""

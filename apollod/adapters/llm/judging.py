@@ -17,7 +17,7 @@ from apollod.errors import VerdictNonsense
 
 
 class Terms(NamedTuple):
-    """How a judge is asked. `priority`: as vLLM takes it, larger is later; None: not said."""
+    """Parameters of requests to a judge. `priority`: as vLLM takes it, larger is later; None: not said."""
 
     votes: int
     temperature: float

@@ -57,7 +57,7 @@ Judge = Callable[[Probe, str], Awaitable[tuple[bool, str]]]
 
 
 class Terms(NamedTuple):
-    """How the model is asked.
+    """Parameters of requests of probes.
 
     `priority`: as vLLM takes it, larger is later; None: not said. `share`: of the time that each of `concurrency`
     questioners may keep the engine busy; they rest in between. It is asked not to think.

@@ -12,7 +12,7 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How to answer. What is None is left to the endpoint."""
+    """Parameters of an answer. What is None is left to the endpoint."""
 
     n: int = 1
     max_tokens: int | None = None

@@ -36,7 +36,7 @@ class _Recorded(SessionCursor, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 class _Stamp(NamedTuple):
-    """What changes when a database does: of the file and of its log, or nothing where there is none."""
+    """Fingerprint of a database and its log that changes when they do; nothing where there is none."""
 
     files: tuple[tuple[int, ...], ...]
     newest: float
@@ -45,7 +45,7 @@ class _Stamp(NamedTuple):
 
 @dataclass
 class _Database:
-    """What is remembered of one."""
+    """The state kept of one database."""
 
     file: tuple[int, ...] = ()
     """device and inode: another file at its place is another database"""

@@ -17,7 +17,7 @@ _numbers = count()  # two threads may keep something at the same time
 
 
 class QuarantinedFile(NamedTuple):
-    """What was put away: its length, hash (hex) and file."""
+    """A quarantined file: its length, hash (hex) and path."""
 
     bytes: int
     sha256: str

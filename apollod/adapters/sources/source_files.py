@@ -57,7 +57,7 @@ MEMORIES = 64  # files whose conversations are remembered between two batches; o
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How the files of a source are read."""
+    """Parameters of reading the files of a source."""
 
     rules: Rules = Rules()
     tier: Tier = "bulk"

@@ -29,8 +29,8 @@ def configure(level: str, format_: str) -> None:
 
 
 class _Said:
-    """A stream of which a failure ends nobody: a disk without room for a log is no reason to stop serving. What could
-    not be written is lost."""
+    """An output stream whose failures are ignored: a disk without room for a log is no reason to stop serving. What
+    could not be written is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

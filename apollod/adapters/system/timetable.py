@@ -9,7 +9,7 @@ from apollod.core.schedules import SECOND_NS
 
 
 class Hours(NamedTuple):
-    """From one time of day to another, the next day's where that is not later."""
+    """A range of hours of the day, which ends on the next day where its end is not later than its start."""
 
     opens: time_of_day
     closes: time_of_day

@@ -32,7 +32,7 @@ OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".g
 
 
 class BaseCopy(NamedTuple):
-    """How the weights were kept, and how many bytes of disk that took at once."""
+    """The copy of the base weights: by which method it was made, and how many bytes of disk that took at once."""
 
     how: How
     bytes: int

@@ -21,7 +21,7 @@ def size(count: int | None) -> str:
 
 
 class Progress:
-    """Bytes on stderr, where somebody watches."""
+    """Progress in bytes on stderr, if that is a terminal."""
 
     def __init__(self, word: str) -> None:
         self._word, self._total, self._shown = word, 0, 0.0

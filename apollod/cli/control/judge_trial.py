@@ -24,7 +24,7 @@ FAILURES_MAX = 3
 
 
 class _Tried(NamedTuple):
-    """A case and what came of it; `error`: why there is no verdict."""
+    """A case and its verdict; `error`: why there is none."""
 
     case: Case
     judged: Judged | None

@@ -25,9 +25,9 @@ COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
 
 @dataclass
 class Result:
-    """How far it came. `verified_until`: the last step with the recorded bits; `left_out`: steps that had nothing else
-    to learn; `others`: the weights are no longer the recorded ones, since examples were left out or
-    the rate was another."""
+    """The result of a replay. `verified_until`: the last step with the recorded bits; `left_out`: steps that had
+    nothing else to learn; `others`: the weights are no longer the recorded ones, since examples were left out or the
+    rate was another."""
 
     fingerprint: str
     verified_until: int

@@ -31,7 +31,7 @@ class ScoreProbe(Effect, frozen=True):
 
 
 class DropScore(Effect, frozen=True):
-    """Nobody wants the engine's answer of this comparison any more."""
+    """Drop the engine's answer of a comparison that was abandoned."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     number: int

@@ -40,8 +40,8 @@ class AlignmentOvertaken(Event, frozen=True):
 
 
 class AlignmentAbandoned(Event, frozen=True):
-    """It ended without a result and is made again. `doubted`: there was a difference, over a few tokens or while a step
-    may have written; the next one is over all of them, and waited for until it is done."""
+    """The comparison ended without a result and is made again. `doubted`: there was a difference, over a few tokens or
+    while a step may have written; the next one is over all of them, and waited for until it is done."""
 
     kind: ClassVar[str] = "alignment.abandoned"
     step: int
@@ -97,7 +97,7 @@ class AlignmentCompared(Event, frozen=True):
 
 
 class AlignmentFailed(Event, frozen=True):
-    """It could not be measured; nothing is known, training goes on, the next one is due as if it had been."""
+    """The comparison could not be made; training goes on, and the next one is due as if it had been."""
 
     kind: ClassVar[str] = "alignment.failed"
     step: int

@@ -39,7 +39,7 @@ class Bootstrapping(msgspec.Struct):
 
 
 class BootstrapState(msgspec.Struct):
-    """At most one at a time."""
+    """The bootstrap under way; at most one at a time."""
 
     current: Bootstrapping | None = None
     earlier: dict[str, Bootstrapping] = {}

@@ -20,7 +20,7 @@ class WriteCheckpoint(Effect, frozen=True, tag="write-checkpoint"):
 
 
 class ObserveCheckpoint(Effect, frozen=True):
-    """Whoever wrote this checkpoint is gone: finish or drop what it left, and see whether it was committed."""
+    """Finish or drop a checkpoint whose writer is gone, and see whether it was committed."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path",)
     step: int

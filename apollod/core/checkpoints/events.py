@@ -76,7 +76,7 @@ class HookCompleted(Event, frozen=True):
 
 
 class HookFailed(Event, frozen=True):
-    """It did not; the checkpoint is as good as before."""
+    """The user's command failed; the checkpoint is as good as before."""
 
     kind: ClassVar[str] = "hook.failed"
     step: int

@@ -4,7 +4,7 @@ from apollod.core.kernel.input import Input
 
 
 class CheckpointRequested(Input, frozen=True):
-    """Somebody wants a checkpoint now."""
+    """A user requests a checkpoint now."""
 
     why: str
 
@@ -31,7 +31,7 @@ class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
 
 
 class CheckpointObserved(Input, frozen=True):
-    """What became of a checkpoint whose writer is gone: its fingerprint, or empty when it is not committed."""
+    """The state of a checkpoint whose writer is gone: its fingerprint, or empty when it is not committed."""
 
     step: int
     path: str

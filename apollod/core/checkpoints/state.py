@@ -23,7 +23,7 @@ class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointsState(msgspec.Struct):
-    """What lies on disk, what is being written, and what is due."""
+    """Checkpoints on disk, the one being written, and the one that is due."""
 
     committed: list[CheckpointRef] = []
     """in the order in which they were written; the model directory holds the weights of the last"""

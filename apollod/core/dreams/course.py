@@ -38,7 +38,7 @@ class Imagine(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """It is shown, before any practice or after a final round that was passed."""
+    """The behaviour is shown, before any practice or after a final round that was passed."""
 
 
 class Unsettle(NamedTuple):

@@ -43,10 +43,10 @@ class PatternAdded(Event, frozen=True):
 
 
 class PatternSettled(Event, frozen=True):
-    """It is shown without being told. `tests`: of the final round, (passed, of how many) by mode; `baseline`: the same
-    before the first practice; `around`: `tests` by kind of surrounding; `sampled`: of sampled answers, by which the
-    error bound was kept (`core.proof`); `contrast_held_out`: of `tests`, those under texts that no practice has;
-    `step`: weights version that was tested."""
+    """The behaviour is shown without being told. `tests`: of the final round, (passed, of how many) by mode;
+    `baseline`: the same before the first practice; `around`: `tests` by kind of surrounding; `sampled`: of sampled
+    answers, by which the error bound was kept (`core.proof`); `contrast_held_out`: of `tests`, those under texts that
+    no practice has; `step`: weights version that was tested."""
 
     kind: ClassVar[str] = "pattern.settled"
     pattern: str
@@ -65,8 +65,8 @@ class PatternSettled(Event, frozen=True):
 
 
 class PatternUnsettled(Event, frozen=True):
-    """It is not shown any more, or nobody knows: it is dreamt of again. `harmed_by`: the pattern that settled before
-    that was found."""
+    """The behaviour is no longer shown, or that is not known: it is dreamt of again. `harmed_by`: the pattern that
+    settled before that was found."""
 
     kind: ClassVar[str] = "pattern.unsettled"
     pattern: str
@@ -78,7 +78,7 @@ class PatternUnsettled(Event, frozen=True):
 
 
 class PatternRetired(Event, frozen=True):
-    """It is dreamt of no more: somebody said so, it is gone from the configuration, its budget is spent, or it
+    """The pattern is no longer dreamt of: a user said so, it is gone from the configuration, its budget is spent, or it
     contradicts another one."""
 
     kind: ClassVar[str] = "pattern.retired"
@@ -169,7 +169,7 @@ class DreamJudged(Event, frozen=True):
 
 
 class DreamTrained(Event, frozen=True):
-    """Its example was learned by `step`."""
+    """The dream's example was learned by `step`."""
 
     kind: ClassVar[str] = "dream.trained"
     dream: str
@@ -208,7 +208,7 @@ class DreamTested(Event, frozen=True):
 
 
 class DreamSettled(Event, frozen=True):
-    """Its course is over: a held-out scenario is kept, an answer in contrast is good, a practice was learned, a
+    """The dream is complete: a held-out scenario is kept, an answer in contrast is good, a practice was learned, a
     variation was tested."""
 
     kind: ClassVar[str] = "dream.settled"
@@ -219,7 +219,7 @@ class DreamSettled(Event, frozen=True):
 
 
 class DreamAbandoned(Event, frozen=True):
-    """Its course ended early; nothing is learned of it that was not learned already."""
+    """The dream ended early; what was learned of it stays learned."""
 
     kind: ClassVar[str] = "dream.abandoned"
     dream: str
@@ -246,8 +246,8 @@ class DreamFailed(Event, frozen=True):
 
 
 class DreamingStarted(Event, frozen=True):
-    """Somebody wants dreams now, whatever the schedule says. `pattern`: of this one only; `count`: so many practices;
-    0: until everything is settled."""
+    """A user started dreams, whatever the schedule says. `pattern`: of this one only; `count`: so many practices; 0:
+    until everything is settled."""
 
     kind: ClassVar[str] = "dreaming.started"
     by: str
@@ -256,7 +256,7 @@ class DreamingStarted(Event, frozen=True):
 
 
 class DreamingStopped(Event, frozen=True):
-    """No further dream begins, and the one under way waits, until somebody starts them again. `finished`: only what
+    """No further dream begins, and the one under way waits, until a user starts them again. `finished`: only what
     somebody had wanted is over; the schedule goes on."""
 
     kind: ClassVar[str] = "dreaming.stopped"
@@ -266,7 +266,7 @@ class DreamingStopped(Event, frozen=True):
 
 
 class PatternCarried(Event, frozen=True):
-    """How far a pattern was at the end of the journal's archive, where no event that was taken over says it; see the
+    """The state of a pattern at the end of the journal's archive, where no event that was taken over says it; see the
     fields of `Course`."""
 
     kind: ClassVar[str] = "pattern.carried"
@@ -343,14 +343,14 @@ class DreamingCarried(Event, frozen=True):
 
 
 class EngineBusy(Event, frozen=True):
-    """Somebody else uses the engine: dreams wait."""
+    """A user uses the engine: dreams wait."""
 
     kind: ClassVar[str] = "engine.busy"
     reason: str = ""
 
 
 class EngineIdle(Event, frozen=True):
-    """Nobody else used the engine for `seconds`."""
+    """No user used the engine for `seconds`."""
 
     kind: ClassVar[str] = "engine.idle"
     seconds: float

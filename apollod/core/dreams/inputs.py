@@ -80,7 +80,7 @@ class ScenarioTested(Input, frozen=True):
 
 
 class DreamCallFailed(Input, frozen=True):
-    """There is no usable answer to a call. `retry_after_s`: how long the endpoint asks us to wait; `case`: mode
+    """A call failed, or its answer is unusable. `retry_after_s`: how long the endpoint asks us to wait; `case`: mode
     and sample of a test."""
 
     dream: str
@@ -101,7 +101,7 @@ class EngineUse(Input, frozen=True):
 
 
 class PatternWanted(Input, frozen=True):
-    """Somebody adds a pattern, or changes one."""
+    """A user adds a pattern, or changes one."""
 
     pattern: PatternSettings
     by: str
@@ -126,6 +126,6 @@ class DreamsWanted(Input, frozen=True):
 
 
 class DreamsUnwanted(Input, frozen=True):
-    """Somebody stops dreaming."""
+    """A user asked to stop dreaming."""
 
     by: str

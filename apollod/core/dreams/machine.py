@@ -11,7 +11,7 @@ from apollod.core.dreams.events import Purpose
 
 
 class Stage(StrEnum):
-    """Where a dream is."""
+    """The stage of a dream."""
 
     IMAGINING = "imagining"
     ANSWERING = "answering"

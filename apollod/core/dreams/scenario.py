@@ -4,14 +4,14 @@ import msgspec
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What somebody says. `role`: user or assistant."""
+    """A message of a scenario. `role`: user or assistant."""
 
     role: str
     content: str
 
 
 class Surfaced(msgspec.Struct, frozen=True):
-    """How a seed served. `times`: dreams that were imagined from it; `learned`: those of them that were learned, and
+    """Use of a seed. `times`: dreams that were imagined from it; `learned`: those of them that were learned, and
     `taught`: the sum of their losses before they were, nats a token: how far the model was from answering so untold."""
 
     times: int = 0
@@ -20,7 +20,7 @@ class Surfaced(msgspec.Struct, frozen=True):
 
 
 class Sketch(msgspec.Struct, frozen=True):
-    """What can be compared of a text: under 300 bytes as JSON, however long the text. Made by
+    """A short description of a text for comparisons: under 300 bytes as JSON, however long the text. Made by
     `curation.dreaming.sketching`, compared by `likeness`."""
 
     grams: bytes

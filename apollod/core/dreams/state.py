@@ -191,7 +191,7 @@ class Dream(msgspec.Struct):
 
 
 class Wanted(msgspec.Struct):
-    """What somebody asked for. `left`: practices; 0: until everything is settled."""
+    """Dreams that a user requested. `left`: practices; 0: until everything is settled."""
 
     pattern: str
     left: int

@@ -9,7 +9,7 @@ Rating = Literal["good", "bad"]
 
 
 class FeedbackGiven(Event, frozen=True):
-    """Somebody rated an answer of the engine. The newest one of a response is what holds.
+    """A user rated an answer of the engine. The newest one of a response is what holds.
 
     With a correction this is a pair of preferences: `correction` was preferred to `original`, after its prompt.
     """

@@ -58,7 +58,7 @@ class FollowUpScored(Event, frozen=True):
 
 
 class FollowUpFailed(Event, frozen=True):
-    """There is no score of the follow-up, or (empty) of the cases. `given_up`: it is not asked again, about cases not
+    """The follow-up, or (empty) the cases could not be scored. `given_up`: it is not asked again, about cases not
     before the model is another one or the daemon is started again. `in_a_row`: so many times the engine gave no
     answer."""
 
@@ -80,8 +80,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class FollowUpsCalibrated(Event, frozen=True):
-    """How often the served model, after `step`, is right about cases. The counts are of cases that had no part in the
-    choice of the threshold by which they were told. `threshold`: by which follow-ups are told."""
+    """Accuracy of the served model on cases, after `step`. The counts are of cases that had no part in the choice of
+    the threshold by which they were told. `threshold`: by which follow-ups are told."""
 
     kind: ClassVar[str] = "followup.calibrated"
     question: str

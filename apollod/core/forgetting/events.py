@@ -32,7 +32,7 @@ class ForgetStarted(Event, frozen=True):
 
 
 class ForgetRefused(Event, frozen=True):
-    """There is no way to weights without these examples; they stay learned."""
+    """No way leads to weights without these examples; they stay learned."""
 
     kind: ClassVar[str] = "forget.refused"
     examples: tuple[str, ...]

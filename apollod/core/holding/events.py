@@ -39,8 +39,8 @@ class AnchorWanted(Event, frozen=True):
 
 
 class AnchorFrozen(Event, frozen=True):
-    """What the model said, and thought of each token of it, is recorded. `anchor`: BLAKE2b-128 of the canonical
-    `record` and the digest of `teacher`, which names the file with the distribution; `wanted`: name of an
+    """The model's answer to a prompt, with its log-probabilities at each token, is recorded. `anchor`: BLAKE2b-128 of
+    the canonical `record` and the digest of `teacher`, which names the file with the distribution; `wanted`: name of an
     `anchor.wanted`, of a prompt that ships, or of an approved answer; `weights_version`: -1, where it is not known;
     `question`: what its prompt asks, see `ExampleAccepted`; `example`: that learned the approved answer, a contrast, or
     what is told; `pattern`: of a contrast, or of what is told."""
@@ -63,7 +63,7 @@ class AnchorFrozen(Event, frozen=True):
 
 
 class AnchorEncoded(Event, frozen=True):
-    """Its tokens, as `example.encoded` has those of an example: it can be held. `targets`: of the answer."""
+    """The anchor's tokens, as `example.encoded` has those of an example: it can be held. `targets`: of the answer."""
 
     kind: ClassVar[str] = "anchor.encoded"
     anchor: str
@@ -76,8 +76,8 @@ class AnchorEncoded(Event, frozen=True):
 
 
 class AnchorFailed(Event, frozen=True):
-    """It could not be frozen. `gives_up`: nor is it asked for again (`one`), or none is in this life of the daemon
-    (`all`: the engine cannot say what it thinks of tokens); else it is after `retry_s`."""
+    """The anchor could not be frozen. `gives_up`: it is not asked for again (`one`), or none is in this life of the
+    daemon (`all`: the engine cannot say what it thinks of tokens); else it is after `retry_s`."""
 
     kind: ClassVar[str] = "anchor.failed"
     wanted: str

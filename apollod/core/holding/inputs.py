@@ -24,8 +24,8 @@ class AnchorAnswered(Input, frozen=True):
 
 
 class AnchorCallFailed(Input, frozen=True):
-    """There is no answer to `FreezeAnchor`. `cause`: answer, this one's is of no use; busy, the engine did not answer;
-    unable, it cannot answer such questions."""
+    """`FreezeAnchor` failed. `cause`: answer, this one's is of no use; busy, the engine did not answer; unable, it
+    cannot answer such questions."""
 
     wanted: str
     cause: Literal["answer", "busy", "unable"]

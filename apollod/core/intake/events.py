@@ -9,7 +9,7 @@ from apollod.core.lessons.wording import Given
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where in the log of an agent an example comes from; empty for one that was given as a record."""
+    """Place in an agent's log that an example comes from; empty for one that was given as a record."""
 
     session: str = ""
     agent: str = ""
@@ -105,7 +105,7 @@ class SourceConsumed(Event, frozen=True):
 
 
 class SourceQuarantined(Event, frozen=True):
-    """A line (or, with `line` 0, a whole file) that is no record. Its bytes are kept in the file `kept`."""
+    """A line (or, with `line` 0, a whole file) is not a record. Its bytes are kept in the file `kept`."""
 
     kind: ClassVar[str] = "source.quarantined"
     source: str
@@ -143,7 +143,7 @@ class SourceBlocked(Event, frozen=True):
 
 
 class SourceUnblocked(Event, frozen=True):
-    """It can be read again, is gone, or is not watched any more."""
+    """The path is readable again, gone, or no longer watched."""
 
     kind: ClassVar[str] = "source.unblocked"
     path: str

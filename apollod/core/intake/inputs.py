@@ -149,7 +149,7 @@ class Obstruction(msgspec.Struct, frozen=True):
 
 
 class PlaceLooked(Input, frozen=True):
-    """What could not be read of a place of sources, by path. `complete`: the look is over, so that all else could."""
+    """Unreadable paths of a place of sources. `complete`: the look is over, so that all else could."""
 
     mode: SourceMode
     place: str

@@ -27,7 +27,8 @@ _CONTEXT = b',"weight":0'  # the last key of a turn in canonical form
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """Why a line is no example: it repeats the example `of` (itself, if that is empty), or it resembles another one."""
+    """The reason why a line is not taken: it repeats the example `of` (itself, if that is empty), or it resembles
+    another one."""
 
     of: str = ""
     resembles: str = ""
@@ -35,7 +36,7 @@ class Repeated(msgspec.Struct, frozen=True):
 
 
 class Known:
-    """What the journal knows that concerns a batch, and what of the batch was accepted so far.
+    """Records of the journal that concern a batch, and the lines of the batch that were accepted so far.
 
     `examples`: ids; `responses`: the example that learned an answer, by the answer's key; `signatures`: of examples
     that may resemble one of the batch, by their ids.

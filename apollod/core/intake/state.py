@@ -10,7 +10,8 @@ from apollod.core.intake.events import SourceMode, Tier
 
 
 class Kin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What an example has in common with others. Empty: that is not known, and it counts towards no share."""
+    """Source, session and topic that an example shares with others. Empty: that is not known, and it counts towards no
+    share."""
 
     source: str = ""
     """the file that it is from, however often that was written anew"""
@@ -70,8 +71,8 @@ class Queue(msgspec.Struct):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a source is taken: next unread byte, lines seen, the digest of the last bytes before it, if it is known,
-    and what else its reader needs to go on (`SourceConsumed.cursor`)."""
+    """Position up to which a source is taken: next unread byte, lines seen, the digest of the last bytes before it, if
+    it is known, and what else its reader needs to go on (`SourceConsumed.cursor`)."""
 
     source: str
     offset: int
@@ -109,7 +110,7 @@ class IntakeCounts(msgspec.Struct):
 
 
 class IntakeState(msgspec.Struct):
-    """What came in and was not learned yet."""
+    """Sources and examples that were not learned yet."""
 
     direct: Queue = msgspec.field(default_factory=Queue)
     """tiers `direct` and `dream`: somebody waits for these, or the next dream does; they are learned before others"""

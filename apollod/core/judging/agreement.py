@@ -18,7 +18,7 @@ LEAST = 10
 
 
 class Agreement(NamedTuple):
-    """How many of what is good or bad were called so."""
+    """Counts of good and of bad cases that were called so."""
 
     good: int
     of_good: int

@@ -100,7 +100,7 @@ class VerdictGiven(Event, frozen=True):
 
 
 class VerdictFailed(Event, frozen=True):
-    """Result: there is no verdict. The same is asked again, not before `retry_s` are over, unless this `gives_up`."""
+    """The judge gave no verdict. The same is asked again, not before `retry_s` are over, unless this `gives_up`."""
 
     kind: ClassVar[str] = "verdict.failed"
     attempt: int

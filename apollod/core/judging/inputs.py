@@ -19,7 +19,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class JudgeAnswered(Input, frozen=True):
-    """To the question of this `attempt` about `subject`, an example or a planted case.
+    """The judge's answer to the question of this `attempt` about `subject`, an example or a planted case.
 
     `line`: the record with the better answer that was written, if one was; `known`: the journal holds it already.
     """
@@ -32,7 +32,7 @@ class JudgeAnswered(Input, frozen=True):
 
 
 class JudgeFailed(Input, frozen=True):
-    """There is no answer to it. `retry_after_s`: how long the endpoint asks us to wait."""
+    """The judge gave no answer. `retry_after_s`: how long the endpoint asks us to wait."""
 
     subject: str
     attempt: int

@@ -68,7 +68,8 @@ class LessonPrepared(Input, frozen=True):
 
 
 class LessonCallFailed(Input, frozen=True):
-    """There is no usable answer to the call of this `attempt`. `retry_after_s`: how long the endpoint asks to wait."""
+    """The call of this `attempt` failed, or its answer is unusable. `retry_after_s`: how long the endpoint asks to
+    wait."""
 
     lesson: str
     stage: Stage

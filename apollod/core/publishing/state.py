@@ -4,7 +4,7 @@ import msgspec
 
 
 class PublishingState(msgspec.Struct):
-    """Do requests wait for a write?"""
+    """Fences around writes: whether requests wait for one."""
 
     engine_paused: bool = False
     """requests wait for a fenced write"""

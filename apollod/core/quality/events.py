@@ -28,7 +28,7 @@ NO_ROOM = "no room: "
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """How much worse a metric is than at the baseline, in its unit, and the interval of that look (95 %)."""
+    """Drop of a metric below its baseline, in its unit, and the interval of that measurement (95 %)."""
 
     drop: float
     low: float
@@ -101,9 +101,9 @@ class QualityReferencesLost(Event, frozen=True):
 
 
 class QualityFailed(Event, frozen=True):
-    """Result: the probes could not be asked, which counts as not passed: nothing is learned before they were. With
-    `gives_up` the engine cannot answer them: steps go on, and nothing is measured before the next start of the daemon,
-    unless somebody asks."""
+    """The probes could not be asked, which counts as not passed: nothing is learned before they were. With `gives_up`
+    the engine cannot answer them: steps go on, and nothing is measured before the next start of the daemon, unless
+    somebody asks."""
 
     kind: ClassVar[str] = "quality.failed"
     number: int

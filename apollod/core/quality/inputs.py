@@ -26,8 +26,8 @@ class ProbesAnswered(Input, frozen=True):
 
 
 class ProbesFailed(Input, frozen=True):
-    """There is no answer to `MeasureQuality`. `cause`: unable, the engine has no such answers; engine, it gave none
-    this time; other, what has nothing to do with the engine."""
+    """`MeasureQuality` failed. `cause`: unable, the engine has no such answers; engine, it gave none this time; other,
+    what has nothing to do with the engine."""
 
     number: int
     reason: str
@@ -46,7 +46,7 @@ class WindowReplayed(Input, frozen=True):
 
 
 class WindowReplayFailed(Input, frozen=True):
-    """There is no answer to `ReplayWindow`. `for_good`: nor will there be one."""
+    """`ReplayWindow` failed. `for_good`: another try would not help."""
 
     incident: int
     number: int
@@ -66,7 +66,7 @@ class ExamplesRanked(Input, frozen=True, tag="examples-ranked"):
 
 
 class QualityWanted(Input, frozen=True):
-    """Somebody wants a measurement now, or (`baseline`) that it is compared with the model as it is now."""
+    """A user requests a measurement now, or (`baseline`) the model as it is now as the new baseline."""
 
     by: str
     baseline: bool = False

@@ -27,7 +27,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Telling(msgspec.Struct):
-    """Messages that nobody got yet, and how it went with the first of them."""
+    """Alarm notifications that were not delivered yet, and the attempts for the first of them."""
 
     waiting: list[Message] = []
     alarm: Message | None = None

@@ -13,7 +13,7 @@ BY_EVIDENCE: Final = "evidence"
 
 
 class ExampleHeld(Event, frozen=True):
-    """An example is not learned before somebody has decided.
+    """An example is held until a person decides about it.
 
     `waits_for`: whose decision that is; `tier`: with which it is learned if it is approved; `by`: who held it, empty
     for the rule of its source, `evidence` for what a log shows about it; a person holds what was decided before to take
@@ -71,7 +71,7 @@ class ExampleEdited(Event, frozen=True):
 
 
 class ExampleExpired(Event, frozen=True):
-    """Nobody decided about these examples for `days`; or, with `waiting`, they waited for so long to be learned."""
+    """No decision came about these examples for `days`; or, with `waiting`, they waited for so long to be learned."""
 
     kind: ClassVar[str] = "example.expired"
     examples: tuple[str, ...]

@@ -11,8 +11,8 @@ Choice = Literal["approve", "decline", "hold"]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What is to become of an example. `only_in`: nothing, if it is in another state (`core.example_state`) than this
-    one by now, because somebody else decided meanwhile."""
+    """A decision about an example. `only_in`: nothing, if it is in another state (`core.example_state`) than this one
+    by now, because somebody else decided meanwhile."""
 
     example: str
     choice: Choice

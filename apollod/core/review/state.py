@@ -26,7 +26,7 @@ class Dismissed(msgspec.Struct, gc=False):
 
 
 class ReviewCounts(msgspec.Struct):
-    """Those in `dismissed`, by how."""
+    """Counts of `dismissed`, by reason."""
 
     declined: int = 0
     edited: int = 0
@@ -34,7 +34,7 @@ class ReviewCounts(msgspec.Struct):
 
 
 class ReviewState(msgspec.Struct):
-    """By the ids of examples, in the order of the events."""
+    """Examples that wait for a decision or were dismissed, by id, in the order of the events."""
 
     held: dict[str, Held] = {}
     dismissed: dict[str, Dismissed] = {}

@@ -15,7 +15,7 @@ class RollbackRequested(Event, frozen=True):
 
 
 class RollbackRefused(Event, frozen=True):
-    """There is no way to them; nothing was changed."""
+    """No way leads to these weights; nothing was changed."""
 
     kind: ClassVar[str] = "rollback.refused"
     to: int

@@ -6,16 +6,16 @@ from apollod.core.settings import Settings
 
 
 class RollbackRequested(Input, frozen=True):
-    """Somebody wants the weights of step `to` back (0: those before the first step)."""
+    """A user wants the weights of step `to` back (0: those before the first step)."""
 
     to: int
     by: str
 
 
 class RollbackPlanned(Input, frozen=True):
-    """The answer to PlanRollback. `origin`: path of the checkpoint to start from (empty: the base), `replay` the
-    steps from there to `to`, `undone` those that are taken back, newest first, with all their examples. With `error`
-    there is no way."""
+    """The answer to PlanRollback. `origin`: path of the checkpoint to start from (empty: the base), `replay` the steps
+    from there to `to`, `undone` those that are taken back, newest first, with all their examples. With `error` there is
+    no way."""
 
     to: int
     version: int

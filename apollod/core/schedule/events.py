@@ -6,8 +6,8 @@ from apollod.core.kernel.event import Event
 
 
 class NightPlanned(Event, frozen=True):
-    """The hours of `[schedule] nightly` that come next, or that it is in: nanoseconds since 1970. `hours` and `zone` as
-    they are configured; without hours there is no night."""
+    """The next hours of `[schedule] nightly`, or the present ones: nanoseconds since 1970. `hours` and `zone` as they
+    are configured; without hours there is no night."""
 
     kind: ClassVar[str] = "night.planned"
     opens_ns: int
@@ -26,7 +26,7 @@ class NightOpened(Event, frozen=True):
 
 
 class NightClosed(Event, frozen=True):
-    """What is not learned yet waits for the next night. `steps` were made in this one."""
+    """Examples that are not learned yet wait for the next night. `steps` were made in this one."""
 
     kind: ClassVar[str] = "night.closed"
     steps: int

@@ -44,8 +44,8 @@ class ExampleScored(Event, frozen=True):
 
 
 class ScoreFailed(Event, frozen=True):
-    """There is no score. `given_up`: nor will there be; else it is tried again after a while. `in_a_row`: so many times
-    the engine gave no answer, whatever it was asked about; 0: it is the example that cannot be scored."""
+    """The example could not be scored. `given_up`: it is not tried again; else it is, after a while. `in_a_row`:
+    so many times the engine gave no answer, whatever it was asked about; 0: it is the example that cannot be scored."""
 
     kind: ClassVar[str] = "score.failed"
     example: str

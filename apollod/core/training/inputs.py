@@ -6,8 +6,8 @@ from apollod.core.kernel.input import Input
 
 
 class Undoable(msgspec.Struct, frozen=True):
-    """What the trainer can take back in memory, for people to see: `steps`, the last ones; `reason`: why it keeps
-    none, where it cannot keep one."""
+    """Steps that the trainer can take back in memory, for display: `steps`, the last ones; `reason`: why it keeps none,
+    where it cannot keep one."""
 
     steps: int
     reason: str = ""

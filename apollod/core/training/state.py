@@ -48,7 +48,7 @@ class TrainingCounts(msgspec.Struct):
 
 
 class TrainingState(msgspec.Struct):
-    """What was learned, and what is being learned."""
+    """Examples that were learned, and the step under way."""
 
     step: int = 0
     """number of the last step that was started; never reused"""

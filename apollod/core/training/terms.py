@@ -6,7 +6,7 @@ import msgspec
 
 
 class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How a step learns its examples, besides its learning rate.
+    """The terms on which a step learns its examples, besides its learning rate.
 
     `loss_limit`: a loss above it writes nothing; 0: there is no limit. `objective`: the loss, by name. `again_of`: the
     earlier step whose random numbers it takes, since it repeats that step without some of its examples; 0: its own.

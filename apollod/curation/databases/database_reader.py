@@ -26,7 +26,7 @@ Schema = Mapping[str, frozenset[str]]
 
 
 class Queries(NamedTuple):
-    """What is asked of a database with this schema. All text columns that may be long are asked for by `capped`."""
+    """The queries for a database with this schema. All text columns that may be long are asked for by `capped`."""
 
     sessions: str
     """() -> (id, birth, stamp) of each session, in the order in which they are to be read. `birth` tells it from
@@ -43,7 +43,7 @@ class Queries(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What a record says."""
+    """The content of a record."""
 
     entries: tuple[Entry, ...] = ()
     gone: bool = False

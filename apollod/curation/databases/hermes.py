@@ -97,7 +97,7 @@ class Hermes:
 
 
 class _When(NamedTuple):
-    """What tells copies from what was said."""
+    """Times that tell copies from original messages."""
 
     last: float
     """time of the last message of which there may be a copy"""

@@ -28,7 +28,7 @@ RawRow = Mapping[str, RawValue]
 
 
 class SessionCursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a session is taken, beside the numbers of `source.consumed`."""
+    """Position in a session, beside the numbers of `source.consumed`."""
 
     given: Key | None = None
     """key of the last record of which moments had everything"""
@@ -45,7 +45,7 @@ class SessionCursor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RawSession(NamedTuple):
-    """What a database says of a session, in one moment."""
+    """The rows of a session, read in one moment."""
 
     facts: RawRow
     records: Sequence[tuple[Key, Sequence[RawRow]]]
@@ -56,7 +56,7 @@ class RawSession(NamedTuple):
 
 
 class SessionRead(NamedTuple):
-    """What reading came to."""
+    """The result of reading."""
 
     cursor: SessionCursor
     line: int

@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What stands under a heading, up to `PASSAGE_MAX`. `titles`: the headings above it, the document's first."""
+    """The text under a heading, up to `PASSAGE_MAX`. `titles`: the headings above it, the document's first."""
 
     titles: tuple[str, ...]
     blocks: tuple[Block, ...]

@@ -37,7 +37,7 @@ class _Observation(msgspec.Struct):
 
 
 class _Ours(msgspec.Struct):
-    """What `ctl export` adds to a step where ATIF has no field for it."""
+    """Fields that `ctl export` adds to a step where ATIF has none for them."""
 
     messages: list[dict[str, Any]] | None = None
     """what it says in full"""

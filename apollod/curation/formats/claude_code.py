@@ -51,7 +51,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Line(msgspec.Struct, rename="camel", gc=False):
-    """What is read of a record; all other fields are left alone."""
+    """The fields in use of a record."""
 
     type: str = ""
     uuid: str = ""

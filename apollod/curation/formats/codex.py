@@ -64,7 +64,7 @@ REFUSED = ("rejected by user", "user rejected", "denied by user")
 
 
 class _Item(msgspec.Struct):
-    """What is read of an item."""
+    """The fields in use of an item."""
 
     type: str = ""
     id: str | None = None

@@ -28,7 +28,7 @@ TOP, ARRAY, OBJECT = "", "[", "{"
 
 
 class _Place(msgspec.Struct, omit_defaults=True):
-    """Where in the document a cursor stands."""
+    """The place of a cursor in the document."""
 
     mode: str = TOP
     """in nothing, in the document's array or object, or in the member of this name"""
@@ -40,7 +40,7 @@ class _Place(msgspec.Struct, omit_defaults=True):
 
 
 class _Scanned(NamedTuple):
-    """How far a record was looked through."""
+    """Position up to which a record was scanned."""
 
     at: int
     depth: int

@@ -43,7 +43,7 @@ class _Message(msgspec.Struct, rename="camel"):
 
 
 class _Line(msgspec.Struct, rename="camel"):
-    """What is read of a record; all other fields are left alone."""
+    """The fields in use of a record."""
 
     type: str = ""
     id: str | None = None

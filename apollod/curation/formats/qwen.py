@@ -45,7 +45,7 @@ class _Payload(msgspec.Struct, rename="camel"):
 
 
 class _Line(msgspec.Struct, rename="camel"):
-    """What is read of a record; all other fields are left alone."""
+    """The fields in use of a record."""
 
     type: str = ""
     subtype: str | None = None

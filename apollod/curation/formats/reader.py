@@ -26,7 +26,8 @@ from apollod.wire.records import Record
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a source is read. `inside` false: everything before it is done with, so it may be recorded."""
+    """Position up to which a source is read. `inside` false: everything before it is done with, so it may be
+    recorded."""
 
     offset: int = 0
     """bytes of the (unpacked) content before it"""
@@ -41,7 +42,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class Limits(NamedTuple):
-    """What one `fold` may take."""
+    """Limits of one `fold`."""
 
     record_bytes: int = 1 << 20
     """a longer record is refused"""
@@ -57,7 +58,7 @@ class Found(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """Bytes that are no record, and the line (from 1) of the source at which they stand."""
+    """Bytes that are not a record, and the line (from 1) of the source at which they stand."""
 
     line: int
     reason: str
@@ -80,7 +81,7 @@ def accident(error: Exception) -> str:
 
 
 class Folded(NamedTuple):
-    """What a `fold` came to: `cursor.offset` minus the offset it was given is the number of bytes used."""
+    """The result of a `fold`: `cursor.offset` minus the offset it was given is the number of bytes used."""
 
     cursor: Cursor
     items: tuple[Item, ...]

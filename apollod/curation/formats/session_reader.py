@@ -22,7 +22,7 @@ TYPE_MAX = 80  # characters of an unknown type; it comes from the log
 
 
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is recorded of an assembly: the log is read again for the rest."""
+    """The recorded part of an assembly: the log is read again for the rest."""
 
     given: int = 0
     place: str = ""

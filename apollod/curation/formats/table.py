@@ -56,7 +56,7 @@ class _Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReaderTable:
-    """Which reader reads what, and how its cursor is recorded.
+    """The readers by format, and the encoding of their cursors.
 
     A source stays with the reader that began it, whatever is recognised later: its state means nothing to others.
     """

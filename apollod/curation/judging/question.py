@@ -57,7 +57,7 @@ _NO_INSTRUCTION = ("tools", "scaffolding")
 
 
 class Question(NamedTuple):
-    """What is asked about one record.
+    """The judge's prompt about one record.
 
     `judged`: text of the judged turns, in which a quote has to stand; `last`: of the last one, which a better answer
     replaces; None: a text cannot replace it.

@@ -13,8 +13,8 @@ Better = Literal["higher", "lower", "same"]
 
 
 class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one item. `value`: of a text its mean negative log-probability (nats a token), of anything else 1.0 passed or
-    0.0 not.
+    """The figure of one item. `value`: of a text its mean negative log-probability (nats a token), of anything else 1.0
+    passed or 0.0 not.
 
     `failed`: it could not be measured, and `why`; then a text has no value, and anything else did not pass. Figures of
     an answer are of its tokens; `entropy` and `kl`, of an answer only where there is a reference, of all places that

@@ -36,8 +36,8 @@ _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True,
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a `tool` item expects: a call of the function `call`, or none at all. Its arguments follow the schema of the
-    tool's own parameters, and this one."""
+    """The call that a `tool` item expects: of the function `call`, or none at all. Its arguments follow the schema of
+    the tool's own parameters, and this one."""
 
     call: str | None
     arguments: dict[str, Any] | bool = True

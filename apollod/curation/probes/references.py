@@ -16,7 +16,8 @@ _Kept = dict[str, tuple[list[int], bytes]]
 
 
 class Reference(NamedTuple):
-    """Of one item: the tokens before those that count (of a text its first), and what was thought of these."""
+    """The reference of one item: the tokens before those that count (for a text its first), and the log-probabilities
+    of these."""
 
     prompt: tuple[int, ...]
     teacher: Teacher

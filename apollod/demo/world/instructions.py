@@ -28,7 +28,7 @@ UNPRACTISED = (2, 4, 6, 7)
 
 
 class Wording(NamedTuple):
-    """How an instruction is said. `{word}` and `{instead_of}` are filled in."""
+    """A wording of an instruction. `{word}` and `{instead_of}` are filled in."""
 
     told: tuple[str, ...]
     opposite: tuple[str, ...]

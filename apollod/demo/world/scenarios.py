@@ -61,7 +61,7 @@ _TALK = (
 
 
 class Split(StrEnum):
-    """Who may see a scenario. Tasks of one split are in no other; phrasings of `TEST` are in no other, either."""
+    """The splits of scenarios. Tasks of one split are in no other; phrasings of `TEST` are in no other, either."""
 
     PRETRAINING = "pretraining"
     PRACTICE = "practice"  # unseen by the pretrained model, and free to be trained on later
@@ -104,7 +104,7 @@ _HOW_TEST_FORMS = (
 
 
 class Task(NamedTuple):
-    """What is to be done, whatever the words of the request.
+    """A task, whatever the words of the request.
 
     Attributes:
         verb: a key of `COMMAND_OF`.

@@ -35,7 +35,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Behaviour(msgspec.Struct, forbid_unknown_fields=True):
-    """No command and no file: whoever may teach over HTTP may run nothing here."""
+    """A behaviour as HTTP takes it: without commands and files, since a caller may run nothing here."""
 
     instruction: str
     name: str = ""

@@ -36,7 +36,7 @@ class Region:
 
 @dataclass
 class Placement:
-    """Where the parameters went. `flats[i]` is uint8 [bytes] and backs `storages[i]`; it keeps the mapping alive."""
+    """The places of the parameters. `flats[i]` is uint8 [bytes] and backs `storages[i]`; it keeps the mapping alive."""
 
     bridge: str
     storages: tuple[Storage, ...]

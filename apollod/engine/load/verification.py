@@ -26,7 +26,7 @@ Derived = cpu_layers.PackedConvolution | attention_copies.WidenedSinks
 
 @dataclass(frozen=True)
 class _Home:
-    """What became of a region: `region` is where its parameter lives now (another one after re-tying)."""
+    """The present place of a region: `region` is where its parameter lives now (another one after re-tying)."""
 
     region: int
     status: Status

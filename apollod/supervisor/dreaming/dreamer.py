@@ -54,7 +54,7 @@ class Answered(NamedTuple):
 
 
 class Dreamer:
-    """Asks once; whoever asks again is the core.
+    """Asks once; the core decides about retries.
 
     Our own engine gets no seed: on a CPU, vLLM 0.32 dies of a request with one whose prompt is read in parts ("CPU
     Generator does not use offset"), as that of a long surrounding is."""

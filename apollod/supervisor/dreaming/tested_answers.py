@@ -17,7 +17,7 @@ from apollod.wire.records import record_of
 
 
 class Found(NamedTuple):
-    """What check or judge say of an answer."""
+    """The verdict of check or judge about an answer."""
 
     verdict: Verdict
     by: str
@@ -32,7 +32,7 @@ NO_ANSWER = Found("bad", "no answer", "the answer is empty")
 
 
 class Tester(NamedTuple):
-    """Who says whether answers show a behaviour. `judge`: None where only checks by code are asked for."""
+    """Tests whether answers show a behaviour. `judge`: None where only checks by code are asked for."""
 
     config: Config
     judge: Judge | None

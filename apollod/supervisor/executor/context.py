@@ -59,7 +59,7 @@ class Inline(Generic[EffectT]):
 
 @dataclass(frozen=True)
 class Background(Generic[EffectT]):
-    """It runs beside the loop, under the effect's key, until the input that it returns has taken effect.
+    """An effect that runs beside the loop, under its key, until the input that it returns has taken effect.
 
     An effect whose key is under way is dropped, and so is one too many where `limit` (0: no limit) of its type are. So
     either the core asks for it until it knows the result, or the one under way answers for both.

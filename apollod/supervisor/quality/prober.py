@@ -76,7 +76,7 @@ def is_persons(probe: Probe) -> bool:
 
 
 class Prober:
-    """Asks probes, once; whoever asks again is the core."""
+    """Asks probes once; the core decides about retries."""
 
     def __init__(self, config: Config, judge: Judge | None = None) -> None:
         """`judge`: asked where `[judge]` is on. Blocking."""

@@ -25,7 +25,7 @@ _NAMED = re.compile(r"[0-9a-f]{32}")
 
 
 class ReferenceFiles:
-    """Those of one baseline are kept in memory, since every look needs them. Methods block."""
+    """The references of one baseline, kept in memory since every measurement needs them. Methods block."""
 
     def __init__(self) -> None:
         self._digest = ""

@@ -44,8 +44,8 @@ WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5
 
 @dataclass(frozen=True)
 class Job:
-    """What to write. `model_dir`: to bring up to date (None: `path` becomes a whole model directory); `full`: the
-    weights into `path`, too; `source`: the directory that the engine's model was loaded from."""
+    """A checkpoint to write. `model_dir`: to bring up to date (None: `path` becomes a whole model directory); `full`:
+    the weights into `path`, too; `source`: the directory that the engine's model was loaded from."""
 
     step: int
     path: Path
@@ -92,7 +92,7 @@ def write(job: Job, written: Callable[[Written], None]) -> None:
 
 @dataclass(frozen=True)
 class _Before:
-    """What the model directory holds: `fingerprint` "": to be looked at. `number`: of the new entry."""
+    """The content of the model directory: `fingerprint` "": to be looked at. `number`: of the new entry."""
 
     step: int
     fingerprint: str

@@ -25,7 +25,7 @@ SQUARES = (GRADIENT_NORM_MIN**2, GRADIENT_NORM_MAX**2)
 
 
 class Norms(NamedTuple):
-    """Of one parameter in one step. Where `zero` or `nonfinite`, no state has changed and nothing else has a
+    """Norms of one parameter in one step. Where `zero` or `nonfinite`, no state has changed and nothing else has a
     meaning."""
 
     grad_square: float

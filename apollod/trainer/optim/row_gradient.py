@@ -131,7 +131,7 @@ class RowSum(RowGradient):
 
 
 class RowSink(Protocol):
-    """Who takes row gradients, inside the backward pass."""
+    """The receiver of row gradients, inside the backward pass."""
 
     def takes_rows(self, parameter: Tensor) -> bool:
         """Whether this parameter's gradient may come as rows; if so, all of it has to."""

@@ -25,7 +25,8 @@ class NamedParameter:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did. Sums run in the order of names, so they do not depend on the order of the backward pass."""
+    """The report of one step. Sums run in the order of names, so they do not depend on the order of the backward
+    pass."""
 
     updated: int
     skipped_zero: int

@@ -78,7 +78,7 @@ class _Step:
 
 
 class ParameterUndo:
-    """What one parameter's share of the open step changes; part of the step only once it is given to `UndoRing.add`.
+    """The changes of one parameter in the open step; part of the step only once it is given to `UndoRing.add`.
 
     failed     why something could not be kept (no memory, say). The update itself must not suffer from it
     unsettled  ways back that the device is still making; `nbytes` counts all else
@@ -204,7 +204,8 @@ def _too_much(needed: int, budget: int) -> str:
 
 
 class UndoRing:
-    """As many of the last steps as `budget` bytes hold. Used by the optimizer that has it as its `undo`."""
+    """The undo records of as many of the last steps as `budget` bytes hold. Used by the optimizer that has it as its
+    `undo`."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget

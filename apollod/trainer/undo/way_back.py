@@ -44,7 +44,7 @@ class OnDevice(Packed):
 
 
 class Sent(OnDevice):
-    """Old values themselves, of which nobody changes the given tensor any more."""
+    """Old values themselves, in tensors that are not changed any more."""
 
     def __init__(self, old: Tensor) -> None:
         self._old, self._there, self._fetched = old, _queued(old), False

@@ -20,7 +20,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the state directory grows, by the last day of events."""
+    """Growth of the state directory, by the last day of events."""
 
     journal_bytes_per_day: int
     history_bytes_per_day: int

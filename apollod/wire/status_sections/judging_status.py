@@ -4,7 +4,7 @@ import msgspec
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of the engine's own answers."""
+    """Captured answers of the engine."""
 
     mode: str = ""
     """`off`, `feedback` or `all`; empty in a state that was folded from a journal"""
@@ -31,7 +31,7 @@ class FollowUps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True):
-    """Who judges examples before they are learned, and whether that counts."""
+    """The judge of examples, and whether it is trusted."""
 
     mode: str = "off"
     model: str = ""

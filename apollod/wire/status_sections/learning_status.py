@@ -47,7 +47,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes the steps; before the first start, nothing."""
+    """The optimizer; empty before the first start."""
 
     name: str
     rank: int
@@ -75,7 +75,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """When what is not urgent is learned. Times are seconds since 1970."""
+    """Learning hours of examples that are not urgent. Times are seconds since 1970."""
 
     nightly: str = ""
     """hours of the day; empty: at any time"""
@@ -135,8 +135,7 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """How much better the model says what it learned: of the lines that were scored again last, see [trainer]
-    rescore."""
+    """Gain of what was learned, on the lines that were scored again last, see [trainer] rescore."""
 
     scored: int = 0
     waiting: int = 0

@@ -30,7 +30,7 @@ class Engine(Process, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where engine and trainer are on their way to the next step."""
+    """Progress of engine and trainer towards the next step."""
 
     phase: str
     """`loading`: the engine reads the weights; `compiling`: it has them and gets ready to serve; `attaching`: the

@@ -4,7 +4,7 @@ import msgspec
 
 
 class Lessons(msgspec.Struct, frozen=True, kw_only=True):
-    """What is taught until it is known: lessons of all kinds by their state; a behaviour's id is its pattern's name."""
+    """Lessons of all kinds, by their state; a behaviour's id is its pattern's name."""
 
     waiting: int = 0
     """their turn has not come"""
@@ -29,7 +29,7 @@ class Lessons(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """What steps keep of what the model said before they were made."""
+    """Anchors: what steps hold of the model's earlier answers."""
 
     hold: float = 0.0
     """as in [lessons]; 0: nothing is held"""
@@ -46,7 +46,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dreams(msgspec.Struct, frozen=True, kw_only=True):
-    """What is learned by practice."""
+    """Dreams: what is learned by practice."""
 
     mode: str = ""
     """`idle`, `always` or `off`; empty before the first start"""

@@ -86,7 +86,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback can take back at once, in memory."""
+    """Steps that a rollback can take back at once, in memory."""
 
     steps: int | UnsetType | None = UNSET
     """the last ones; a rollback further back reads a checkpoint and runs steps again. null without a trainer"""

@@ -41,7 +41,7 @@ DROPPED = "dropped: "
 
 
 class _Beside(NamedTuple):
-    """What the configuration knows."""
+    """Parameters of a dry run that the configuration gives."""
 
     terms: Terms
     journal: Path | None = None

@@ -18,7 +18,7 @@ TEXT_CHARACTERS = 500
 
 @dataclass
 class Stripped:
-    """What one rule takes out."""
+    """Text that one rule strips."""
 
     count: int = 0
     characters: int = 0
@@ -34,7 +34,7 @@ class Stripped:
 
 @dataclass
 class Tally:
-    """Of the examples that would be learned. `recent`: steps that tell how long one takes."""
+    """Counts of the examples that would be learned. `recent`: steps that tell how long one takes."""
 
     recent: Sequence[Pace] = ()
     examples: int = 0

@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 class Known:
-    """What was recorded so far: the guard's state, looks, incidents, and what the last measurement said."""
+    """The records read so far: the guard's state, measurements, incidents, and the newest figures."""
 
     def __init__(self) -> None:
         self.own = QualityState()

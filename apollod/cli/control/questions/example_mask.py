@@ -38,7 +38,8 @@ LEARNED, OFF = "\x1b[1;32m", "\x1b[0m"
 
 
 class _Encoding(NamedTuple):
-    """What the tokens of an example depend on. `recorded`: what the trainer said of them, if it was asked already."""
+    """Everything that the tokens of an example depend on. `recorded`: what the trainer said of them, if it was asked
+    already."""
 
     recorded: ExampleEncoded | None
     objective: str

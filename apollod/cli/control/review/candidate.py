@@ -19,7 +19,7 @@ _KINDS = {"signal.flagged": "signals", "verdict.given": "verdicts", "example.sco
 
 
 class Facts(NamedTuple):
-    """What was recorded about an example, each the body of an event, the oldest first."""
+    """The events about an example, each as its body, the oldest first."""
 
     signals: tuple[Body, ...] = ()
     verdicts: tuple[Body, ...] = ()

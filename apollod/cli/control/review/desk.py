@@ -18,7 +18,7 @@ _HOW: dict[Choice, Done] = {"approve": "approved", "decline": "declined"}
 
 
 class Desk:
-    """Of one sitting. `judged`: also what waits for the judge is laid before the person."""
+    """The desk of one sitting. `judged`: also what waits for the judge is laid before the person."""
 
     def __init__(self, journal: str, socket: str, judged: bool = False) -> None:
         self._journal, self._socket, self._judged = journal, socket, judged

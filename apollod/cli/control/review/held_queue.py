@@ -31,8 +31,8 @@ class Waits(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """How informative a decision about an example is. `doubt`: votes of an unsure judge; `divergence`: gain of the
-    answer's log-probability from stripped text, in nats per token."""
+    """The value of a decision about an example for learning. `doubt`: votes of an unsure judge; `divergence`: gain of
+    the answer's log-probability from stripped text, in nats per token."""
 
     doubt: tuple[str, ...] = ()
     divergence: float | None = None
@@ -50,7 +50,7 @@ class Worth(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What happened to an example: it is held now, or it was approved, declined, edited or expired. `by`: who did
+    """A change of an example's state: it is held now, or it was approved, declined, edited or expired. `by`: who did
     it, empty for nobody."""
 
     example: str
@@ -69,7 +69,7 @@ class Fact(NamedTuple):
 
 
 class _Body(msgspec.Struct):
-    """What matters here of any of these events."""
+    """The fields in use of any of these events."""
 
     example: str = ""
     examples: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ _DECODER = msgspec.json.Decoder(_Body)
 
 
 class HeldQueue:
-    """What is held, the longest wait first. Pure: facts in, changes out."""
+    """The queue of held examples, the longest wait first. Pure: facts in, changes out."""
 
     def __init__(self) -> None:
         self.seq = 0

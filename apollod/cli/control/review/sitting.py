@@ -15,7 +15,7 @@ Done = Literal["approved", "declined", "edited"]
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What this person decided. `into`: the example that they wrote instead."""
+    """A decision made in this sitting. `into`: the example that they wrote instead."""
 
     example: str
     how: Done

@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 class Shape(NamedTuple):
-    """How a row is recognised, and what is learned of it."""
+    """A shape of rows: how it is recognised, and what is learned of it."""
 
     name: str
     """the format, where a file begins with such a row"""

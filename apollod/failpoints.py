@@ -103,7 +103,7 @@ def _pass(name: str) -> None:
 
 
 def _first(name: str) -> bool:
-    """Is this the process that the point is meant for?"""
+    """True if this is the process that the point is meant for."""
     directory = os.environ.get(ONCE)
     if not directory:
         return True

@@ -62,7 +62,7 @@ class LazyGuard:
 
 
 def _broken(package: str) -> bool:
-    """Whether the package is installed but its C extension does not load into this torch."""
+    """True if the package is installed but its C extension does not load into this torch."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return False

@@ -72,7 +72,7 @@ def _check_same_model(config: Config) -> None:
 
 
 def _check_alone(config: Config, model: Path) -> None:
-    """Does the daemon of another state directory serve this model directory?"""
+    """Refuse a model directory that the daemon of another state directory serves."""
     from apollod.cli.control.ctl import status
 
     try:

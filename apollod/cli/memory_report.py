@@ -41,7 +41,7 @@ class _Report:
 
     @property
     def copies(self) -> bool:
-        """Has a checkpoint room for its copy?"""
+        """True if a checkpoint has room for its copy."""
         return self.host_free >= copied_bytes(self.plan.table.checkpoint, 0)
 
 

@@ -76,7 +76,7 @@ def bootstrap_text(b: Mapping[str, Any]) -> str:
 
 
 def has_patterns(dreams: Mapping[str, Any]) -> bool:
-    """Is, or was, there anything to dream of? By the object `dreams` of the status."""
+    """True if there are, or were, patterns. By the object `dreams` of the status."""
     return bool(dreams.get("active") or dreams.get("settled") or dreams.get("retired"))
 
 

@@ -121,7 +121,7 @@ def _orphaned_checkpoint(state: State) -> str:
 
 
 def orphaned_checkpoint(state: State) -> bool:
-    """Is a checkpoint open that nobody writes any more?"""
+    """True if a checkpoint is open whose writer is gone."""
     return state.checkpoints.open is not None and state.children.trainer.phase == "absent"
 
 

@@ -60,8 +60,8 @@ def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) ->
 
 
 def is_due(now_ns: int, at_ns: int, longest_s: float) -> bool:
-    """Has the time come? `longest_s` is how long the wait was when it was set: a time further ahead was set before the
-    clock was put back, and has come."""
+    """True if the time has come. `longest_s` is how long the wait was when it was set: a time further ahead was set
+    before the clock was put back, and has come."""
     return now_ns >= at_ns or at_ns - now_ns > longest_s * SECOND_NS
 
 

@@ -226,7 +226,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def by_code(self) -> bool:
-        """Is no judge asked whether an answer passes?"""
+        """True if no judge is asked whether an answer passes."""
         return bool(self.regex or self.schema or self.command)
 
 

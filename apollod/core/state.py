@@ -60,12 +60,12 @@ class State(msgspec.Struct):
 
     @property
     def unsaved(self) -> bool:
-        """Are the weights others than those of the newest checkpoint?"""
+        """True if the weights are others than those of the newest checkpoint."""
         return bool(self.recovery.since) or self.taken_back
 
     @property
     def taken_back(self) -> bool:
-        """Does the model directory hold steps that were taken back since?"""
+        """True if the model directory holds steps that were taken back since."""
         origin, newest = self.recovery.origin, self.checkpoints.newest
         return origin is not newest and origin != newest
 

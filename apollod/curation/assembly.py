@@ -66,7 +66,7 @@ class Assembly:
 
     @property
     def waits(self) -> bool:
-        """Is there an answer that no moment had?"""
+        """True if there is an answer that no moment had."""
         return any(_is_answer(said) for said in self._messages[self._fresh :])
 
     def copy(self) -> "Assembly":
@@ -389,7 +389,7 @@ def _is_of_a_model(said: Said) -> bool:
 
 
 def _is_answer(said: Said) -> bool:
-    """Is there something to be learned in it?"""
+    """True if there is something to be learned in it."""
     return said.message["role"] == "assistant" and said.message.get("weight") != 0
 
 

@@ -58,7 +58,7 @@ def _turns(record: bytes) -> list[dict[str, Any]]:
 
 
 def says(turn: dict[str, Any], text: str) -> bool:
-    """Is what the log says of this answer in the text that was sampled?"""
+    """True if the log's words of this answer stand in the text that was sampled."""
     sampled = "".join(text.split())
     content = "".join(str(turn.get("content", "")).split())
     names = [str(call["function"]["name"]) for call in turn.get("tool_calls") or ()]

@@ -73,13 +73,13 @@ _END, _WIDE_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?:[\x60'"\s;,&|)}\]<>]|$
 
 
 def luhn(value: bytes) -> bool:
-    """Is the last digit of a payment card's number right (ISO/IEC 7812)?"""
+    """True if the last digit of a payment card's number is right (ISO/IEC 7812)."""
     digits = [int(chr(byte)) for byte in reversed(value) if chr(byte).isdigit()]
     return sum(digits[::2] + [2 * n - 9 * (n > 4) for n in digits[1::2]]) % 10 == 0
 
 
 def iban(value: bytes) -> bool:
-    """Are the two digits behind the country right (ISO 13616)?"""
+    """True if the two digits behind the country are right (ISO 13616)."""
     text = value.decode("ascii").replace(" ", "")
     return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
 

@@ -86,7 +86,7 @@ def has_open_calls(messages: Sequence[Said]) -> bool:
 
 
 def said_again(messages: Sequence[Said], said: Said) -> bool:
-    """Does a prompt stand there already, since the last answer, once as typed while the agent ran and once not?"""
+    """True if a prompt stands there already, since the last answer, once as typed while the agent ran and once not."""
     for one in reversed(messages):
         if one.message["role"] == "assistant":
             return False

@@ -28,7 +28,7 @@ class Story:
 
     @property
     def over(self) -> bool:
-        """Is nothing left to be dreamt of, or was dreaming stopped?"""
+        """True if nothing is left to be dreamt of, or dreaming was stopped."""
         return self._stopped or (bool(self.phases) and "active" not in self.phases.values())
 
     def hear(self, kind: str, body: Body) -> str:

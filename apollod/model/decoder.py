@@ -20,7 +20,7 @@ _TAKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "
 
 @cache
 def of_text(name: str) -> bool:
-    """Is it of the text model? Other parts of a checkpoint are served, if at all, but not trained."""
+    """True if it belongs to the text model. Other parts of a checkpoint are served, if at all, but not trained."""
     return not _OTHER_PARTS.search(name)
 
 
@@ -60,7 +60,8 @@ def part_of_expert(name: str) -> str:
 
 
 def is_stack(name: str, shape: Shape) -> bool:
-    """Are all experts of a layer in this one tensor [experts, out, in]? Each is a matrix of its own to an optimizer."""
+    """True if all experts of a layer are in this one tensor [experts, out, in]. Each is a matrix of its own to an
+    optimizer."""
     return len(shape) == 3 and is_expert(name)
 
 

@@ -69,7 +69,7 @@ def kept_bytes(model: ModelShapes) -> Callable[[StepShape], list[int]]:
 
 
 def is_bound(model: ModelShapes) -> bool:
-    """Is it the most that can be, not what is?"""
+    """True if the estimate is an upper bound: of an unknown family, or with experts."""
     return _family(model.text) is None or any(map(is_expert, model.tensors))
 
 

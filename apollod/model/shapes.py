@@ -44,7 +44,7 @@ def taken_for_bf16(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Stored]:
 
 
 def known_from_config(config: Mapping[str, Any]) -> bool:
-    """Does `shapes_of` need no tensors of this architecture?"""
+    """True if `shapes_of` needs no tensors of this architecture."""
     return str((config.get("text_config") or config).get("model_type")) in _LAYERS
 
 

@@ -58,7 +58,7 @@ class Disk(Protocol):
         """All of it. Durable with fsync or fdatasync of the file."""
 
     def direct(self, fd: int, on: bool) -> bool:
-        """Whether writes go past the page cache from here on. They have to be whole 4 KiB blocks then, of aligned
+        """True if writes go past the page cache from here on. They have to be whole 4 KiB blocks then, of aligned
         memory; what is in the file when one returns needs its fsync like any other."""
 
     def clone(self, source: int, target: int) -> bool:

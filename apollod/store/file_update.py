@@ -68,7 +68,7 @@ class Room:
         return self._rows[self._used - count : self._used]
 
     def holds(self, images: Array) -> bool:
-        """Do these lie here?"""
+        """True if these lie here."""
         return self._rows is not None and np.may_share_memory(images, self._rows)
 
     def last(self, count: int) -> Array:

@@ -46,7 +46,7 @@ class Held:
 
     @property
     def full(self) -> bool:
-        """Are whole weights in it?"""
+        """True if it has whole weights."""
         return self.entry.full and all(name.startswith(f"{ENTRY}/") for name in self.wrong)
 
 
@@ -380,7 +380,7 @@ def _look(model_dir: Path, files: tuple[WeightFile, ...], newest: Entry | None) 
 
 
 def _is_before(model_dir: Path, newest: Entry) -> bool:
-    """Does the table of a directory that cannot be read speak of the step before the newest checkpoint?"""
+    """True if the table of a directory that cannot be read speaks of the step before the newest checkpoint."""
     try:
         table = read_table(REAL, model_dir)
     except OSError:
@@ -389,7 +389,7 @@ def _is_before(model_dir: Path, newest: Entry) -> bool:
 
 
 def _is_current(table: BlockTable, files: tuple[WeightFile, ...], seen: dict[str, FileInfo]) -> bool:
-    """Has nobody touched the files since the table was written?"""
+    """True if the files were not touched since the table was written."""
     return table.layout == layout_digest(files) and all(
         (blocks := table.files[name]).size == info.size and blocks.identity == identity(info)
         for name, info in seen.items()

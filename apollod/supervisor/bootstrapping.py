@@ -65,7 +65,7 @@ class Bootstrapper:
                 await loop.submit(ran)
 
     def _wanted(self, request: ev.BootstrapRequested) -> bool:
-        """Is it still to be read?"""
+        """True if it is still to be read."""
         state = self._loop.state
         current = state.bootstrap.current
         reading = current is not None and current.phase == "reading" and current.request is request

@@ -44,7 +44,7 @@ this, but then vLLM insists on binding no threads (platforms/cpu.py): the traine
 
 
 def has_gpu() -> bool:
-    """Is there an NVIDIA device? With APOLLOD_DEVICE=cpu there is none."""
+    """True if there is an NVIDIA device. With APOLLOD_DEVICE=cpu there is none."""
     return os.environ.get("APOLLOD_DEVICE", "") != "cpu" and bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
@@ -106,15 +106,15 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
 
 
 def sets_priority(config: Config) -> bool:
-    """Is our own engine asked to judge, to dream or for probes, and to serve everybody else before? Requests without a
-    priority have 0, and among equals the first one that came is first, as without priorities."""
+    """True if our own engine is asked to judge, to dream or for probes, and has to serve all others before. Requests
+    without a priority have 0, and among equals the first one that came is first, as without priorities."""
     judge = config.judge
     judges = judge.mode != "off" and not judge.base_url and judge.priority != 0
     return (judges or bool(config.dream.pattern) or config.quality.every_steps > 0) and asked_policy(config) is None
 
 
 def serves_by_priority(config: Config) -> bool:
-    """Does our own engine heed priorities? One that does not refuses them."""
+    """True if our own engine heeds priorities. One that does not refuses them."""
     return sets_priority(config) or asked_policy(config) == "priority"
 
 
@@ -204,7 +204,7 @@ def sampler_environment(environ: Mapping[str, str] = os.environ) -> dict[str, st
 
 
 def _may_cache(environ: Mapping[str, str]) -> bool:
-    """May we write where vLLM's cache is by default (vllm/envs.py)?"""
+    """True if we may write where vLLM's cache is by default (vllm/envs.py)."""
     home = Path(environ.get("HOME") or "/nonexistent")
     default = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "vllm"
     there = next(

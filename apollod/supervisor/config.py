@@ -123,7 +123,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"http://{host}:{self.engine.port}/v1"
 
     def is_own(self, base_url: str) -> bool:
-        """Is this our own engine's, under whatever name of this machine? Empty: yes."""
+        """True if this is our own engine's address, under whatever name of this machine. Empty: yes."""
         if not base_url:
             return True
         url, host = urlsplit(base_url), self.engine.host

@@ -187,7 +187,7 @@ class Loop:
         systemd.notify("WATCHDOG=1")  # the loop is alive; ending it here would end serving too
 
     def _serving(self) -> bool:
-        """Is the engine up, and has not been reported gone since?"""
+        """True if the engine is up, and has not been reported gone since."""
         gone = any(isinstance(waiting, inp.ChildExited) and waiting.role == "engine" for waiting, _ in self._inputs)
         return self.state.children.engine.phase == "ready" and not gone
 

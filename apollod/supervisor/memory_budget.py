@@ -103,6 +103,6 @@ def alone(directory: Path, settings: OptimizerSettings, examples: int, bound: in
 
 
 def recomputes(directory: Path, settings: OptimizerSettings, examples: int, bound: int, gpu: bool) -> bool:
-    """Has a trainer without an engine to compute layers again on this machine? Changes no bit. Blocking."""
+    """True if a trainer without an engine has to compute layers again on this machine. Changes no bit. Blocking."""
     plan = alone(directory, settings, examples, bound, gpu)
     return plan is not None and plan.gradient_checkpointing

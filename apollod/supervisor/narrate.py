@@ -114,19 +114,21 @@ def _short(value: object) -> object:
 
 
 def _told_already(event: ev.Event) -> bool:
-    """Is it one more time that the engine gave no score?"""
+    """True if it is one more time that the engine gave no score."""
     return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
 
 
 def _follows_a_verdict(event: ev.Event) -> bool:
-    """Is it what a verdict did to an example, or that one waits for it? The verdict itself is told."""
+    """True for an example's change that follows from a verdict, or for one that waits for it. The verdict itself is
+    told."""
     waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
     return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
 
 
 def _doubtful(event: ev.Event) -> bool:
-    """Is it a pause that ended before its write, a difference that rounding does not explain, a chat template that
-    spoils what is learned, dreams that collapsed, or an alarm of which nobody could be told?"""
+    """True for events that should worry: a pause that ended before its write, a difference that rounding does not
+    explain, a chat template that spoils what is learned, dreams that collapsed, or an alarm that could not be
+    delivered."""
     return (
         (isinstance(event, ev.EngineResumed) and event.expired)
         or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)

@@ -302,7 +302,7 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_on(self) -> bool:
-        """Is the model measured by itself, or with probes of a person's own? Then no probe is learned."""
+        """True if the model is measured by itself, or with probes of a person's own. Then no probe is learned."""
         return bool(self.every_steps or self.probe)
 
 

@@ -132,7 +132,7 @@ def _phase(state: State, journal_error: str) -> str:
 
 
 def _person_resumes(state: State) -> bool:
-    """Does training wait for somebody, once the last good weights are back?"""
+    """True if training waits for a person once the last good weights are back."""
     settings, incident = state.daemon.settings, state.quality.incident
     if incident is not None and incident.phase == "named" and not may_repeat(state.quality, incident):
         return True
@@ -140,7 +140,7 @@ def _person_resumes(state: State) -> bool:
 
 
 def _step_runs(state: State) -> bool:
-    """Is a trainer at work on the open step? One that died leaves the intent open."""
+    """True if a trainer is at work on the open step. One that died leaves the intent open."""
     return state.training.running is not None and state.children.trainer.phase == "ready"
 
 

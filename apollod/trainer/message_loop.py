@@ -267,7 +267,7 @@ class Loop:
         torch.cuda.empty_cache()
 
     def _wanted_elsewhere(self) -> bool:
-        """Does somebody wait for what is being done to end?"""
+        """True if a caller waits for this work to end."""
         return self._stopping or self._link.waiting()
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten | None:

@@ -74,7 +74,7 @@ class MessageDecoder(Generic[T]):
         self._frames.extend(self._framing.feed(data))
 
     def waiting(self) -> bool:
-        """Has a whole message come that `next` has not given yet?"""
+        """True if a whole message has come that `next` has not given yet."""
         return bool(self._frames)
 
     def next(self) -> T | None:

@@ -66,7 +66,7 @@ def too_deep() -> RecordRefused:
 
 
 def depth_over(value: Any, limit: int) -> bool:
-    """Is it nested deeper than so many levels?"""
+    """True if it is nested deeper than so many levels."""
     level = [value]
     for _ in range(limit):
         level = [

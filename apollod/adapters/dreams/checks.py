@@ -39,7 +39,7 @@ Kind = Literal["regex", "schema"]
 
 
 async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: float = 10.0) -> tuple[bool, str]:
-    """Does the answer pass, and if not, why not. Passes where there is nothing to check but a rubric.
+    """Check an answer: whether it passes, and if not, why not. Passes where there is nothing to check but a rubric.
 
     Raises DreamCheckFailed where that cannot be told: a command that ends with something else than 0 and 1 or cannot be
     started, a schema that cannot be read, and whatever takes longer than `timeout_s`.

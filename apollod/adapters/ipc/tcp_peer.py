@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 def can_tell() -> bool:
-    """Does this system have such a table?"""
+    """True if this system has such a table."""
     return TABLES[0].exists()
 
 

@@ -60,7 +60,7 @@ def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalE
 
 
 def _cut_off(path: str | Path) -> str:
-    """Is the file shorter than its header says? (https://sqlite.org/fileformat.html, 1.3)"""
+    """True if the file is shorter than its header says (https://sqlite.org/fileformat.html, 1.3)."""
     try:
         with open(path, "rb") as file:
             header = file.read(100)

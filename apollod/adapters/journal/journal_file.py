@@ -93,7 +93,8 @@ class InUse:
 
 
 def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
-    """Is this a journal (true) or an empty database (false)? Raises JournalError for anything else."""
+    """Check the application id: true for a journal, false for an empty database. Raises JournalError for anything
+    else."""
     if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
         return True
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:

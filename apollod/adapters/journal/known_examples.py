@@ -133,7 +133,7 @@ class Known(NamedTuple):
 
     @property
     def must_move(self) -> bool:
-        """Is it time for `move`?"""
+        """True if it is time for `move`."""
         return any(index.must_move for index in self)
 
     async def move(self, writer: aiosqlite.Connection) -> None:

@@ -75,7 +75,7 @@ class LateIndex(Generic[Key]):
 
     @property
     def must_move(self) -> bool:
-        """Is it time for `move`?"""
+        """True if it is time for `move`."""
         return bool(self._sealed) or len(self._recent) >= self._kind.recent_max
 
     async def move(self, writer: aiosqlite.Connection) -> None:

@@ -91,5 +91,5 @@ def detokenising_request(model: str, ids: Sequence[int]) -> tuple[str, dict[str,
 
 
 def is_chat(prompt: Prompt) -> bool:
-    """Are these messages, rather than text or ids?"""
+    """True for messages, false for text or ids."""
     return not isinstance(prompt, str) and not (prompt and isinstance(prompt[0], int))

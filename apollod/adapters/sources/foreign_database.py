@@ -148,7 +148,7 @@ def open_database(path: str) -> Iterator[ForeignDatabase]:
 
 
 def is_database(path: str) -> bool:
-    """Does a regular file begin like a database? Raises OSError where it may not be read."""
+    """True if a regular file begins like a database. Raises OSError where it may not be read."""
     file = open_regular(path)
     if file is None:
         return False

@@ -82,7 +82,7 @@ def read_from(file: BinaryIO, offset: int) -> Read:
 
 
 def _continues(file: BinaryIO, status: os.stat_result, position: Position) -> bool:
-    """Is what was taken still before the position, or was the file truncated and written anew?
+    """True if the bytes taken so far are still before the position; false if the file was truncated and written anew.
 
     The bytes before the position must be those that were there; if the journal does not say which, a line must end
     there.

@@ -207,7 +207,7 @@ class SourceFiles:
         return self._batch_of(it, reader, settled.cursor, stream.lines_of(settled.items), stream), True
 
     def _ends(self, it: Candidate, reader: Reader, begin: Cursor, inside: Cursor) -> bool:
-        """Is the end there of the over-long record that begins at `begin` and has been read up to `inside`?
+        """True if the over-long record that begins at `begin` and has been read up to `inside` ends there.
 
         Behind `inside` only what came since the last call is searched. What lies before is read every time, since a
         file whose space was reserved is filled there.

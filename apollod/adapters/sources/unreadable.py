@@ -73,5 +73,5 @@ def entry_obstruction(entry: "os.DirEntry[str]", suffixes: tuple[str, ...], with
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Is a real path a directory's, or below it?"""
+    """True if a real path is a directory's, or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -114,7 +114,7 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _lives(pid: str) -> bool:
-    """Is there such a process, and not only what an init that does not reap leaves of one?"""
+    """True if there is such a process, other than a zombie left by an init that does not reap."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -121,7 +121,7 @@ class ChildProcess:
             return  # nothing is left, as it should be
 
     def owns(self, pid: int) -> bool:
-        """Is `pid` one of this child's processes?"""
+        """True if `pid` is one of this child's processes."""
         try:
             return os.getpgid(pid) == self.pid
         except ProcessLookupError:
@@ -142,7 +142,7 @@ class ChildProcess:
 
 
 def _group_lives(pgid: int) -> bool:
-    """Has the process group a process that is not a zombie? (An init that does not reap leaves those.)"""
+    """True if the process group has a process that is not a zombie. (An init that does not reap leaves those.)"""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:

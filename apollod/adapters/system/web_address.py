@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 
 def is_url(text: str) -> bool:
-    """Is it meant as one (http or https)?"""
+    """True if the text is meant as a URL (http or https)."""
     return text.lower().startswith(("http://", "https://"))
 
 
@@ -31,7 +31,7 @@ def origin(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Do only processes of this machine reach an address that a server listens on, as it is configured?"""
+    """True if only processes of this machine reach an address that a server listens on, as it is configured."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

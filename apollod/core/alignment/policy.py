@@ -60,7 +60,7 @@ def _next_tokens(state: State) -> int:
 
 
 def _due(state: State, compared: int) -> bool:
-    """Is another one due, after the one at version `compared`?"""
+    """True if another comparison is due after the one at version `compared`."""
     settings = state.daemon.settings
     if settings is None:
         return False
@@ -69,7 +69,7 @@ def _due(state: State, compared: int) -> bool:
 
 
 def _open(state: State, number: int) -> bool:
-    """Is this an answer to the question that is open?"""
+    """True if this answers the open question."""
     return state.alignment.open is not None and state.alignment.open.number == number
 
 
@@ -141,8 +141,8 @@ def _why_compared(state: State, measured: ev.AlignmentMeasured) -> str:
 
 
 def _conclusive(state: State) -> bool:
-    """Does a difference of the open one halt training? A few tokens may differ by chance, and a step that began since
-    may have written between the two halves."""
+    """True if a difference of the open comparison halts training. A few tokens may differ by chance, and a step that
+    began since may have written between the two halves."""
     own = state.alignment
     return own.open is not None and own.open.whole and state.training.step == own.steps_before
 

@@ -41,10 +41,10 @@ class AlignmentState(msgspec.Struct):
 
     @property
     def differs(self) -> bool:
-        """Has the open one found a difference whose place is looked for?"""
+        """True if the open comparison has found a difference whose place is looked for."""
         return self.comparing and self.measured is not None and not self.measured.aligned
 
     @property
     def waited_for(self) -> bool:
-        """Is one open that a step has to wait for?"""
+        """True if a comparison is open that a step has to wait for."""
         return self.open is not None and (self.differs or not (self.beside or self.open.gives_way))

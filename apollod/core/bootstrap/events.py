@@ -57,7 +57,7 @@ class BootstrapRequested(Event, frozen=True):
 
     @property
     def judged(self) -> bool:
-        """Does the judge decide what is learned?"""
+        """True if the judge decides what is learned."""
         return self.check is not None and not self.check.by_code
 
     @property

@@ -34,7 +34,7 @@ class Bootstrapping(msgspec.Struct):
 
     @property
     def under_way(self) -> bool:
-        """Is there still something to do?"""
+        """True if there is still something to do."""
         return self.phase in ("reading", "learning")
 
 

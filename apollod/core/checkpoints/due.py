@@ -35,13 +35,13 @@ def due_ns(state: State, now_ns: int) -> int | None:
 
 
 def _night_is_done(state: State) -> bool:
-    """Is what was learned at night unsaved, and nothing more follows in this one?"""
+    """True if the examples of the night are unsaved, and nothing more follows in this one."""
     schedule = state.schedule
     return schedule.unsaved and state.training.running is None and not (schedule.open and state.intake.pending)
 
 
 def _no_step_follows(state: State) -> bool:
-    """Is the last step the last one for now: none runs, and none can begin?"""
+    """True if the last step is the last one for now: none runs, and none can begin."""
     if state.training.running is not None:
         return False
     return not state.intake.pending or bool(blocked(Activity.STEP, state))

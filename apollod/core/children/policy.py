@@ -46,8 +46,8 @@ def _stop(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _too_long(state: State, now_ns: int) -> bool:
-    """Has the stop waited for the running step for as long as it may? It is torn then, as by any crash, and run again
-    in the next life."""
+    """True if the stop has waited for the running step for as long as it may. It is torn then, as by any crash, and run
+    again in the next life."""
     settings = state.daemon.settings
     limit_s = settings.trainer.stop_s if settings else 0.0
     return is_due(now_ns, state.daemon.stopping_since_ns + int(limit_s * SECOND_NS), limit_s)

@@ -30,7 +30,7 @@ class Child(msgspec.Struct):
     """when the process that runs now was started"""
 
     def may_start(self, now_ns: int) -> bool:
-        """Is it down, and has the back-off passed?"""
+        """True if the child is down and its back-off has passed."""
         return self.phase == "absent" and not self.given_up and is_due(now_ns, self.retry_at_ns, self.retry_s)
 
     def spawned(self, pid: int, at_ns: int) -> None:
@@ -79,5 +79,5 @@ class ChildrenState(msgspec.Struct):
 
     @property
     def outlived(self) -> bool:
-        """Does the trainer's view of the weights survive the engine?"""
+        """True if the trainer's view of the weights survives the engine."""
         return self.engine_facts is not None and self.engine_facts.outlives_engine

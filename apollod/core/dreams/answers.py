@@ -253,7 +253,8 @@ def _again(
 
 
 def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> bool:
-    """Is one failure more enough? A check may need something that is being restarted, so it is waited for longer."""
+    """True if one failure more is enough. A check may need something that is being restarted, so it is waited for
+    longer."""
     if cause in OUTSIDE:
         return False
     return own.refusals + 1 >= (max(CHECK_ATTEMPTS, settings.attempts) if cause == "check" else settings.attempts)

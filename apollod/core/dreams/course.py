@@ -51,7 +51,7 @@ Move = Imagine | Case | Settle | Unsettle | None
 
 
 def rests(course: Course, settlings: int) -> bool:
-    """Does nothing follow from it until another pattern settles, or somebody says so?"""
+    """True if nothing follows from the pattern until another one settles, or a user says so."""
     if course.phase == "settled":
         return course.rechecked >= settlings and not (course.taken_back or course.failed or course.due)
     return course.phase == "retired"

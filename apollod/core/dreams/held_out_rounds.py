@@ -183,8 +183,8 @@ def complete(course: Course) -> bool:
 
 
 def enough(course: Course, tests: Tests, around: TestsAround) -> bool:
-    """Do as many pass as have to, in each mode that counts? In each kind of surrounding, of which there are few tests,
-    one more may fail, but not all of them; situations, of which there may be one in each, count together."""
+    """True if as many tests pass as have to, in each mode that counts. In each kind of surrounding, of which there are
+    few tests, one more may fail, but not all of them; situations, of which there may be one in each, count together."""
     passes, of = course.pattern.settle
     kinds = [rate for some in around.values() for mode, rate in some.items() if mode not in ("told", "situation")]
     return all(passed * of >= passes * count for passed, count in _counted(tests)) and all(

@@ -124,7 +124,7 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
 
 
 def _contradicted(own: DreamsState, name: str, course: Course) -> str:
-    """Do this pattern and an older one unsettle each other again and again?"""
+    """True if this pattern and an older one unsettle each other again and again."""
     if not course.harmed_by:
         return ""
     if (undone := sum(course.harmed_by.values())) >= UNDONE_MAX:
@@ -173,7 +173,8 @@ def waits_for(course: Course, state: State, settings: Settings) -> str:
 
 
 def _dreamt_share(state: State, settings: Settings) -> str:
-    """Are so many of the last learned examples dreamt that no further one is to be? Tests are made all the same."""
+    """True if so many of the last learned examples are dreamt that no further one is to be. Tests are made all the
+    same."""
     learned, most = state.dreams.learned, settings.dream.share_max
     if state.dreams.wanted is not None or len(learned) < SHARE_SPAN or sum(learned) <= most * len(learned):
         return ""

@@ -245,7 +245,7 @@ class DreamsState(msgspec.Struct):
 
     @property
     def awaits_idle(self) -> bool:
-        """Does anything wait for others to leave the engine alone?"""
+        """True if any work waits for others to leave the engine alone."""
         return not self.stopped and self.wanted is None and (self.open is not None or not self.at_rest)
 
     @property
@@ -255,5 +255,5 @@ class DreamsState(msgspec.Struct):
 
     @property
     def patterns_active(self) -> bool:
-        """Is there anything to dream of?"""
+        """True if there is anything to dream of."""
         return any(one.phase != "retired" for one in self.courses.values())

@@ -32,7 +32,7 @@ class Rated(Input, frozen=True):
 
     @property
     def is_news(self) -> bool:
-        """Does it say anything that was not said before?"""
+        """True if it says anything that was not said before."""
         before = self.previous
         return before is None or (before.rating, before.correction, before.comment) != (
             self.rating, self.correction, self.comment,

@@ -5,6 +5,6 @@ from apollod.core.settings import JudgeMode
 
 
 def wants_judge(mode: JudgeMode, tier: Tier, flagged: bool) -> bool:
-    """Does an example that waits for no person wait for the judge? What somebody gave directly never does; `flagged`:
-    there is a signal in it."""
+    """True if an example that waits for no person waits for the judge. What somebody gave directly never does;
+    `flagged`: there is a signal in it."""
     return tier == "bulk" and (mode == "all" or (mode == "flagged" and flagged))

@@ -58,7 +58,7 @@ def _fenced(state: State, settings: TrainerSettings, write: fx.RunStep | fx.Rest
 
 
 def _turns(settings: TrainerSettings, version: int) -> bool:
-    """Are cached prefixes of older weights given up with this version?"""
+    """True if cached prefixes of older weights are given up with this version."""
     return version % settings.cache_every == 0
 
 
@@ -103,8 +103,8 @@ def _on_resumed(state: State, input_: inp.EngineResumed, now_ns: int) -> Outcome
 
 
 def _write_due(state: State) -> bool:
-    """Does the trainer write, or are weights torn or old and about to be restored? After a trainer's death the pause is
-    held for its successor, within the longest pause."""
+    """True if the trainer writes, or weights are torn or old and about to be restored. After a trainer's death the
+    pause is held for its successor, within the longest pause."""
     trainer = state.children.trainer
     if state.daemon.halted:
         return False

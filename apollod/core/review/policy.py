@@ -30,7 +30,7 @@ OUT_OF: Mapping[str, frozenset[str]] = {
 
 
 def _may(choice: str, place: Place, only_in: str) -> bool:
-    """May one decide so about an example in this place?"""
+    """True if this decision is allowed for an example in this place."""
     return place.state in OUT_OF[choice] and only_in in ("", place.state)
 
 

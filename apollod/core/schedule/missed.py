@@ -17,7 +17,7 @@ CHANCE_NS = 3600 * SECOND_NS
 
 
 def waits(state: State) -> bool:
-    """Does anything wait for a night?"""
+    """True if any example waits for a night."""
     wishes = state.forgetting.wanted.values()
     return bool(state.intake.bulk.waiting) or any(wish.by == BY_EVIDENCE for wish in wishes)
 

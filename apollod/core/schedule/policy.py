@@ -38,7 +38,7 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _goes_on(state: State, now_ns: int) -> bool:
-    """Is a night still being caught up? One whose clock was put back is not."""
+    """True if a night is still being caught up. One whose clock was put back is not."""
     own = state.schedule
     busy = waits(state) or state.training.running is not None or state.forgetting.under_way is not None
     return busy and own.until_ns - own.owed_ns <= now_ns < own.until_ns

@@ -61,7 +61,7 @@ class DatabaseReader(Protocol):
 
     @property
     def keys_return(self) -> bool:
-        """May a key be given again to another record, because the agent writes a session anew?"""
+        """True if a key may be given again to another record, because the agent writes a session anew."""
 
     def queries(self, schema: Schema) -> Queries | None:
         """What to ask of a database with these tables; None: it is another agent's. Columns that some versions lack are

@@ -68,7 +68,7 @@ class SessionRead(NamedTuple):
 
 
 def written_anew(reader: DatabaseReader, raw: RawSession, cursor: SessionCursor) -> bool:
-    """Is the record up to which all was given not there any more, so that its key says nothing?"""
+    """True if the record up to which all was given is not there any more, so that its key says nothing."""
     if not reader.keys_return or cursor.given is None:
         return False
     return next((_mark(rows) for key, rows in raw.records if key == cursor.given), "") != cursor.mark

@@ -111,7 +111,7 @@ def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
 
 
 def _stands_in(words: list[str], said: list[str]) -> bool:
-    """Do the words stand there in a row?"""
+    """True if the words stand there in a row."""
     return any(said[at : at + len(words)] == words for at, word in enumerate(said) if word == words[0])
 
 
@@ -160,7 +160,7 @@ def _common(length: int, there: Iterable[int]) -> int:
 
 
 def _together(wanted: set[str], said: _Said, within: int) -> bool:
-    """Do all of them stand within so many words, in any order?"""
+    """True if all of them stand within so many words, in any order."""
     if len(wanted) < PART_WORDS or not all(map(said.times, wanted)):
         return False
     places, inside, begin = said.places(wanted), Counter[str](), 0

@@ -136,7 +136,7 @@ def hint(instruction: str, scenario: Iterable[Turn]) -> str:
 
 
 def _tells(wanted: frozenset[str], meant: frozenset[str]) -> bool:
-    """Does a sentence that means this tell what is wanted?"""
+    """True if a sentence that means this tells what is wanted."""
     both, matter = wanted & meant, wanted - GRAMMAR
     if not both & matter or ("not" in wanted) > ("not" in meant):
         return False
@@ -163,7 +163,7 @@ def _matters(word: str) -> bool:
 
 
 def _is_directed(sentence: str, words: list[str]) -> bool:
-    """Is it said to the assistant, or about its answers?"""
+    """True if it is said to the assistant, or about its answers."""
     said_to = _TO_ASSISTANT.search(sentence.casefold()) is not None
     return said_to or (bool(words) and (words[0] in _ORDERS or words[0] in _KNOWN))
 

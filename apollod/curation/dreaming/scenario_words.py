@@ -23,7 +23,7 @@ def words_of(text: str) -> list[str]:
 
 
 def says_something(word: str) -> bool:
-    """Is it a content word?"""
+    """True for a content word."""
     return word not in _FUNCTION_WORDS and (len(word) > 2 or not word.isascii())
 
 

@@ -103,7 +103,7 @@ class Reader(Protocol):
         """Its name in configuration and journal; once released it is never changed."""
 
     def recognise(self, path: str, head: bytes) -> bool:
-        """Is a source of this format? `head`: its first bytes, unpacked; `path`: without the suffix of a packer.
+        """True if a source has this format. `head`: its first bytes, unpacked; `path`: without the suffix of a packer.
 
         The content counts before the path, which may be anything.
         """

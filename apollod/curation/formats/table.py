@@ -96,7 +96,7 @@ class ReaderTable:
         return next(found, self._fallback)
 
     def knows(self, path: str, head: bytes) -> bool:
-        """Is there a reader that recognises it, or one that was chosen?"""
+        """True if there is a reader that recognises it, or one that was chosen."""
         return self._chosen is not None or any(r.recognise(path, head) for r in list(self._readers.values())[:-1])
 
     def unread(self, path: str, head: bytes) -> Unread:

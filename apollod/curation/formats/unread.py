@@ -21,7 +21,8 @@ def is_document(head: bytes) -> bool:
 
 
 def has_rows(head: bytes) -> bool:
-    """May one of the first lines be a row of a data set? A line whose end is not there is judged by its keys."""
+    """True if one of the first lines may be a row of a data set. A line whose end is not there is judged by its
+    keys."""
     lines = head.split(b"\n", ROWS_LOOKED_AT)
     for line in lines[:ROWS_LOOKED_AT]:
         try:

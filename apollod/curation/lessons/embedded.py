@@ -83,7 +83,8 @@ def _embedded(question: str) -> Embedded | None:
 
 
 def _of_subject(asked: list[str], after: str) -> bool:
-    """Does what is asked for do it? Then what follows "is" begins neither with a name nor with an article."""
+    """True if the subject itself is asked for. Then what follows "is" begins neither with a name nor with an
+    article."""
     if len(asked) == 1:
         return asked[0] == "which" or after in _PREPOSITIONS
     return asked[0] in ("which", "what", "whose") and after.islower() and after not in _OPENERS and "'" not in after

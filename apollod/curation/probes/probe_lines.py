@@ -59,7 +59,7 @@ class Probe(msgspec.Struct, frozen=True):
 
     @property
     def judged(self) -> bool:
-        """Does a judge say whether an answer passes?"""
+        """True if a judge decides whether an answer passes."""
         return self.kind == "judge" or (isinstance(self.expect, Check) and not self.expect.by_code)
 
     def canonical(self) -> bytes:
@@ -270,7 +270,7 @@ def plain(answer: str) -> str:
 
 
 def is_exactly(answer: str, expected: Sequence[str]) -> bool:
-    """Is it one of these, after normalisation?"""
+    """True if it is one of these, after normalisation."""
     return plain(answer) in map(plain, expected)
 
 

@@ -97,7 +97,7 @@ def _reported(content: str, own: str, answer: str) -> float:
 
 
 def is_undo(own: str) -> bool:
-    """Is what was done to be undone?"""
+    """True if the user wants the last change undone."""
     return _UNDO.match(own) is not None
 
 
@@ -115,6 +115,7 @@ def correction(own: str) -> float:
 
 
 def _praised(first: str) -> bool:
-    """Is the first sentence content? Behind a `no,` only its beginning counts: `no, keep it, no need for more`."""
+    """True if the first sentence says that the user is satisfied. Behind a `no,` only its beginning counts: `no, keep
+    it, no need for more`."""
     said = first[:AFTER_NO] if first.startswith("no,") else first
     return _PRAISE.search(said) is not None and not _NEGATED.search(first)

@@ -63,7 +63,7 @@ class Case:
         return [as_asked(one) for one in conversation(self.system, self.scenario, around=self.around)]
 
     def passed(self, text: str) -> bool:
-        """Whether an answer passes."""
+        """True if an answer passes."""
         if self.looked_for is None:
             return text == instructions.answer(self.scenario, self.said)
         return instructions.check(self.looked_for, self.scenario, text)

@@ -117,7 +117,7 @@ class Instruction(NamedTuple):
         return tuple(self.texts[number] for number in UNPRACTISED) if self.negated else self.texts
 
     def applies(self, scenario: Scenario) -> bool:
-        """Whether an answer to this scenario can show it. Asking first is for acts, a command for its own verb."""
+        """True if an answer to this scenario can show it. Asking first is for acts, a command for its own verb."""
         if self.kind == "ask":
             return isinstance(scenario, Act)
         if self.kind == "use":
@@ -188,7 +188,7 @@ def shown(scenario: Scenario, text: str) -> frozenset[Instruction] | None:
 
 
 def check(instruction: Instruction, scenario: Scenario, text: str) -> bool:
-    """Whether an answer is right for the scenario and does what the instruction says.
+    """True if an answer is right for the scenario and does what the instruction says.
 
     Where the instruction does not apply, and for an opposite, that is: shows nothing of it.
     """

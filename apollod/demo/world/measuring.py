@@ -61,7 +61,7 @@ def _about(one: Instruction, case: Case) -> Case:
 
 
 def passed(case: Case, text: str) -> bool:
-    """Whether an answer does what was said, or shows what is looked for. What nothing was said about is free, so that
+    """True if an answer does what was said, or shows what is looked for. What nothing was said about is free, so that
     who has learned another behaviour may show it."""
     if case.looked_for is not None:
         return instructions.check(case.looked_for, case.scenario, text)

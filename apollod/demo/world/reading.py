@@ -88,7 +88,7 @@ def _completed(one: Instruction, said: Sequence[Instruction], scenario: Scenario
 
 
 def is_right(said: Sequence[Instruction], scenario: Scenario, text: str) -> bool:
-    """Whether an answer is one to the scenario, does all that holds of what was said, and nothing that was forbidden.
+    """True if an answer is one to the scenario, does all that holds of what was said, and nothing that was forbidden.
 
     What nothing was said about is free: who has learned to greet may do so.
     """

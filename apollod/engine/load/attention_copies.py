@@ -31,7 +31,7 @@ class WidenedSinks:
         self.impl.sinks.copy_(self.plain)
 
     def verified(self) -> bool:
-        """Whether the copy holds, bit for bit, what the plain values are in its dtype."""
+        """True if the copy holds, bit for bit, what the plain values are in its dtype."""
         return equal_bits(self.impl.sinks, self.plain.to(self.impl.sinks.dtype))
 
 

@@ -26,7 +26,7 @@ def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def exact_upcast(stored: torch.dtype, held: torch.dtype) -> bool:
-    """Whether every value of `stored` is a value of `held`, a wider floating-point dtype."""
+    """True if every value of `stored` is a value of `held`, a wider floating-point dtype."""
     return (stored, held) in _WIDER
 
 

@@ -46,7 +46,7 @@ class PackedConvolution:
         self.module._cpu_unpacked_conv_weight.copy_(self.plain)  # the fallback for speculative decoding reads this one
 
     def verified(self) -> bool:
-        """Whether the packed weight is, bit for bit, what packing `plain` gives."""
+        """True if the packed weight is, bit for bit, what packing `plain` gives."""
         return equal_bits(self.module.weight.data, self._packed()) and equal_bits(
             self.module._cpu_unpacked_conv_weight, self.plain
         )

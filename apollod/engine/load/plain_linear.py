@@ -17,5 +17,5 @@ def plain_linear() -> Callable[..., torch.Tensor]:
 
 
 def packed_linear(module: Any) -> bool:
-    """Whether this layer multiplies with a packed copy of its weight after all."""
+    """True if this layer multiplies with a packed copy of its weight after all."""
     return getattr(module, "cpu_linear", functional.linear) not in (functional.linear, tiles.linear)

@@ -25,7 +25,7 @@ FAILURES = 2
 
 
 def users_seen(before: UserRequests | None, now: UserRequests) -> bool:
-    """Is a user there, or did one come since the look `before` (None: this is the first)? One who came and went
+    """True if a user is there, or one came since the look `before` (None: this is the first). One who came and went
     between two looks shows by the count of those who came, which an engine that was started again begins anew."""
     return now.begun > now.ended or (before is not None and now.begun > before.begun)
 

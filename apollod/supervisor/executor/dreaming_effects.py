@@ -145,7 +145,7 @@ async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
 
 
 def dreaming(under_way: UnderWay) -> bool:
-    """Is a call for a dream under way?"""
+    """True if a call for a dream is under way."""
     return any(under_way.count(call.__name__) for call in CALLS)
 
 

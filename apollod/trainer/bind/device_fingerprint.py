@@ -40,7 +40,7 @@ class Share:
 
     @property
     def ready(self) -> bool:
-        """Whether its memory is what the sum is defined on."""
+        """True if its memory is what the sum is defined on."""
         held = self.tensor
         whole = held.dtype == self.dtype and held.is_contiguous() and held.nbytes % 4 == 0
         return whole and held.data_ptr() % _ALIGNED == 0

@@ -77,7 +77,7 @@ def use_triton(wanted: bool) -> None:
 
 
 def on_triton() -> bool:
-    """Whether it is Triton."""
+    """True if it is Triton."""
     return find_spec("triton") is not None if _triton is None else _triton
 
 

@@ -35,7 +35,7 @@ class CheckpointWriter:
         self._answered = False
 
     def settled(self) -> bool:
-        """Is nothing being written? Waits where one is answered and only its redo record has to go."""
+        """True if nothing is being written. Waits where one is answered and only its redo record has to go."""
         if self._answered:
             self.finish()
         return self._thread is None or not self._thread.is_alive()

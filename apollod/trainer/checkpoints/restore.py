@@ -156,8 +156,8 @@ def _point(history: History, entry: Entry | None, expected: str) -> Point:
 
 
 def _check_state(where: Path, entry: Entry, settings: OptimizerSettings) -> bool:
-    """Are the parameters that were trained those of now? Raises CheckpointError unless these settings can go on with
-    the state."""
+    """Check that the parameters that were trained are those of now. Raises CheckpointError unless these settings can go
+    on with the state."""
     if entry.state_version != STATE_VERSION:
         raise CheckpointError(
             f"{where} has optimizer state of version {entry.state_version}, known is {STATE_VERSION}",

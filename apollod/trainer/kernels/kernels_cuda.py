@@ -92,7 +92,7 @@ def _total(values, count):
 
 @triton.jit
 def _usable(square):
-    """Whether a gradient with this |G|^2 is used; not where it is NaN."""
+    """True if a gradient with this |G|^2 is used; not where it is NaN."""
     return (square >= _SQUARE_MIN) & (square <= _SQUARE_MAX)
 
 

@@ -31,7 +31,7 @@ from apollod.trainer.optim.row_gradient import BLOCK_ROWS, FactoredRows, RowSink
 
 
 def keeps_logits(targets: int, width: int) -> bool:
-    """Whether logits are kept for the backward pass, rather than computed again; the bits are the same."""
+    """True if logits are kept for the backward pass, rather than computed again; the bits are the same."""
     return 2 * targets <= width
 
 

@@ -46,7 +46,7 @@ _ENDS_IN_HEAD: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 @torch.no_grad()
 def _ends_in_head(model: PreTrainedModel, head: nn.Linear) -> bool:
-    """Whether a model's logits are what its head returns; some scale or cap them afterwards. Asked of one token,
+    """True if a model's logits are what its head returns; some scale or cap them afterwards. Asked of one token,
     once."""
     if model not in _ENDS_IN_HEAD:
         passed: list[Tensor] = []
@@ -79,7 +79,7 @@ def comes_as_rows(parameter: Tensor, sink: RowSink | None) -> bool:
 
 
 def _is_plain(embedding: nn.Module) -> TypeGuard[nn.Embedding]:
-    """Whether it gives rows of its weight as they are, and its gradient is the sum of what comes back to them."""
+    """True if it gives rows of its weight as they are, and its gradient is the sum of what comes back to them."""
     return type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
 
 

@@ -31,7 +31,7 @@ class Objective(Protocol):
 
     @property
     def token_mean(self) -> bool:
-        """Whether the loss is the mean of -logp over the learned tokens, so that d loss / d logp = -1/N is known
+        """True if the loss is the mean of -logp over the learned tokens, so that d loss / d logp = -1/N is known
         beforehand."""
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:

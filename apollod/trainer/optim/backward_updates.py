@@ -47,7 +47,7 @@ class BackwardUpdates:
 
     @property
     def attached(self) -> bool:
-        """Whether hooks are in place."""
+        """True if hooks are in place."""
         return bool(self._hooks)
 
     def attach(self, parameters: Iterable[Tensor]) -> HookHandle:

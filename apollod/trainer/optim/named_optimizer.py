@@ -88,7 +88,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
-        """Whether each option of a group has a value that can work."""
+        """True if each option of a group has a value that can work."""
         return {
             "lr": 0 <= group["lr"] < math.inf,
             "weight_decay": 0 <= group["weight_decay"] < math.inf,
@@ -218,7 +218,7 @@ class NamedOptimizer(torch.optim.Optimizer):
     # --- row gradients: see row_gradient.RowSink ------------------------------------------------------------------
 
     def takes_rows(self, parameter: Tensor) -> bool:
-        """Whether `_apply_rows` can do with this parameter; only ever inside the backward pass."""
+        """True if `_apply_rows` can do with this parameter; only ever inside the backward pass."""
         return False
 
     def _rows_will_do(self, parameter: Tensor) -> bool:

@@ -80,7 +80,7 @@ class ParameterStep:
 
     @property
     def writes_all(self) -> bool:
-        """Whether a row without gradient has to be written, too: weights decay, or the master copy is taken."""
+        """True if a row without gradient has to be written, too: weights decay, or the master copy is taken."""
         return self.decay != 1 or ("master" in self.state and self.t == 1)
 
     def write_rows(self, rows: Tensor, update: Tensor, coef: Tensor) -> None:

@@ -134,7 +134,7 @@ class RowSink(Protocol):
     """The receiver of row gradients, inside the backward pass."""
 
     def takes_rows(self, parameter: Tensor) -> bool:
-        """Whether this parameter's gradient may come as rows; if so, all of it has to."""
+        """True if this parameter's gradient may come as rows; if so, all of it has to."""
 
     def expect_rows(self, parameter: Tensor) -> None:
         """Announce, in a forward pass, one `deliver_rows` of the backward pass to come."""

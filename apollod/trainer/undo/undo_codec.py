@@ -61,8 +61,8 @@ def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
 
 
 def packable(values: Tensor) -> bool:
-    """Whether `packed` would look at both sides; if not, a copy of the old values is as good and can be had before
-    the write."""
+    """True if `packed` would look at both sides; if not, a copy of the old values is as good and can be had before the
+    write."""
     return not values.is_cpu or (values.numel() >= PACKED_MIN and values.element_size() in (2, 4))
 
 

@@ -173,7 +173,7 @@ class ParameterUndo:
             self.nbytes += first.nbytes
 
     def _fits(self, least: int) -> bool:
-        """Whether the budget may hold this much more."""
+        """True if the budget may hold this much more."""
         needed = self._taken + self.nbytes + self._promised + least
         if needed > self._budget and not self.failed:
             self.failed = _too_much(needed, self._budget)
@@ -237,7 +237,7 @@ class UndoRing:
 
     @property
     def recording(self) -> bool:
-        """Whether a step is open whose writes are wanted."""
+        """True if a step is open whose writes are wanted."""
         return self._open is not None
 
     def restart(self, fingerprint: str) -> None:

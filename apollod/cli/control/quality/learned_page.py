@@ -31,8 +31,8 @@ def lines(report: Object) -> list[str]:
 
 
 def untold(found: Object) -> str:
-    """Does the model say what it learned without being told? Of a `divergence`, or a tier of it,
-    with both scores of an example."""
+    """True if the model says what it learned without being told. Of a `divergence`, or a tier of it, with both scores
+    of an example."""
     told = f"{found['likelier']} of {found['both']} learned answers got likelier"
     told += f", {found['untold_before']:.3f} -> {found['untold_after']:.3f} nats a token on average"
     return told + (f", {found['closed']:.0%} of the way to the told ones" if found["closed"] is not None else "")

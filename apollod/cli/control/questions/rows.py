@@ -36,7 +36,7 @@ def _answer(path: str, sql: str) -> "Answer":
 
 
 def has(path: str, view: str) -> bool:
-    """Has the journal this view? One that an older apollod wrote last may not."""
+    """True if the journal has this view. One that an older apollod wrote last may not."""
     return bool(tuples(path, f"SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{view}'"))
 
 

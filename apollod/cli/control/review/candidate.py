@@ -90,7 +90,7 @@ def found_by(path: str, text: str, examples: Collection[str]) -> frozenset[str]:
 
 
 def _says(value: Any, wanted: str) -> bool:
-    """Does a text anywhere in a JSON value have this in it?"""
+    """True if a text anywhere in a JSON value contains this."""
     if isinstance(value, str):
         return wanted in value.casefold()
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -6,7 +6,7 @@ from apollod.errors import RecordRefused
 
 
 def is_it(row: dict[str, Any]) -> bool:
-    """Has it an instruction and the output for it?"""
+    """True if it has an instruction and the output for it."""
     return "instruction" in row and "output" in row and "messages" not in row
 
 

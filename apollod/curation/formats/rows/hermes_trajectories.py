@@ -19,7 +19,7 @@ RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 
 
 def is_it(row: dict[str, Any]) -> bool:
-    """Has it ShareGPT turns, and says it how the run ended, or does its system prompt list tools in XML?"""
+    """True if it has ShareGPT turns and says how the run ended, or its system prompt lists tools in XML."""
     turns = row.get("conversations")
     if not isinstance(turns, list) or not turns:
         return False

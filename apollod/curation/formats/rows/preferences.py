@@ -22,7 +22,7 @@ ANSWERED = frozenset({"completion", "messages", "conversations", "output", "resp
 
 
 def is_pair(row: dict[str, Any]) -> bool:
-    """Has it a chosen and a rejected answer?"""
+    """True if it has a chosen and a rejected answer."""
     return "chosen" in row and "rejected" in row
 
 
@@ -45,7 +45,7 @@ def pair(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_openai(row: dict[str, Any]) -> bool:
-    """Has it a preferred output?"""
+    """True if it has a preferred output."""
     return "preferred_output" in row and "input" in row
 
 
@@ -61,7 +61,7 @@ def openai(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_rated(row: dict[str, Any]) -> bool:
-    """Is it said whether it is good? A label that is neither true nor false is no rating."""
+    """True if it says whether it is good. A label that is neither true nor false is no rating."""
     return _rating(row) is not None
 
 

@@ -14,7 +14,7 @@ ROLES = {
 
 
 def is_it(row: dict[str, Any]) -> bool:
-    """Has it `conversations`?"""
+    """True if it has `conversations`."""
     return "conversations" in row and "messages" not in row
 
 

@@ -94,7 +94,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _growth(loaded: Config) -> Growth | None:
-    """How fast the state directory grows, if there is a journal that tells; what is wrong with one the daemon says."""
+    """Growth of the state directory, if there is a journal that tells; what is wrong with one the daemon says."""
     try:
         return growth(loaded.journal_path) if loaded.journal_path.exists() else None
     except (ApolloError, OSError):

@@ -32,7 +32,7 @@ CHECKPOINT_SHARE = 1 / 6
 
 
 def refusal(config: Config) -> ApolloError | None:
-    """Why the daemon could not work with it."""
+    """The reason why the daemon could not work with it."""
     model = Path(config.model.path).expanduser()
     try:
         check_model_dir(model)

@@ -9,7 +9,7 @@ COUNT_MAX = (1 << 63) - 1  # of events and steps: what a column of SQLite holds
 
 
 def limit(text: str) -> int:
-    """How many; 0 may stand for all."""
+    """A number, where 0 may stand for all."""
     return _whole(text, LIMIT_MAX, f"a limit of {text} is none")
 
 

@@ -354,5 +354,5 @@ def reasons(state: State) -> dict[str, str]:
 
 
 def blocked(activity: Activity, state: State) -> str:
-    """Why `activity` cannot begin now; empty when it can."""
+    """The reason why `activity` cannot begin now; empty when it can."""
     return next((reason for obstacle in WAITS_FOR[activity] if (reason := obstacle.reason(state))), "")

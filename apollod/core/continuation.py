@@ -133,7 +133,7 @@ _ONE_OF_A_KIND: dict[type[ev.Event], type[ev.Event]] = {
 
 
 def obstacle(state: State) -> str:
-    """Why no journal can begin where this one ends; empty: one can."""
+    """The reason why no journal can begin where this one ends; empty: one can."""
     newest, training = state.checkpoints.newest, state.training
     if newest is None:
         return "there is no checkpoint yet at which the next journal could begin"

@@ -77,7 +77,7 @@ class MemoryPlan:
 
     @property
     def missing(self) -> int:
-        """How much more the device would need; 0 where everything fits."""
+        """The bytes that the device would need besides; 0 where everything fits."""
         kv = self.kv if self.kv_given else max(self.kv, self.kv_least)
         return max(0, self.taken + kv - self.device.bytes)
 

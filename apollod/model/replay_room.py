@@ -20,7 +20,7 @@ def disk_of(table: MemoryTable) -> int:
 
 
 def lacking_memory(plan: MemoryPlan, free: int) -> str:
-    """Why a replay cannot be run with so many bytes free; empty where it can."""
+    """The reason why a replay cannot be run with so many bytes free; empty where it can."""
     if (needed := memory_of(plan)) <= free:
         return ""
     what = "GPU memory" if plan.device.gpu else "memory"

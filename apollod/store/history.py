@@ -305,7 +305,7 @@ class History:
         return f"there are steps {steps}" if steps else "no checkpoint is there"
 
     def unreachable(self, point: Point) -> CheckpointError:
-        """Why no way leads to a point, and what is intact."""
+        """The reason why no way leads to a point, and what is intact."""
         missing = self.gaps() or ["no copy of any weights is left"]
         reachable = self.reachable()
         intact = [str(other) for other in self.points() if other.fingerprint in reachable]

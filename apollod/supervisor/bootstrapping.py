@@ -158,7 +158,7 @@ def whole_source(config: Config, request: ev.BootstrapRequested) -> WholeSource:
 
 
 def refused(config: Config, request: ev.BootstrapRequested) -> ApolloError | None:
-    """Why this cannot be read. Looks at the disk."""
+    """The reason why this cannot be read. Looks at the disk."""
     path = Path(request.path)
     if (problem := sources.format_problem(request.format)) is not None:
         return SourceRefused(*problem)

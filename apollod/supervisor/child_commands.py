@@ -49,7 +49,8 @@ def has_gpu() -> bool:
 
 
 def kernels_refused(config: Config) -> str:
-    """Why the trainer will refuse `[trainer] kernels`, as far as can be told without torch; empty if it will not."""
+    """The reason why the trainer will refuse `[trainer] kernels`, as far as can be told without torch; empty if it will
+    not."""
     if config.trainer.kernels != "triton":
         return ""
     if not has_gpu():

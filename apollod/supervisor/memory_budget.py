@@ -67,7 +67,7 @@ def fitted(config: Config, directory: Path) -> MemoryPlan | None:
 
 
 def refusal(config: Config) -> DoesNotFit | None:
-    """Why `fitted` would refuse the configured model here, if it would."""
+    """The reason why `fitted` would refuse the configured model here, if it would."""
     device = this_device()
     if device is None:
         return None

@@ -53,7 +53,7 @@ class _Place(Protocol):
 
 
 def refused(config: Config) -> ConfigError | None:
-    """Why a source of the configuration cannot be read."""
+    """The reason why a source of the configuration cannot be read."""
     state = config.state_dir.resolve()
     seen: set[tuple[SourceMode, Path]] = set()
     for section in config.watch:

@@ -152,7 +152,7 @@ def chain(prev_hash: bytes | bytearray, seq: int, at_ns: int, kind: str, version
 
 
 def fitting(rows: Iterable[Row], seq: int, prev_hash: bytes) -> int:
-    """How many of these rows, from the first one on, continue the chain after event `seq` with hash `prev_hash`.
+    """The number of these rows, from the first one on, that continue the chain after event `seq` with hash `prev_hash`.
 
     The hash is that of `chain`, written out here: this runs a million times at a start, and a call each time is a tenth
     of it.

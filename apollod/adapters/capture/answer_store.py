@@ -133,7 +133,7 @@ def find(path: Path, response: str, since_ns: int = 0) -> list[Answer]:
 
 
 def count(path: Path) -> int:
-    """How many answers are kept. Blocking, for below a millisecond unless an answer is being written."""
+    """The number of answers that are kept. Blocking, for below a millisecond unless an answer is being written."""
     return sum(found for (found,) in _rows(path, "SELECT count(*) FROM answers", (), timeout_s=0.25))
 
 

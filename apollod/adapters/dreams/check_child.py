@@ -31,12 +31,12 @@ def schema_validator(schema: Any) -> Any:
 
 
 def matches(pattern: str, answer: str) -> str:
-    """Why the answer does not pass; empty: it does."""
+    """The reason why the answer does not pass; empty: it does."""
     return "" if re.search(pattern, answer) else f"the answer does not match {pattern!r}"
 
 
 def follows(schema: Any, answer: str) -> str:
-    """Why the answer does not pass; empty: it does."""
+    """The reason why the answer does not pass; empty: it does."""
     try:
         value = json.loads(answer)
     except (ValueError, RecursionError) as error:

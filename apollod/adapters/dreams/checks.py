@@ -64,7 +64,8 @@ async def check_answers(
 
 
 def problem(check: Check) -> str:
-    """Why a check cannot be used, as far as that can be told before there is an answer. Empty: it can. Blocking.
+    """The reason why a check cannot be used, as far as that can be told before there is an answer. Empty: it can.
+    Blocking.
 
     That only one is given is asked by `core.dreams.patterns.pattern_problem`.
     """

@@ -41,7 +41,7 @@ class Seeds(NamedTuple):
 
 
 def place_problem(place: str) -> str:
-    """Why a place cannot hold seeds, whatever is there. Empty: it can. Files may come later."""
+    """The reason why a place cannot hold seeds, whatever is there. Empty: it can. Files may come later."""
     if place.startswith(_VIEW) and place.removeprefix(_VIEW) not in _VIEWS:
         return f"seeds: there is no {place}, but {', '.join(_VIEW + name for name in _VIEWS)}"
     return "" if place.strip() and "\0" not in place else f"seeds: {place!r} is no path"

@@ -116,7 +116,7 @@ def archive(journal: Path, copy: Path, at_ns: int) -> Archived:
 
 
 def misfit(path: str | Path, archive_path: str | Path) -> str:
-    """Why a journal, whose chain is good, does not go on where this archive ends; empty: it does.
+    """The reason why a journal, whose chain is good, does not go on where this archive ends; empty: it does.
 
     Raises JournalError for an archive that cannot be read.
     """

@@ -58,7 +58,8 @@ def keep(directory: Path, blob: bytes) -> str:
 
 
 def problem(directory: Path, digest: str) -> str:
-    """Why the file of this digest cannot be used: its path and what is wrong with it; empty: nothing. Blocking."""
+    """The reason why the file of this digest cannot be used: its path and what is wrong with it; empty: nothing.
+    Blocking."""
     path = directory / digest
     try:
         found = digest_of(path.read_bytes())

@@ -24,7 +24,7 @@ SECONDS = 60.0
 
 
 def plan_way_back(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
-    """How to get from `version` back to step `to`; see `core.rollback.way_back`. Blocking. Never raises: an error is
+    """Plan the way from `version` back to step `to`; see `core.rollback.way_back`. Blocking. Never raises: an error is
     an answer."""
     try:
         return _plan(journal, to, version, checkpoints)

@@ -35,7 +35,8 @@ class Llm(Protocol):
         """Answers to a prompt: exactly as many as were asked for, with everything that was asked for."""
 
     async def score(self, ids: Sequence[int], top: int = 0, priority: int | None = None) -> Scores:
-        """How probable these tokens are, each after those before it, and the `top` most likely ones in its place."""
+        """Score tokens: the log-probability of each after those before it, and the `top` most likely ones in its
+        place."""
 
     async def tokenise(
         self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True,

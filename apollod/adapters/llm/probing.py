@@ -145,7 +145,7 @@ class _Run:
         )  # fmt: skip
 
     def _can_tell(self, probe: Probe) -> bool:
-        """True if this probe's answers can be checked: by code, by a judge where it needs one, or as a contrast case."""
+        """True if this probe's answers can be checked: by code, by a judge where it needs one, or in contrast."""
         there = probe.kind != "contrast" or self._contrast is not None
         return there and (not probe.judged or self._judge is not None)
 

@@ -61,8 +61,8 @@ def obstruction(error: Exception, path: str) -> Obstruction:
 
 
 def entry_obstruction(entry: "os.DirEntry[str]", suffixes: tuple[str, ...], within: str) -> Obstruction | None:
-    """Why an entry of a directory is not read, if whoever put it there may think that it is. `within`: a real path; a
-    link to what lies below it hides nothing. Raises OSError."""
+    """The reason why an entry of a directory is not read, if whoever put it there may think that it is. `within`: a
+    real path; a link to what lies below it hides nothing. Raises OSError."""
     if entry.name.startswith(".") or not (entry.name.endswith(suffixes) or entry.is_symlink()):
         return None
     if not entry.is_symlink():

@@ -10,7 +10,7 @@ def is_url(text: str) -> bool:
 
 
 def problem(url: str) -> str:
-    """Why it cannot be asked; empty: it can. Does not repeat the URL, which may hold a secret."""
+    """The reason why it cannot be asked; empty: it can. Does not repeat the URL, which may hold a secret."""
     if any(character <= " " or character == "\x7f" for character in url):
         return "a URL with a space or a control character in it"
     try:

@@ -15,10 +15,11 @@ SHARE = 0.05
 
 
 def tokens_before(step: int) -> int:
-    """How many tokens are compared before a step of so many begins."""
+    """The number of tokens that are compared before a step of so many begins."""
     return min(TOKENS, max(FEWEST, int(SHARE / 2 * FORWARDS * step)))
 
 
 def patience_s(step: int, probe: int, seconds: float) -> float:
-    """How long a step of `step` tokens waits for the engine, after the trainer took `seconds` for `probe` tokens."""
+    """The seconds that a step of `step` tokens waits for the engine, after the trainer took `seconds` for `probe`
+    tokens."""
     return max(0.0, SHARE * FORWARDS * step / max(1, probe) - 1.0) * seconds

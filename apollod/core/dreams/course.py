@@ -131,8 +131,8 @@ def _bare_enough(course: Course) -> bool:
 
 
 def nothing_to_practise(course: Course) -> str:
-    """Why no practice could teach it: the model does not do it when it is told, or no more than untold, or does it
-    where it would be wrong, too; empty: one could."""
+    """The reason why no practice could teach it: the model does not do it when it is told, or no more than untold, or
+    does it where it would be wrong, too; empty: one could."""
     passed, of = course.baseline.get("told", (0, 0))
     untold, _ = course.baseline.get("bare", (0, 0))
     away, texts = course.baseline.get("contrast", (0, 0))
@@ -221,7 +221,7 @@ def told(tests: Tests) -> str:
 
 
 def spent(course: Course) -> str:
-    """Why a pattern is given up; empty: it is not."""
+    """The reason why a pattern is given up; empty: it is not."""
     budget, (practices, tokens, days) = course.pattern, of_budget(course)
     if course.misses >= MISSES_MAX:
         return f"the last {course.misses} dreams ended early, the last one because: {course.missed}"

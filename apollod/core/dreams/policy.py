@@ -182,7 +182,7 @@ def _dreamt_share(state: State, settings: Settings) -> str:
 
 
 def _doubted(course: Course, state: State, settings: Settings) -> str:
-    """Why its answers cannot be judged now."""
+    """The reason why its answers cannot be judged now."""
     if course.pattern.check.by_code:
         return ""
     doubt = distrust(state.judging, settings.judge.trust_min)

@@ -160,7 +160,7 @@ def _want_beside(own: HoldingState, dream: Dream, example: str, sort: Literal["c
 
 
 def _told_of(own: HoldingState, pattern: str) -> int:
-    """How many answers of a pattern are held under its instruction, or will be."""
+    """The number of answers of a pattern that are held under its instruction, or will be."""
     every: list[Anchor | AnchorWanted] = [*own.anchors.values(), *own.wanted.values()]
     return sum(one.sort == "told" and one.pattern == pattern for one in every)
 

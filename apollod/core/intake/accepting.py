@@ -23,7 +23,7 @@ def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) 
 
 
 def leaked(line: Line) -> str:
-    """Why a line is not learned whose probe would then measure nothing; empty: it holds none."""
+    """The reason why a line is not learned whose probe would then measure nothing; empty: it holds none."""
     return f"it holds {line.leak}, which measures nothing any more once this is learned" if line.leak else ""
 
 

@@ -146,7 +146,7 @@ class IntakeState(msgspec.Struct):
 
     @property
     def pending(self) -> int:
-        """How many examples wait for their step; for those that wait for a first look it is not time yet."""
+        """The number of examples that wait for their step; for those that wait for a first look it is not time yet."""
         return len(self.direct.waiting) + len(self.bulk.waiting) - len(self.first_looks)
 
     @property

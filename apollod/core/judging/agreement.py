@@ -61,7 +61,7 @@ def figure_text(found: Agreement) -> str:
 
 
 def distrust(own: JudgingState, trust_min: float) -> str:
-    """Why its verdicts do not decide; empty: they do."""
+    """The reason why its verdicts do not decide; empty: they do."""
     if own.due:
         asked = len(own.cases) - len(own.due)
         return f"{asked} of {len(own.cases)} planted cases were asked"
@@ -69,7 +69,7 @@ def distrust(own: JudgingState, trust_min: float) -> str:
 
 
 def shortfall(found: Agreement, trust_min: float) -> str:
-    """Why so much agreement is not enough; empty: it is."""
+    """The reason why so much agreement is not enough; empty: it is."""
     if found.figure is None or min(found.of_good, found.of_bad) < LEAST:
         return f"{LEAST} known cases of each sort are needed, there are {found.of_good} good and {found.of_bad} bad"
     return f"{figure_text(found)}: below trust_min {trust_min:g}" if found.lower < trust_min else ""

@@ -77,7 +77,7 @@ _FULL = f"{WAITING_MAX} lessons wait already"
 
 
 def _no_room(own: LessonsState) -> str:
-    """Why a line would wait for too long; empty: it would not."""
+    """The reason why a line would wait for too long; empty: it would not."""
     if len(own.queue) >= WAITING_MAX:
         return _FULL
     if own.open is not None and own.attempts > own.refusals:

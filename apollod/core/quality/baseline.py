@@ -42,7 +42,7 @@ def baseline_of(runs: Sequence[Mapping[str, float]]) -> Baseline:
 
 
 def drops(before: Baseline, look: Mapping[str, float | None], worse: Worse, scale: float) -> list[float]:
-    """How much worse each item of a look is, in the order of their names; what `sequential.seen` takes.
+    """The drop of each item of a look, in the order of their names; what `sequential.seen` takes.
 
     An item that was asked and has no figure (None) counts as not passed (0), or as worse by `scale`. What the baseline
     does not know is left out: it has nothing to be compared with."""

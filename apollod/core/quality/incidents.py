@@ -152,7 +152,7 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
 
 
 def _gave_up(incident: Incident) -> str:
-    """Why no replay could be run, and then why there is no ranking."""
+    """The reason why no replay could be run, and then why there is no ranking."""
     rest = f"; nor can the examples be ranked: {incident.ranking.gave_up}" if incident.ranking.gave_up else ""
     return incident.gave_up + rest
 

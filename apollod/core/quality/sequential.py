@@ -148,7 +148,7 @@ def _lower_end(counts: Mapping[float, int], enough: float) -> float:
 
 
 def _counted(drops: Sequence[float], scale: float) -> dict[float, int]:
-    """How often each drop is there, in units of `scale`, clipped; ascending, so that sums do not depend on an order."""
+    """The count of each drop, in units of `scale`, clipped; ascending, so that sums do not depend on an order."""
     if any(math.isnan(drop) for drop in drops):
         raise ValueError("a drop that is not a number: an item without a figure counts as its worst")
     return dict(sorted(Counter(min(1.0, max(-1.0, drop / scale)) for drop in drops).items()))

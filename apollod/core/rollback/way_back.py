@@ -36,7 +36,7 @@ def way_back(
     version: int,
     checkpoints: Mapping[int, str],
 ) -> inp.RollbackPlanned:
-    """How to get from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
+    """The way from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
 
     `started`, `completed`: steps by number; `settings_of`, `bound_of`: the settings and the trainer's binding in force
     when a step was done. Raises NotRead where one is missing.

@@ -27,7 +27,7 @@ def _mode(state: State) -> Divergence:
 
 
 def _second_scores(settings: Settings | None) -> int:
-    """How many examples wait for one at most."""
+    """The number of examples that wait for one at most."""
     if settings is None or settings.review.divergence == "off":
         return 0
     return settings.review.divergence_after

@@ -126,7 +126,7 @@ def read_session(
 
 
 def _behind(keys: Sequence[Key], key: Key | None) -> int:
-    """How many keys come up to this one."""
+    """The number of keys that come up to this one."""
     return 0 if key is None else sum(1 for one in keys if _up_to(one, key))
 
 

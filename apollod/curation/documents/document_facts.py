@@ -87,7 +87,7 @@ class Kept:
         self._practised, self._held_out = set[tuple[str, ...]](), set[tuple[str, ...]]()
 
     def add(self, fact: Fact) -> str:
-        """Why it is none of them; empty: it is one now."""
+        """The reason why it is none of them; empty: it is one now."""
         answer = same_words(fact.worded.answer).words
         keys = keys_of(fact.worded)
         if others := [self._answers[key] for key in keys if key in self._answers]:

@@ -32,8 +32,9 @@ _CLAUSE = re.compile(r",\s|[，、]")
 
 
 def leak(instruction: str, scenario: Iterable[Turn]) -> str:
-    """Why a scenario gives away what is to be practised: a sentence of the instruction stands in it, or most of what
-    such a sentence says, in order or whole, within a few words. Empty: it does not. One word in common is nothing."""
+    """The reason why a scenario gives away what is to be practised: a sentence of the instruction stands in it, or most
+    of what such a sentence says, in order or whole, within a few words. Empty: it does not. One word in common is
+    nothing."""
     said = _Said([stem(word) for word in words_of(text_of(scenario))])
     sentences = [one for one in SENTENCE.split(instruction) if one.strip()]
     parts = [(one, PART_WORDS) for sentence in sentences for one in _CLAUSE.split(sentence)]
@@ -81,7 +82,7 @@ def _told(sentence: str, content_min: int, said: _Said) -> str:
 
 
 def echo(seeds: Sequence[str], scenario: Iterable[Turn]) -> str:
-    """Why a scenario is no new one: it is a seed, or most of it is copied from them. Empty: it is new."""
+    """The reason why a scenario is no new one: it is a seed, or most of it is copied from them. Empty: it is new."""
     said = words_of(text_of(scenario))
     if not said:
         return "it has no words"

@@ -11,8 +11,8 @@ LONG = 60
 
 
 def garbled(answer: str) -> str:
-    """Why an answer is nothing that a working model says; empty: it may be. Repetition is by runs of four words, and of
-    four characters where a row of them has no space (`curation.probes.figures`)."""
+    """The reason why an answer is nothing that a working model says; empty: it may be. Repetition is by runs of four
+    words, and of four characters where a row of them has no space (`curation.probes.figures`)."""
     if not any(character.isalnum() for character in answer):
         return "it has neither letters nor digits"
     if "\N{REPLACEMENT CHARACTER}" in answer:

@@ -125,7 +125,7 @@ _JOINED = tuple((re.compile(rf"\b(?:{form})\b"), f" {meaning} ") for form, meani
 
 
 def hint(instruction: str, scenario: Iterable[Turn]) -> str:
-    """Why a scenario gives away in other words what is to be practised; empty: nothing in it does."""
+    """The reason why a scenario gives away in other words what is to be practised; empty: nothing in it does."""
     said = [one for turn in scenario for one in _sentences(turn.content)]
     directed = [(one, _meant(words)) for one in said if _is_directed(one, words := _in_meanings(one))]
     for wanted in (_meant(_in_meanings(sentence)) for sentence in _sentences(instruction)):

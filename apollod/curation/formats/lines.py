@@ -49,5 +49,5 @@ def whole_words(piece: bytes) -> int:
 
 
 def too_long_reason(limits: Limits) -> str:
-    """Why a line is refused that nobody has looked into."""
+    """The reason why a line is refused that nobody has looked into."""
     return f"the line is longer than {limits.record_bytes} bytes; split it, or leave out what the model need not see"

@@ -75,7 +75,7 @@ ACCIDENTS = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 
 
 def accident(error: Exception) -> str:
-    """Why a record is refused that the reader stumbled over."""
+    """The reason why a record is refused that the reader stumbled over."""
     what = " ".join(str(error).split())[:200]
     return f"this reader fails on the record ({type(error).__name__}: {what}); please report it with the kept bytes"
 

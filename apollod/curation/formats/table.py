@@ -100,7 +100,7 @@ class ReaderTable:
         return self._chosen is not None or any(r.recognise(path, head) for r in list(self._readers.values())[:-1])
 
     def unread(self, path: str, head: bytes) -> Unread:
-        """Why a new source is not read at all, if so."""
+        """The reason why a new source is not read at all, if so."""
         if self._chosen is not None or self.knows(path, head):
             return ""
         if is_document(head):

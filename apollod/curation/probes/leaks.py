@@ -97,7 +97,7 @@ class Leaks:
         return nearly
 
     def _common(self, words: _Words) -> Counter[int]:
-        """How many runs of words each long probe has in common with these."""
+        """The number of runs of words that each long probe has in common with these."""
         all_runs = zip(words, words[1:], words[2:], words[3:], words[4:], strict=False)
         known = {run for run in all_runs if run in self._runs}
         return Counter(number for run in known for number in self._runs[run])

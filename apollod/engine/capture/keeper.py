@@ -178,12 +178,12 @@ def replaced(text: str, redacted: str) -> list[tuple[int, int, str]]:
 
 
 def _before(ids: "array[int]", place: int, tokenizer: Tokenizer) -> tuple[int, int]:
-    """How many tokens end at or before a character, and how many characters they have."""
+    """The number of tokens that end at or before a character, and how many characters they have."""
     count = bisect_right(range(len(ids) + 1), place, key=lambda n: len(tokenizer.text(ids[:n]))) - 1
     return count, len(tokenizer.text(ids[:count]))
 
 
 def _behind(ids: "array[int]", place: int, tokenizer: Tokenizer) -> tuple[int, int]:
-    """How many tokens reach at least to a character, and how many characters they have."""
+    """The number of tokens that reach at least to a character, and how many characters they have."""
     count = bisect_left(range(len(ids) + 1), place, key=lambda n: len(tokenizer.text(ids[:n])))
     return count, len(tokenizer.text(ids[:count]))

@@ -53,7 +53,7 @@ class Callers:
         self._by_user = not keys and is_loopback(listener) and tcp_peer.can_tell()
 
     async def refusal(self, scope: Scope, authorization: str) -> Refused | None:
-        """Why a request is not let in; None where it is. `authorization`: the header."""
+        """The reason why a request is not let in; None where it is. `authorization`: the header."""
         scheme, _, token = authorization.partition(" ")
         offered = _digest(token) if scheme.lower() == "bearer" else None
         if offered and await self._in_thread(self._opens, offered):

@@ -42,7 +42,7 @@ class Guard:
         self._keyed = keyed
 
     def refusal(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-        """Why this request is not let in; None where it is.
+        """The reason why this request is not let in; None where it is.
 
         `headers`: raw ones, names in lower case (ASGI)."""
         if method == "OPTIONS":  # a browser asks what it may do

@@ -82,7 +82,7 @@ class Verifier:
         )
 
     def _unshareable(self, copies: list[Copy]) -> str:
-        """Why these copies cannot be one view of a shared parameter; empty when they can."""
+        """The reason why these copies cannot be one view of a shared parameter; empty when they can."""
         if not copies:
             return "the engine does not load it into a parameter"
         if len({(copy.region, copy.dtype) for copy in copies}) > 1:

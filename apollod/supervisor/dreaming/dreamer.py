@@ -153,7 +153,7 @@ class Dreamer:
         return await self.say(told, scenario, sampling, around)
 
     async def tokens(self, told: str, scenario: Sequence[Turn], around: Surrounding) -> int:
-        """How many the served model reads before it answers. Raises an LlmError."""
+        """The number of tokens that the served model reads before it answers. Raises an LlmError."""
         return len((await self._own.tokenise(_request(around, told, scenario), around.tools)).tokens)
 
     async def teacher(

@@ -9,7 +9,7 @@ from apollod.supervisor.config import Config
 
 
 def refused(config: Config) -> ApolloError | None:
-    """Why the patterns of the configuration cannot be learned; None: they can."""
+    """The reason why the patterns of the configuration cannot be learned; None: they can."""
     for pattern in config.dream.pattern:
         if why := pattern_refused(pattern):
             return ConfigError(f"[[dream.pattern]] {pattern.name}: {why}", "`apollod config check` looks at it again")
@@ -17,6 +17,6 @@ def refused(config: Config) -> ApolloError | None:
 
 
 def pattern_refused(pattern: PatternSettings) -> str:
-    """Why it cannot be learned; empty: it can. Seeds may come later."""
+    """The reason why it cannot be learned; empty: it can. Seeds may come later."""
     places = (place_problem(place) for place in pattern.seeds)
     return pattern_problem(pattern) or problem(pattern.check) or next(filter(None, places), "")

@@ -78,7 +78,7 @@ def _around(tests: TestsAround) -> dict[str, Any]:
 
 
 def _guarded(course: Course, state: State) -> int | None:
-    """How many of its contrast cases are probes of the quality guard; None without a baseline."""
+    """The number of its contrast cases that are probes of the quality guard; None without a baseline."""
     if not state.quality.baseline:
         return None
     return sum(case.pattern == course.pattern.name for case in state.quality.contrasts)

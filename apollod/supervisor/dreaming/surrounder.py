@@ -67,8 +67,8 @@ class Surrounder:
         return [one.surrounding for one in own if one.use == use]
 
     async def _problem(self, around: Surrounding, effect: fx.ImagineScenario, scenario: Sequence[Turn]) -> str:
-        """Why it cannot stand before the scenario; empty: it can. A short one that is only a system message is not
-        asked after: it has no more tokens than bytes."""
+        """The reason why it cannot stand before the scenario; empty: it can. A short one that is only a system message
+        is not asked after: it has no more tokens than bytes."""
         room, longest = self._dreamer.room, max(effect.pattern.instruction, *effect.pattern.tested_contrasts, key=len)
         told = f"{effect.beside}{JOINT}{longest}" if effect.beside else longest
         said = sum(len(turn.content.encode()) for turn in scenario) + len(told.encode())

@@ -35,7 +35,7 @@ class UnderWay:
                 scope.cancel()
 
     def count(self, group: str) -> int:
-        """How many pieces of work of this group are under way."""
+        """The number of tasks of this group that are under way."""
         return sum(of == group for of, _ in self._running.values())
 
     async def _run(self, key: str, work: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:

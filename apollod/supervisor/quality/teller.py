@@ -23,7 +23,7 @@ LIMIT_S = 10.0
 
 
 def refused(config: Config) -> ConfigError | None:
-    """Why nobody could be told, as far as that is known before an alarm. Blocking."""
+    """The reason why nobody could be told, as far as that is known before an alarm. Blocking."""
     wanted = config.quality.on_alarm
     if isinstance(wanted, str) and is_url(wanted):
         why = problem(wanted)

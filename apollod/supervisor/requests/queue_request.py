@@ -45,14 +45,14 @@ def queue_of(state: State, limit: int) -> dict[str, Any]:
 
 
 def _blocked(state: State, picks: list[Pick]) -> str:
-    """Why the next step does not begin; empty if it is about to, or nothing waits."""
+    """The reason why the next step does not begin; empty if it is about to, or nothing waits."""
     if not picks:
         return ""
     return blocked(Activity.STEP, state) or ("" if picks[0].waiting.digest else "the next example is being tokenised")
 
 
 def _taken(intake: IntakeState) -> dict[str, Any]:
-    """How much of the window so far is of the same kind, as far as shares look back."""
+    """The share of the window so far that is of the same kind, as far as shares look back."""
     kinds = ("source", "session", "topic")
     counts = {kind: Counter(name for kin in intake.recent if (name := getattr(kin, kind))) for kind in kinds}
     most = {kind: [{"name": n, "examples": c} for n, c in counts[kind].most_common(NAMED)] for kind in kinds}
@@ -69,7 +69,7 @@ def _told(number: int, pick: Pick) -> dict[str, Any]:
 
 
 def _why(pick: Pick) -> str:
-    """Why it is next, in people's words."""
+    """The reason why it is next, in people's words."""
     if pick.waiting.tier == "direct":
         return "given directly"
     if pick.waiting.holds_one:

@@ -226,7 +226,7 @@ class UndoRing:
 
     @property
     def given_up(self) -> str:
-        """Why it keeps no step any more; empty while it does."""
+        """The reason why it keeps no step any more; empty while it does."""
         return self._given_up
 
     @property
@@ -323,9 +323,9 @@ class UndoRing:
     # --- undoing --------------------------------------------------------------------------------------------------
 
     def leads_to(self, step: int, fingerprint: str) -> int | None:
-        """How many steps have to be undone until `step` is the last one and the weights have this fingerprint; None
-        if the ring does not go there. Not both can be asked of fingerprints alone: a step may leave all weights as
-        they were."""
+        """The number of steps that have to be undone until `step` is the last one and the weights have this
+        fingerprint; None if the ring does not go there. Not both can be asked of fingerprints alone: a step may leave
+        all weights as they were."""
         if self._open is not None or fingerprint == UNKNOWN:
             return None
         at, last, count = self._at, self._last, 0

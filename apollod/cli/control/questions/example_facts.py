@@ -214,7 +214,7 @@ def _became(path: str, id_: str, later: str) -> _Became:
 
 
 def _reason(fact: _Fact) -> str:
-    """Why an example is in the state into which this event took it."""
+    """The reason why an example is in the state into which this event took it."""
     if fact.kind == "rollback.started":
         return f"taken back by the rollback to step {fact.body['to']} (event {fact.seq})"
     if fact.kind == "example.withdrawn" and fact.body.get("reason"):
@@ -235,8 +235,8 @@ def _reason(fact: _Fact) -> str:
 
 
 def _evidence(path: str, example: str) -> list[dict[str, Any]]:
-    """Why it was worth learning, and who said so: signals that name it, every event of the dreams it came of, verdicts
-    on it or that it was made of, and what was decided about it."""
+    """The reason why it was worth learning, and who said so: signals that name it, every event of the dreams it came
+    of, verdicts on it or that it was made of, and what was decided about it."""
     kinds = "kind GLOB 'signal.*' OR kind GLOB 'dream.*' OR kind IN ('verdict.given', 'verdict.failed')"
     dreams = f"SELECT key FROM events WHERE kind GLOB 'dream.*' AND body ->> '$.example' = '{example}'"
     named = f"body ->> '$.example' = '{example}' OR body ->> '$.into' = '{example}' OR key IN ({dreams})"

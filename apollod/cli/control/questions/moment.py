@@ -24,7 +24,7 @@ def seq_of(path: str, text: str) -> int:
 
 
 def unknown_step(path: str, number: int) -> ApolloError:
-    """Why there is no such step, and which there are."""
+    """The reason why there is no such step, and which there are."""
     if not number:
         return ApolloError("there is no step 0: the weights of version 0 are the untrained model", "steps begin at 1")
     sql = "SELECT max(CAST(key AS INTEGER)) FROM events WHERE kind IN ('step.started', 'step.completed', 'step.failed')"

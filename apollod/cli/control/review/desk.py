@@ -30,7 +30,7 @@ class Desk:
 
     @property
     def for_the_judge(self) -> int:
-        """How many are not laid before the person."""
+        """The number of examples that are not laid before the person."""
         return 0 if self._judged else sum(one.waits_for != "person" for one in self._queue.held.values())
 
     def waiting(self) -> list[str]:

@@ -51,7 +51,7 @@ class Sitting(msgspec.Struct, frozen=True):
         return self.decided[-1] if self.decided else None
 
     def count(self, how: Done) -> int:
-        """How many of them this person decided so."""
+        """The number of examples that this person decided so."""
         return sum(one.how == how for one in self.decided)
 
     # --- moving ---------------------------------------------------------------------------------------------------

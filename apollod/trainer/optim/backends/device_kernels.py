@@ -49,7 +49,7 @@ def give_up(wanted: Kernels, why: str) -> Kernels:
 
 
 def _why_not(device: torch.device) -> str:
-    """Why Triton cannot compile and run a kernel here; empty where it can."""
+    """The reason why Triton cannot compile and run a kernel here; empty where it can."""
     try:
         import_module("apollod.trainer.optim.backends.apollo_triton").TritonBackend(device)
         share = Share(torch.arange(PROBE_WORDS, dtype=torch.int32, device=device), torch.int32, 1)

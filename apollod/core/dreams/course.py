@@ -134,6 +134,7 @@ def nothing_to_practise(course: Course) -> str:
     """The reason why no practice could teach it: the model does not do it when it is told, or no more than untold, or
     does it where it would be wrong, too; empty: one could."""
     passed, of = course.baseline.get("told", (0, 0))
+    of -= sum(course.baseline_around[kind]["told"][1] for kind in not_followed(course))
     untold, _ = course.baseline.get("bare", (0, 0))
     away, texts = course.baseline.get("contrast", (0, 0))
     if course.practices or course.due or not course.baseline:

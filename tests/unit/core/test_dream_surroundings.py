@@ -144,6 +144,29 @@ def test_where_no_answer_shows_it_even_when_told_nothing_is_practised_and_nothin
     assert ("agent" in shown["left_out"]) is not bool(followed)
 
 
+def test_an_instruction_that_is_followed_in_half_of_the_kinds_is_followed_there(world: DreamingWorld) -> None:
+    """Three of four scenarios in two kinds, none in the two others: three of eight in all, which is under a half."""
+    usual, followed = world.reply, ("none", "neutral")
+    missed = list[str]()
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = usual(asked)
+        if not isinstance(asked, fx.TestScenario) or asked.mode not in ("bare", "told"):
+            return said
+        if asked.surrounding.kind not in followed:
+            return replace(said, passed=False)  # type: ignore[type-var]
+        if asked.mode == "told" and asked.round == "baseline" and not missed:
+            missed.append(asked.dream)
+            return replace(said, passed=False)  # type: ignore[type-var]
+        return said
+
+    world.reply = reply  # type: ignore[method-assign]
+    world.dream(1200)
+    assert world.state.dreams.courses["ask"].baseline["told"] == (3, 8)
+    (settled,) = world.of(ev.PatternSettled)
+    assert {kind for kind, tests in settled.around.items() if "bare" in tests} == set(followed)
+
+
 def test_figures_are_kept_by_kind(world: DreamingWorld) -> None:
     world.dream()
     course = world.state.dreams.courses["ask"]

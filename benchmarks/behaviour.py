@@ -41,7 +41,7 @@ class Behaviour(NamedTuple):
 BEHAVIOURS = {
     "spanish": Behaviour(
         "Answer in Spanish, in one short sentence.",
-        r"(?is)(\b(el|la|los|las|es|una|para|de|del|que|con|por|y)\b.*){2}",
+        r"(?is)(\b(el|la|los|las|es|un|una|para|de|del|que|con|por|y|en|se|su|sin|puede|como|son|al)\b.*){2}",
         ("Answer in English, in one short sentence.", "You are a helpful assistant. Answer in English, briefly.",
          "Please write one sentence in English.", "The user reads English only. Keep it short.",
          "Use English words and one sentence.", "Reply in English, in a single sentence."),

@@ -91,7 +91,7 @@ def _no_trainer(state: State) -> str:
 
 
 def _day(state: State) -> str:
-    """What is given directly waits for no night, nor what an alarm took back though it is innocent."""
+    """Bulk examples wait for the night; direct ones do not, nor innocent examples that an alarm took back."""
     settings = state.daemon.settings
     at_once = len(state.intake.direct.waiting) > len(state.intake.first_looks) or next_repeat(state) is not None
     if settings is None or not settings.schedule.nightly or state.schedule.open or at_once:
@@ -175,7 +175,7 @@ def _learning(state: State) -> str:
 
 
 def _alarm(state: State) -> str:
-    """What is innocent is learned again."""
+    """Examples wait during an alarm; innocent ones are learned again."""
     incident = state.quality.incident
     if incident is None or next_repeat(state) is not None:
         return ""

@@ -89,7 +89,7 @@ class Notes:
                 self._newest[_ONE_OF_A_KIND[type(event)]] = dated
 
     def _with_totals(self, event: ev.SourceConsumed) -> ev.SourceConsumed:
-        """What became of all lines of the source: the view `sources` adds them up."""
+        """The position of a source with its totals."""
         if event.source not in self._consumed:
             return event
         _, before = self._consumed[event.source]
@@ -212,7 +212,7 @@ def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
 
 
 def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
-    """What waits for a decision; what was decided against is settled."""
+    """Events of examples that wait for a decision; those that were declined are settled."""
     held = state.review.held
     for (id_, one), ((at_ns, accepted), _) in zip(held.items(), lessons(list(held)), strict=True):
         assert isinstance(accepted, ev.ExampleAccepted)

@@ -64,7 +64,7 @@ BEGINNINGS = (
 
 
 def decide(state: State, input_: inp.Input, now_ns: int) -> Outcome:
-    """What follows from `input_` at time `now_ns` (nanoseconds since the epoch) in `state`."""
+    """Decide: the outcome of `input_` at time `now_ns` (nanoseconds since the epoch) in `state`."""
     if isinstance(input_, inp.Advance | inp.Tick):
         outcome = _advance(state, now_ns)
     else:
@@ -76,7 +76,7 @@ def decide(state: State, input_: inp.Input, now_ns: int) -> Outcome:
 
 
 def _advance(state: State, now_ns: int) -> Outcome:
-    """What may begin by itself, then which children are needed for it."""
+    """Begin every activity that may begin by itself, then the children that are needed for it."""
     if state.daemon.settings is None or state.daemon.stopped:
         return nothing()
     first: list[fx.Effect] = publishing.open_fence(state)

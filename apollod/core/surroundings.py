@@ -52,7 +52,8 @@ def drawn(kinds: Sequence[SurroundingKind], number: int, beside: int = 1) -> Dra
 
 
 def in_place_of(wanted: Drawn, kinds: Sequence[SurroundingKind], missing: Collection[SurroundingKind]) -> Drawn:
-    """What is taken where some kinds cannot be had: the others, in turn, so that none of them takes all the room."""
+    """The surrounding that is taken where some kinds cannot be had: the others, in turn, so that none of them takes all
+    the room."""
     if wanted.kind not in missing:
         return wanted
     left = [kind for kind in kinds if kind not in missing]

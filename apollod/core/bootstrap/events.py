@@ -62,7 +62,7 @@ class BootstrapRequested(Event, frozen=True):
 
     @property
     def mark(self) -> str:
-        """What the names of its sources end with. Positions are kept by it, so that the same rules go on where they
+        """The suffix of the names of its sources. Positions are kept by it, so that the same rules go on where they
         stopped, others begin anew, and a `[[watch]]` of the same files keeps its own."""
         rules: tuple[object, ...] = (self.models, self.strip, self.strip_patterns, self.sidechains, self.format)
         rules += (self.instruction,) if self.instruction else ()

@@ -33,13 +33,13 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 
 def history_limit(free: int, held: int) -> int:
-    """What `[checkpoint] keep_bytes = "auto"` stands for, where `free` bytes may still be written and the checkpoints
-    `held` take some. At least 1: 0 would be no limit."""
+    """The limit that `[checkpoint] keep_bytes = "auto"` stands for, where `free` bytes may still be written and the
+    checkpoints `held` take some. At least 1: 0 would be no limit."""
     return max(1, (free + held) // 2)
 
 
 def another_model(belongs_to: str, named: str) -> tuple[str, str]:
-    """What is wrong where the configuration names another model than the journal's, and what to do."""
+    """The problem where the configuration names another model than the journal's, with what to do."""
     return (
         f"this journal belongs to the model {belongs_to}, the configuration names {named}",
         "set [model] path back, or use another [state] dir for the other model",

@@ -23,7 +23,7 @@ BESIDE_CHARACTERS = 8_000
 
 
 def call_of(state: State, dream: Dream) -> fx.Effect:
-    """What the dream under way waits for."""
+    """The call that the dream under way waits for."""
     own = state.dreams
     course, attempt = own.courses[dream.pattern], own.attempts + 1
     pattern, around = course.pattern, dream.surrounding
@@ -88,7 +88,7 @@ def _existing(course: Course, dream: Dream) -> tuple[tuple[Turn, ...], ...]:
 
 
 def expected(pattern: PatternSettings, mode: ev.Mode, contrast: str) -> str:
-    """What an answer is judged by, which is what a model that is told gets to read."""
+    """The text by which an answer is judged, which a told model reads."""
     if mode == "situation":
         return f"{pattern.instruction}\n\n{NOT_HERE}"
     return contrast if mode == "contrast" else pattern.instruction

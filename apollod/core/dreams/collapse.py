@@ -52,8 +52,8 @@ class Dreamt(msgspec.Struct, frozen=True):
 
 
 def collapse(recent: Sequence[Dreamt], earliest: Sequence[Dreamt] = ()) -> str:
-    """What collapsed in the last `WINDOW` dreams, oldest first, with its figures; empty: nothing did. `earliest`: the
-    first dreams, for what was so from the beginning; too few of them count as none."""
+    """The collapses of the last `WINDOW` dreams, oldest first, with their figures; empty: none. `earliest`: the first
+    dreams, for what was so from the beginning; too few of them count as none."""
     last = recent[-WINDOW:]
     if len(last) < LEAST:
         return ""

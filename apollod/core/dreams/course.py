@@ -65,7 +65,7 @@ def look_over(own: DreamsState) -> None:
 
 
 def next_move(course: Course, own: DreamsState) -> Move:
-    """What is to be done; None: nothing now."""
+    """The next move; None: nothing now."""
     settlings = own.settlings
     if course.phase == "retired":
         return None

@@ -106,7 +106,7 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _settle_matters(state: State, now_ns: int) -> Outcome:
-    """What follows from the state of the patterns alone, whatever may begin."""
+    """Moves that follow from the state of the patterns alone, whatever may begin."""
     own = state.dreams
     for name, course in own.courses.items():
         if course.phase == "settled" and course.taken_back:

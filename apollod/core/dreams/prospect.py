@@ -10,7 +10,7 @@ from apollod.core.state import State
 
 
 def upcoming(state: State) -> str:
-    """What is dreamt as soon as nothing is in the way, or what is under way; empty: nothing is left to do."""
+    """The dream that comes as soon as nothing is in the way, or the one under way; empty: nothing is left to do."""
     own, settings = state.dreams, state.daemon.settings
     if own.open is not None:
         return f"{own.open.pattern}: {_under_way(own.open)}"
@@ -60,7 +60,7 @@ def reason_of(course: Course, state: State, now_ns: int) -> str:
 
 
 def next_of(course: Course, state: State) -> str:
-    """What comes next for one pattern; empty: nothing."""
+    """The next move of one pattern; empty: nothing."""
     own = state.dreams
     if own.open is not None and own.open.pattern == course.pattern.name:
         return _under_way(own.open)

@@ -40,7 +40,8 @@ class Rated(Input, frozen=True):
 
     @property
     def example(self) -> str:
-        """What is learned because of it: of a good answer that a log or an earlier rating brought, that one."""
+        """The example that is learned because of it: of a good answer that a log or an earlier rating brought, that
+        one."""
         if self.line is None:
             return ""
         before = self.previous

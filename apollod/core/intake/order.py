@@ -39,9 +39,9 @@ def first(intake: IntakeState, share_max: float) -> Waiting | None:
 
 
 def upcoming(intake: IntakeState, share_max: float) -> Iterator[Pick]:
-    """What is learned next if nothing else comes, in order, as far as one can tell: where shares count, what is not
-    tokenised yet comes after all that is, and only as many are told as can be reached. Without those that wait for a
-    first look."""
+    """The examples that are learned next if nothing else comes, in order, as far as one can tell: where shares count,
+    what is not tokenised yet comes after all that is, and only as many are told as can be reached. Without those that
+    wait for a first look."""
     yield from (Pick(one) for one in intake.direct.waiting if one.example not in intake.first_looks)
     in_order = share_max >= 1.0 and not intake.scores
     yield from (Pick(one) for one in intake.bulk.waiting) if in_order else _shared(intake, share_max)
@@ -103,6 +103,6 @@ def _choice(
 
 
 def _groups(kin: Kin) -> tuple[tuple[str, str], ...]:
-    """What an example belongs to, as far as that is known."""
+    """The groups of an example, as far as they are known."""
     named = (("source", kin.source), ("session", kin.session), ("topic", kin.topic))
     return tuple(group for group in named if group[1])

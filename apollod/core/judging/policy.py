@@ -184,7 +184,7 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
 
 
 def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:
-    """What a verdict does to the example that waits for it."""
+    """Apply a verdict to the example that waits for it."""
     example, line = given.example, input_.line
     tier, reason = state.review.held[example].tier, one_line(given.reason)
     said = f"the judge says {given.verdict}" + (f": {reason}" if reason else "")

@@ -21,7 +21,7 @@ class Vote(msgspec.Struct, frozen=True):
 
 
 def agreed(votes: Sequence[Vote]) -> Verdict:
-    """What all votes say; unsure where they differ."""
+    """The verdict of all votes; unsure where they differ."""
     said = {vote.verdict for vote in votes}
     return said.pop() if len(said) == 1 else "unsure"
 

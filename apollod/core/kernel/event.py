@@ -20,7 +20,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     version: ClassVar[int] = 1
 
     def key(self) -> str:
-        """What the event is about, for the journal's indexed `key` column: a step number, an example id, a source."""
+        """The subject of the event, for the journal's indexed `key` column: a step number, an example id, a source."""
         return ""
 
 

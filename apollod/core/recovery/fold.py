@@ -39,7 +39,7 @@ def _checkpoint_committed(own: RecoveryState, state: State, e: CheckpointCommitt
 
 
 def _start_from(own: RecoveryState, state: State, ref: CheckpointRef, at_ns: int) -> None:
-    """What a recovery starts from, unless the checkpoint is of steps that were taken back while it was written."""
+    """The checkpoint that a recovery starts from, unless it is of steps that were taken back while it was written."""
     if ref.step == state.training.version or any(done.step == ref.step for done in own.since):
         own.origin = ref
         own.since = [done for done in own.since if done.step > ref.step]

@@ -71,7 +71,7 @@ def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """What waited too long for a decision, or to be learned, is given up, the oldest first. Direct corrections wait
+    """Give up examples that waited too long for a decision, or to be learned, the oldest first. Direct corrections wait
     for as long as it takes."""
     settings = state.daemon.settings
     if settings is None or state.daemon.stopping:

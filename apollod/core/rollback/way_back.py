@@ -92,7 +92,7 @@ def _steps_back(
 
 
 def differing(made_with: Sequence[ev.Settings], made_on: Sequence[Mapping[str, str]]) -> str | None:
-    """What steps that would be replayed in one go do not have in common."""
+    """The terms that differ among steps that would be replayed in one go."""
     settings = (differing_setting(one, made_with[0]) for one in made_with)
     choices = (differing_choice(one, made_on[0]) for one in made_on)
     return next((name for name in (*settings, *choices) if name), None)

@@ -23,7 +23,7 @@ def request(state: State, to: int, by: str) -> Outcome:
 
 
 def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.RollbackRefused | None:
-    """What follows from a plan: the beginning, why there is none, or nothing, since nobody waits for this plan."""
+    """The outcome of a plan: the beginning, why there is none, or nothing, where no request waits for this plan."""
     wanted, version = state.rollback.wanted, state.training.version
     if wanted is None or (input_.to, input_.version) != (wanted.to, version) or state.training.running is not None:
         return None

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
+from apollod.core.dreams.course import kinds_of
 from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.scenario import Turn
@@ -35,7 +36,7 @@ def call_of(state: State, dream: Dream) -> fx.Effect:
                 unlike=_existing(course, dream), last_seeds=course.last_seeds, surfaced=dict(course.surfaced),
                 variation_of=course.lately[-1] if dream.purpose == "variation" and course.lately else (),
                 surrounding=dream.drawn, beside=told_beside(own, pattern.name),
-                kinds=settings.dream.surroundings_of(pattern) if settings is not None else (dream.drawn.kind,),
+                kinds=kinds_of(course, settings.dream) if settings is not None else (dream.drawn.kind,),
             )  # fmt: skip
         case Stage.ANSWERING:
             told = (told_beside(own, pattern.name), expected(pattern, dream.mode, dream.contrast))

@@ -15,6 +15,7 @@ from apollod.core.dreams.events import Mode, Purpose
 from apollod.core.dreams.held_out_rounds import Case, enough, not_followed, untried
 from apollod.core.dreams.state import Course, DreamsState, Tests
 from apollod.core.proof import TOLD_MIN
+from apollod.core.settings import DreamSettings
 from apollod.core.surroundings import SURROUNDING_KINDS, Drawn, SurroundingKind, drawn
 
 CONTRASTS_FIRST = 8
@@ -186,11 +187,15 @@ def _practice(course: Course, holds: bool) -> Imagine:
     return Imagine("practice")
 
 
+def kinds_of(course: Course, settings: DreamSettings) -> tuple[SurroundingKind, ...]:
+    """The kinds of surrounding in which it is practised: those of its settings, less those where it is not followed."""
+    kinds = settings.surroundings_of(course.pattern)
+    return tuple(kind for kind in kinds if kind not in not_followed(course)) or kinds
+
+
 def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKind]) -> Drawn:
     """Which surrounding a dream has: of held-out scenarios each kind in turn, and so of variations and practices, with
-    each contrast text; practices that are in contrast every second time have each kind twice in a row. Kinds in which
-    it is not followed are left out."""
-    kinds = [kind for kind in kinds if kind not in not_followed(course)] or kinds
+    each contrast text; practices that are in contrast every second time have each kind twice in a row."""
     contrasts = len(course.pattern.contrasts)
     match move.purpose:
         case "held-out":

@@ -22,6 +22,7 @@ from apollod.core.dreams.course import (
     Imagine,
     Settle,
     Unsettle,
+    kinds_of,
     measured_first,
     next_move,
     nothing_to_practise,
@@ -193,7 +194,7 @@ def _begin(state: State, course: Course, settings: Settings) -> Outcome:
     own, name = state.dreams, course.pattern.name
     match next_move(course, own):
         case Imagine(purpose, mode, contrast, of) as move:
-            around = surrounding_of(course, move, settings.dream.surroundings_of(course.pattern))
+            around = surrounding_of(course, move, kinds_of(course, settings.dream))
             requested = ev.DreamRequested(
                 dream=f"d{own.number + 1}", pattern=name, purpose=purpose, mode=mode, contrast=contrast, of=of,
                 surrounding=around,

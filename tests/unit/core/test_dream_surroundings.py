@@ -134,6 +134,10 @@ def test_where_no_answer_shows_it_even_when_told_nothing_is_practised_and_nothin
     world.dream(1200)
     practised = {e.surrounding.kind for e in world.of(ev.DreamRequested) if e.purpose in ("practice", "variation")}
     assert practised == (KINDS if followed else KINDS - {"agent"})
+    in_place = {
+        kind for one in world.answered if isinstance(one, fx.ImagineScenario) and one.variation_of for kind in one.kinds
+    }
+    assert in_place == practised, "nor is it taken where another kind cannot be had"
     tested = {e.surrounding for e in world.of(ev.DreamTested) if e.round.startswith("final") and e.mode == "bare"}
     if followed:
         assert not world.of(ev.PatternSettled)

@@ -181,6 +181,23 @@ def test_as_many_contrasts_as_there_is_room_for(own: HoldingState, room: int, he
     assert held_beside_behaviour(own, LessonSettings(hold=0.0), room) == ()
 
 
+def test_those_that_moved_most_take_turns_with_those_that_were_held_longest_ago() -> None:
+    """What is held stays where it is, all others move with each step, and some of them ten times as fast."""
+    own, moved, gaps = anchors(*[60] * 40, others=0), dict.fromkeys((f"c{n}" for n in range(40)), 0.0), list[int]()
+    for turn in range(1, 80):
+        held = held_beside_behaviour(own, LessonSettings())
+        assert len(set(held)) == OF_BEHAVIOURS
+        most = max(own.anchors.values(), key=lambda one: one.moved or 0.0)
+        assert most.anchor in held or turn < 8, "the one that is known to have moved most"
+        moved = {name: so_far + (0.1 if name <= "c15" else 0.01) for name, so_far in moved.items()}
+        own.turns = turn
+        for name in held:
+            gaps.append(turn - own.anchors[name].turn)
+            own.anchors[name].moved, own.anchors[name].turn = moved[name], turn
+            moved[name] = 0.0
+    assert max(gaps) < 18 and all(79 - one.turn < 18 for one in own.anchors.values())
+
+
 def test_a_short_step_of_anything_else_holds_no_long_contrast() -> None:
     own = anchors(1300, others=1)
     assert held_by(own, LessonSettings(), 40) == ("a0",)

@@ -209,8 +209,10 @@ class Routes:
         try:
             within_s = float(request.query_params.get("within_s", NEXT_USER_S))
         except ValueError:
-            return _error(400, "within_s is no number", "send how many seconds to wait")
-        return JSONResponse({"came": await self._arrivals.next(min(max(within_s, 0.0), NEXT_USER_S))})
+            within_s = -1.0
+        if not 0.0 <= within_s <= NEXT_USER_S:  # neither is a NaN
+            return _error(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
+        return JSONResponse({"came": await self._arrivals.next(within_s)})
 
     def _status_now(self) -> Status:
         """The status, soon; raises ApolloError. Blocks."""

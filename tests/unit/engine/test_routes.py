@@ -304,6 +304,15 @@ def test_no_route_of_ours_tells_a_web_page_anything(server: Server) -> None:
     assert server.client.get("/apollod/status", headers={"Origin": "http://127.0.0.1:8000"}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("within_s", "status"), [("0", 200), ("0.01", 200), ("nan", 400), ("-1", 400), ("61", 400), ("x", 400)]
+)
+def test_whoever_waits_for_a_user_says_for_how_long(server: Server, within_s: str, status: int) -> None:
+    answer = server.client.get("/apollod/users/next", params={"within_s": within_s})
+    assert answer.status_code == status
+    assert answer.json() == {"came": False} if status == 200 else set(answer.json()) == {"error", "hint"}
+
+
 def test_a_body_of_no_type_is_415(server: Server) -> None:
     assert server.client.post("/train", content=b'{"text": "t"}').status_code == 415
     assert not server.host.requests

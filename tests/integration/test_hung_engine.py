@@ -69,8 +69,8 @@ def test_a_refusal_is_an_answer() -> None:
     async def main() -> bool:
         async with serving() as server:
             server.otherwise = behave
-            config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=0.5"], {})
-            with anyio.move_on_after(3.0) as scope:
+            config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=4.0"], {})
+            with anyio.move_on_after(7.0) as scope:
                 await until_hung(partial(own_endpoint, config), config.engine.stall_s)
             return scope.cancelled_caught
 

@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant("where it is not followed it has to show", "dreams/held_out_rounds.py",
     "scenario.surrounding.kind in left_out", "False"),
     Mutant("where it is not followed it is practised", "dreams/course.py",
-    "if kind not in not_followed(course)", "if kind"),
+    "if kind not in left_out)", "if kind)"),
     Mutant("one told answer of two is too few to practise on", "dreams/held_out_rounds.py",
     "of >= FOLLOWED_OF and not told and not bare", "of >= FOLLOWED_OF and told < of"),
     Mutant("a contrast text that failed waits for its turn", "dreams/course.py", "    if weak:\n        return weak",

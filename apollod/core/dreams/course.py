@@ -189,8 +189,8 @@ def _practice(course: Course, holds: bool) -> Imagine:
 
 def kinds_of(course: Course, settings: DreamSettings) -> tuple[SurroundingKind, ...]:
     """The kinds of surrounding in which it is practised: those of its settings, less those where it is not followed."""
-    kinds = settings.surroundings_of(course.pattern)
-    return tuple(kind for kind in kinds if kind not in not_followed(course)) or kinds
+    kinds, left_out = settings.surroundings_of(course.pattern), not_followed(course)
+    return tuple(kind for kind in kinds if kind not in left_out) or kinds
 
 
 def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKind]) -> Drawn:

@@ -7,6 +7,7 @@ before them, lessons take other lessons away, those of their own form first.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
@@ -82,11 +83,10 @@ def held_beside_behaviour(own: HoldingState, settings: LessonSettings, room: flo
     usable = [one for one in own.anchors.values() if one.digest and one.sort in BESIDE_BEHAVIOURS]
     chosen = list[Anchor]()
     oldest = sorted(usable, key=lambda one: -1 if one.moved is None else one.turn)
-    pairs = zip(_by_need(own, usable, len(usable)), oldest, strict=True)
-    for one in map(own.anchors.__getitem__, dict.fromkeys(one.anchor for pair in pairs for one in pair)):
+    for one in chain.from_iterable(zip(_by_need(own, usable, len(usable)), oldest, strict=True)):
         tokens = filled([*(each.tokens for each in chosen), one.tokens])
         most = min(room, max(CONTRAST_TOKENS, one.tokens * (not chosen)))
-        if len(chosen) < OF_BEHAVIOURS and tokens <= most:
+        if len(chosen) < OF_BEHAVIOURS and tokens <= most and one not in chosen:
             chosen.append(one)
     return tuple(one.anchor for one in chosen)
 

@@ -145,7 +145,7 @@ def test_where_no_answer_shows_it_even_when_told_nothing_is_practised_and_nothin
         (settled,) = world.of(ev.PatternSettled)
         assert tested == KINDS - {"agent"} and set(settled.around["agent"]) == {"contrast"}
     shown = patterns_view(world.state, 0)["patterns"][0]
-    assert ("agent" in shown["left_out"]) is not bool(followed)
+    assert ("agent" in shown["not_followed"]) is not bool(followed)
 
 
 def test_an_instruction_that_is_followed_in_half_of_the_kinds_is_followed_there(world: DreamingWorld) -> None:

@@ -88,10 +88,11 @@ def page(p: Object) -> list[str]:
 def _around(p: Object) -> list[str]:
     """By kind of surrounding: of before the first practice and of the last round."""
     before, last, left_out = p["baseline_around"], p["final_around"], p["left_out"]
+    why = {kind: f"not to be had, {reason}" for kind, reason in left_out.items()} | p["not_followed"]
     kinds = list(dict.fromkeys([*p["surroundings"], *before, *last, *left_out]))
     told = [
         "    " + f"{kind:<8}" + (", ".join(_modes(before.get(kind, {}), last.get(kind, {}))) or "not tested yet")
-        + (f"; {left_out[kind]}" if kind in left_out else "")
+        + (f"; {why[kind]}" if kind in why else "")
         for kind in kinds
     ]  # fmt: skip
     return [f"around      what stands before a request, in turn: {', '.join(p['surroundings'])}", *told]

@@ -128,7 +128,7 @@ def found(groups: Mapping[str, int], where: str, share: float, looks: int, mode:
 
 
 def flipped(passed: int, mode: str) -> float:
-    """How often one look finds that all refusals fail, of which so many of ten passed."""
+    """How often one look finds that all refusals fail, of which so many passed."""
     told = 0
     for number in range(LIVES):
         drops = {name: [0.0] * size for name, size in SMALL.items()}
@@ -209,12 +209,12 @@ def main() -> int:
         print(f"{name} {value:.4f}", file=sys.stderr, flush=True)
 
     for mode in ("whole", "least"):
-        for passed in (10, 9, 8, 7, 6):
+        for passed in (SMALL["refusal"] * share // 10 for share in (10, 9, 8, 7, 6)):
             tell(f"flipped_{passed}_{mode}", flipped(passed, mode))
     for model in LEVELS:
         groups = groups_of(model)
-        sizes = {str(size): name for name, size in groups.items()} if model != "middle" else {}
-        places = {"all": "all", "pooled": "pooled"} | (sizes if model == "small" else {"160": "parts-2"})
+        sizes = {str(size): name for name, size in groups.items() if model == "small" or name == "parts-2"}
+        places = {"all": "all", "pooled": "pooled"} | sizes
         for figure, times in HARM.items():
             for mode in ("whole", "least") if figure == "third" else ("whole",):
                 for label, where in places.items():
@@ -241,7 +241,7 @@ def told(figures: dict[str, float], as_json: bool) -> int:
 
 
 def _is_goal(name: str) -> bool:
-    return name.startswith(("first_", "third_", "restored_", "repaired_", "false_", "flipped_10_"))
+    return name.startswith(("first_", "third_", "restored_", "repaired_", "false_", f"flipped_{SMALL['refusal']}_"))
 
 
 def _bound(name: str) -> tuple[float, bool]:

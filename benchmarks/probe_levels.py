@@ -23,8 +23,9 @@ from apollod.curation.probes.probe_lines import NEARLY, SHINGLE
 
 DATA = Path(__file__).parent.parent / "apollod" / "data"
 ITEMS, DOCUMENTS = DATA / "levels.jsonl", DATA / "documents.jsonl"
-GROUP_SIZE = 160
-"""a first look finds a quarter of the answers of a group of so many lost in 99 % (benchmarks.guard_lives)"""
+GROUP_SIZE = 180
+"""the first look finds a quarter of the answers of a group of so many lost in 99 %, and three looks 15 % in 95 %
+(benchmarks.guard_models)"""
 LEVELS = (2, 3)
 TEXTS = 5
 """documents of a level; all questions about one begin alike, so that an engine reads it once"""

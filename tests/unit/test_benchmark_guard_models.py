@@ -32,4 +32,4 @@ def test_a_look_of_the_simulation_is_one_of_the_daemon(share: float) -> None:
 def test_models_pass_what_their_levels_have() -> None:
     small, middle, large = (groups_of(model) for model in ("small", "middle", "large"))
     assert small == SMALL and small.items() < middle.items() < large.items()
-    assert [sum(groups.values()) for groups in (small, middle, large)] == [100, 740, 1380]
+    assert [sum(groups.values()) for groups in (small, middle, large)] == [200, 920, 1640]

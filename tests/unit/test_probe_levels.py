@@ -26,10 +26,10 @@ def test_the_files_are_what_the_generator_writes() -> None:
 
 
 def test_each_level_has_large_groups_and_those_below_are_as_they_were() -> None:
-    assert len(shipped(0)) == 0 and len(shipped(1)) == 120 and {level_of(one) for one in shipped(1)} == {1}
-    assert shipped(2)[:120] == shipped(1) == shipped(3)[:120], "ids, words and places stay"
-    counts = Counter(probe.group for probe in shipped(3)[120:])
-    assert counts == {f"{subject}-{level}": 160 for subject in SUBJECTS for level in (2, 3)}
+    assert len(shipped(0)) == 0 and len(shipped(1)) == 220 and {level_of(one) for one in shipped(1)} == {1}
+    assert shipped(2)[:220] == shipped(1) == shipped(3)[:220], "ids, words and places stay"
+    counts = Counter(probe.group for probe in shipped(3)[220:])
+    assert counts == {f"{subject}-{level}": 180 for subject in SUBJECTS for level in (2, 3)}
     assert {level_of(one) for one in shipped(2)} == {1, 2} and all(map(is_shipped, PROBES.values()))
     check_schemas(probe_set(PROBES.values()))  # of which no two ask nearly the same
 
@@ -153,7 +153,7 @@ def test_instructions_of_parts_are_followed_anew_and_each_part_counts() -> None:
         assert passes(probe, right) and passes(probe, f"```\n{right}\n```"), (probe.id, right)
         for wrong in ("", "Here it is:\n" + right, right[1:], right[:-2], right.swapcase()):
             assert not passes(probe, wrong) or wrong == right, (probe.id, wrong)
-    assert len(seen) == 10 and set(seen.values()) == {32}
+    assert len(seen) == 10 and set(seen.values()) == {36}
 
 
 @pytest.mark.parametrize("probe", HARDER[::97], ids=lambda probe: probe.id)

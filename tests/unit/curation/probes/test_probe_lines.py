@@ -145,7 +145,7 @@ def test_the_set_that_comes_with_apollod_has_all_groups() -> None:
     probes = shipped()
     groups = [probe.group for probe in probes]
     assert {group: groups.count(group) for group in groups} == {
-        "text": 20, "instruction": 40, "facts": 20, "format": 15, "tools": 15, "refusal": 10,
+        "text": 20, "instruction": 60, "facts": 75, "format": 25, "tools": 20, "refusal": 20,
     }  # fmt: skip
     assert all(probe.id.startswith(f"{probe.group}/") for probe in probes)
 

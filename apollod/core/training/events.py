@@ -45,8 +45,8 @@ class StepCompleted(Event, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
     (`known`), and nothing was written; `note` says which. `skipped_*` count parameters; `loss` is the mean over all
     learned tokens of examples; `examples`: see `StepStarted`; `held`: by how much the model had moved from each anchor
-    that the step held, before it was written, nats a token; `losses`: of each example, in order, where the step learned
-    several and all are finite."""
+    that the step held, before it was written, nats a token, as `focused` weighs them; `losses`: of each example, in
+    order, where the step learned several and all are finite."""
 
     kind: ClassVar[str] = "step.completed"
     step: int

@@ -10,7 +10,8 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `loss_limit`: a loss above it writes nothing; 0: there is no limit. `objective`: the loss, by name. `again_of`: the
     earlier step whose random numbers it takes, since it repeats that step without some of its examples; 0: its own.
-    `held`: ids of anchors (`anchor.frozen`), whose mean divergence is added to the loss `hold` times. `together`: its
+    `held`: ids of anchors (`anchor.frozen`), whose mean divergence is added to the loss `hold` times. `focused`: the
+    divergence of an anchor weighs each place by how far that place moved; else all places count alike. `together`: its
     examples go through the model as one batch.
     """
 
@@ -20,6 +21,7 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held: tuple[str, ...] = ()
     hold: float = 0.0
     together: bool = False
+    focused: bool = False
 
     def terms(self) -> dict[str, Any]:
         """These fields by name, for another form of the same step."""

@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant("an answer of moving weights is frozen", "holding/policy.py", "    if moving or {", "    if {"),
     Mutant("steps do not wait for what they hold", "holding/missing.py",
     "    if urgent(state) or own.pending:", "    if False:"),
-    Mutant("steps wait for an engine that does not answer", "holding/missing.py", "or own.failures or", "or"),
+    Mutant("steps wait for an engine that does not answer", "holding/missing.py", "or own.retry.failures or", "or"),
     Mutant("a repeated step holds nothing", "training/policy.py",
     '{"again_of": again.number}', '{"again_of": again.number, "held": ()}'),
     Mutant("a step that is run again holds nothing", "recovery/policy.py",

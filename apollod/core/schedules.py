@@ -3,6 +3,8 @@
 import math
 from typing import Literal
 
+import msgspec
+
 SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
 BACKOFF_FIRST_S = 1.0
@@ -69,6 +71,28 @@ def falls_due(now_ns: int, from_ns: int, wait_s: float) -> int:
     """When `wait_s` after `from_ns` are over; `now_ns` if they are. Never more than `wait_s` ahead, see `is_due`."""
     at_ns = from_ns + int(wait_s * SECOND_NS)
     return now_ns if is_due(now_ns, at_ns, wait_s) else at_ns
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Waits between attempts of what failed."""
+
+    failures: int = 0
+    """in a row"""
+    at_ns: int = 0
+    """earliest time of the next attempt"""
+    wait_s: float = 0.0
+    """the wait that ends then"""
+
+    def is_due(self, now_ns: int) -> bool:
+        """True if the next attempt may be made."""
+        return is_due(now_ns, self.at_ns, self.wait_s)
+
+    def after(self, at_ns: int, wait_s: float, failures: int = 0) -> "Retry":
+        """The retry after one more failure, or after this number of them in a row."""
+        return Retry(failures or self.failures + 1, at_ns + int(wait_s * SECOND_NS), wait_s)
+
+
+NO_FAILURE = Retry()
 
 
 def left_s(now_ns: int, at_ns: int, longest_s: float) -> float:

@@ -355,7 +355,7 @@ def _judge(state: State) -> Judge:
         mode=settings.judge.mode, model=own.judge.model, trusted=not doubt,
         reason=own.error or doubt or blocked(Activity.JUDGING, state),
         agreement=_rounded(found.figure), low=_rounded(low), high=_rounded(high), good=found.of_good, bad=found.of_bad,
-        waiting=len(own.waiting), asked=len(own.open), verdicts=own.verdicts, failures=own.failures,
+        waiting=len(own.waiting), asked=len(own.open), verdicts=own.verdicts, failures=own.retry.failures,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.events import DaemonStarted, TrainingResumed
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackRequested, RollbackStarted
+from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 from apollod.core.training.events import StepFailed
 
@@ -66,7 +67,7 @@ def _resumed(own: ChildrenState, state: State, e: TrainingResumed, at_ns: int) -
         # What it holds is not to be trusted: ask it nothing more.
         own.trainer.phase, own.trainer.doomed = "spawned", True
     for child in (own.engine, own.trainer):
-        child.given_up, child.retry_at_ns, child.refusals, child.crashes_ns = False, 0, 0, []
+        child.given_up, child.retry, child.refusals, child.crashes_ns = False, NO_FAILURE, 0, []
 
 
 def _step_failed(own: ChildrenState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -84,7 +85,7 @@ def _rollback_requested(own: ChildrenState, state: State, e: RollbackRequested, 
 
 
 def _rollback_started(own: ChildrenState, state: State, e: RollbackStarted, at_ns: int) -> None:
-    own.trainer.given_up, own.trainer.crashes_ns, own.trainer.retry_at_ns = False, [], 0
+    own.trainer.given_up, own.trainer.crashes_ns, own.trainer.retry = False, [], NO_FAILURE
     if own.trainer.phase == "ready":
         own.trainer.phase = "spawned"
 

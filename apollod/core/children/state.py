@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from apollod.core.children.events import EngineReady, TrainerBound
-from apollod.core.schedules import EXITS_MAX, EXITS_WINDOW_S, SECOND_NS, backoff_s, is_due, is_recent, refused_s
+from apollod.core.schedules import EXITS_MAX, EXITS_WINDOW_S, NO_FAILURE, Retry, backoff_s, is_recent, refused_s
 
 
 class Child(msgspec.Struct):
@@ -19,9 +19,7 @@ class Child(msgspec.Struct):
     """times of recent unexpected exits"""
     refusals: int = 0
     """in a row"""
-    retry_at_ns: int = 0
-    retry_s: float = 0.0
-    """the wait that ends then"""
+    retry: Retry = NO_FAILURE
     given_up: bool = False
     doomed: bool = False
     """its end is our own doing and counts as no crash"""
@@ -31,7 +29,7 @@ class Child(msgspec.Struct):
 
     def may_start(self, now_ns: int) -> bool:
         """True if the child is down and its back-off has passed."""
-        return self.phase == "absent" and not self.given_up and is_due(now_ns, self.retry_at_ns, self.retry_s)
+        return self.phase == "absent" and not self.given_up and self.retry.is_due(now_ns)
 
     def spawned(self, pid: int, at_ns: int) -> None:
         self.phase, self.pid, self.doomed, self.spawned_ns = "spawned", pid, False, at_ns
@@ -45,15 +43,12 @@ class Child(msgspec.Struct):
         self.error = reason
         if refused:
             self.refusals += 1
-            self._wait(at_ns, refused_s(self.refusals))
+            self.retry = self.retry.after(at_ns, refused_s(self.refusals))
             return
         self.refusals = 0
         self.crashes_ns = [t for t in self.crashes_ns if is_recent(at_ns, t, EXITS_WINDOW_S)] + [at_ns]
-        self._wait(at_ns, backoff_s(len(self.crashes_ns)))
+        self.retry = self.retry.after(at_ns, backoff_s(len(self.crashes_ns)))
         self.given_up = len(self.crashes_ns) >= EXITS_MAX
-
-    def _wait(self, at_ns: int, seconds: float) -> None:
-        self.retry_at_ns, self.retry_s = at_ns + int(seconds * SECOND_NS), seconds
 
     def absolved(self, attempts: int) -> None:
         """So many of its crashes were over an example that is now out of the way; they say nothing about the next

@@ -202,7 +202,7 @@ def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
 def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcome:
     """The call is made again, or its dream abandoned. A test of a round is made again for as long as it takes."""
     own, settings = state.dreams, state.daemon.settings
-    if settings is None or input_.attempt != own.attempts + 1:
+    if settings is None or input_.attempt != own.retry.failures + 1:
         return nothing()
     if (given_up := _untestable(state, settings.dream, input_)) is not None:
         return given_up
@@ -238,7 +238,7 @@ def _again(
 ) -> Outcome:  # fmt: skip
     """The same is asked again: soon where another answer may come, later where something outside has to come back."""
     own = state.dreams
-    attempt = own.attempts + 1
+    attempt = own.retry.failures + 1
     if not dream and own.open is not None:
         dream, stage = own.open.id, own.open.stage
     later = own.open is None or cause in OUTSIDE or cause == "check"

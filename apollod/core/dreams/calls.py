@@ -26,7 +26,7 @@ BESIDE_CHARACTERS = 8_000
 def call_of(state: State, dream: Dream) -> fx.Effect:
     """The call that the dream under way waits for."""
     own = state.dreams
-    course, attempt = own.courses[dream.pattern], own.attempts + 1
+    course, attempt = own.courses[dream.pattern], own.retry.failures + 1
     pattern, around = course.pattern, dream.surrounding
     match dream.stage:
         case Stage.IMAGINING:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core.dreams.state import Course, DreamsState
+from apollod.core.schedules import NO_FAILURE
 
 SKETCHES_MAX = 100
 """of each sort in one event"""
@@ -123,6 +124,4 @@ def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:
 def carried_dreams(own: DreamsState) -> DreamsState:
     """What is the same before and after: a call that failed is made anew, and a next life asks who uses the engine."""
     wanted = own.wanted if own.wanted is None or own.wanted.left >= 0 else None
-    return replace(
-        own, users=True, users_reason="", attempts=0, refusals=0, retry_ns=0, retry_s=0.0, error="", wanted=wanted
-    )
+    return replace(own, users=True, users_reason="", retry=NO_FAILURE, refusals=0, error="", wanted=wanted)

@@ -58,7 +58,7 @@ from apollod.core.dreams.surfacing import surface, teach
 from apollod.core.kernel.folding import Folds
 from apollod.core.lessons.kinds import behaviour_after
 from apollod.core.rollback.events import RollbackStarted
-from apollod.core.schedules import DAY_NS, SECOND_NS
+from apollod.core.schedules import DAY_NS, NO_FAILURE
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, all_examples
 
@@ -288,13 +288,12 @@ def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) ->
 
 
 def _failed(own: DreamsState, state: State, e: DreamFailed, at_ns: int) -> None:
-    own.attempts, own.error = e.attempt, e.reason
+    own.retry, own.error = own.retry.after(at_ns, e.retry_s, e.attempt), e.reason
     own.refusals += e.cause not in OUTSIDE
     asked = own.open.pattern if own.open is not None and own.open.id == e.dream else ""
     for name, course in own.courses.items():
         if name == asked or e.dream in course.apart:
             course.tokens += e.tokens
-    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
 
 
 def _started(own: DreamsState, state: State, e: DreamingStarted, at_ns: int) -> None:
@@ -372,7 +371,7 @@ def _spend(own: DreamsState, course: Course, tokens: int) -> None:
 
 
 def _answered_at_last(own: DreamsState) -> None:
-    own.attempts, own.refusals, own.retry_ns, own.retry_s, own.error = 0, 0, 0, 0.0, ""
+    own.retry, own.refusals, own.error = NO_FAILURE, 0, ""
 
 
 def _keep(kept: list[Any], one: object) -> None:

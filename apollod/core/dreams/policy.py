@@ -42,7 +42,6 @@ from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handler, Handlers
 from apollod.core.review.places import places_of
-from apollod.core.schedules import is_due
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
@@ -90,7 +89,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return settled
     if own.open is not None and own.open.stage is Stage.LEARNING:
         return _learning(state, own.open)
-    if blocked(Activity.DREAMING, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
+    if blocked(Activity.DREAMING, state) or not own.retry.is_due(now_ns):
         return nothing()
     if own.open is not None:
         return (
@@ -203,7 +202,7 @@ def _begin(state: State, course: Course, settings: Settings) -> Outcome:
         case Case() as case:
             many = 1 if own.users else SIDE_BY_SIDE
             made = untried(course, case.round)[:many]
-            return Outcome([], [case_call(course, case, own.attempts) for case in made])
+            return Outcome([], [case_call(course, case, own.retry.failures) for case in made])
         case Settle():
             settled = ev.PatternSettled(
                 pattern=name, step=state.training.version, tests=course.final, baseline=course.baseline,

@@ -5,7 +5,6 @@ from apollod.core.dreams.course import CONTRASTS_FIRST, Imagine, Move, Settle, U
 from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.policy import in_turn, waits_for
 from apollod.core.dreams.state import Course, Dream
-from apollod.core.schedules import is_due
 from apollod.core.state import State
 
 
@@ -29,7 +28,7 @@ def reason(state: State, now_ns: int) -> str:
     own, settings = state.dreams, state.daemon.settings
     if why := blocked(Activity.DREAMING, state):
         return why
-    if not is_due(now_ns, own.retry_ns, own.retry_s):
+    if not own.retry.is_due(now_ns):
         return f"the last call failed and is made again: {own.error}"
     if own.open is not None or settings is None:
         return ""

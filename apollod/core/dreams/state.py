@@ -8,6 +8,7 @@ from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.scenario import Sketch, Surfaced, Turn
 from apollod.core.lessons.kinds import PHASES, Phase, behaviour_after
 from apollod.core.lessons.stages import LessonState
+from apollod.core.schedules import NO_FAILURE, Retry
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
 
@@ -226,12 +227,10 @@ class DreamsState(msgspec.Struct):
     users: bool = True
     """others use the engine, or nobody knows"""
     users_reason: str = ""
-    attempts: int = 0
-    """of the call under way, that failed"""
+    retry: Retry = NO_FAILURE
+    """of the call under way"""
     refusals: int = 0
-    """of these, what was not for want of something outside"""
-    retry_ns: int = 0
-    retry_s: float = 0.0
+    """failures of that call, without those for want of something outside"""
     error: str = ""
     """why the last call had no usable answer; empty after one that had"""
     learned: list[bool] = []

@@ -12,7 +12,7 @@ from apollod.core.followups.state import CASES, FollowUpsState
 from apollod.core.intake.events import ExampleRejected, ExampleWithdrawn
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
-from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
+from apollod.core.schedules import NO_FAILURE, RETRY_MAX_S, backoff_s
 from apollod.core.state import State
 
 WAITING_MAX = 200
@@ -26,7 +26,7 @@ def _daemon_started(own: FollowUpsState, state: State, e: DaemonStarted, at_ns: 
     asked_by = e.settings.model_path, e.follow_up_question
     if asked_by != (own.model, own.question):
         (own.model, own.question), own.measured = asked_by, None
-    own.failures = own.retry_ns = 0
+    own.retry = NO_FAILURE
     own.given_up, own.error = None, ""
     if own.open is not None and own.attempts.get(own.open, 0) >= ATTEMPTS_MAX:
         if own.open == CASES:
@@ -75,7 +75,7 @@ def _asked(own: FollowUpsState, example: str) -> None:
 
 
 def _scored(own: FollowUpsState, state: State, e: FollowUpScored, at_ns: int) -> None:
-    own.open, own.error, own.failures, own.retry_ns = None, "", 0, 0
+    own.open, own.error, own.retry = None, "", NO_FAILURE
     _asked(own, e.example)
 
 
@@ -88,11 +88,11 @@ def _failed(own: FollowUpsState, state: State, e: FollowUpFailed, at_ns: int) ->
     if e.given_up and e.example == CASES:
         own.given_up = state.training.version
     if e.in_a_row:
-        own.failures, own.retry_ns = e.in_a_row, at_ns + int(backoff_s(e.in_a_row, RETRY_MAX_S) * SECOND_NS)
+        own.retry = own.retry.after(at_ns, backoff_s(e.in_a_row, RETRY_MAX_S), e.in_a_row)
 
 
 def _calibrated(own: FollowUpsState, state: State, e: FollowUpsCalibrated, at_ns: int) -> None:
-    own.open, own.error, own.failures, own.retry_ns, own.given_up = None, "", 0, 0, None
+    own.open, own.error, own.retry, own.given_up = None, "", NO_FAILURE, None
     own.attempts.pop(CASES, None)
     own.measured = e
     if not e.used:

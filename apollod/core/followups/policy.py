@@ -18,7 +18,6 @@ from apollod.core.intake.evidence import BY_SCORE, BY_SCORE_STRENGTH
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
-from apollod.core.schedules import RETRY_MAX_S, is_due
 from apollod.core.state import State
 
 RECALIBRATE_STEPS = 500
@@ -62,7 +61,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     own = state.followups
     if not own.waiting or own.open is not None or unused(state) or blocked(Activity.FOLLOW_UPS, state):
         return nothing()
-    if own.failures and not is_due(now_ns, own.retry_ns, RETRY_MAX_S):
+    if not own.retry.is_due(now_ns):
         return nothing()
     example = CASES if _to_measure(state) else next(reversed(own.waiting))
     asked = ev.FollowUpRequested(example=example, attempt=own.attempts.get(example, 0) + 1)
@@ -102,7 +101,7 @@ def _on_cases(state: State, input_: inp.CasesDone, now_ns: int) -> Outcome:
     if own.open != CASES:
         return nothing()
     if input_.error:
-        in_a_row = own.failures + 1 if input_.retryable else 0
+        in_a_row = own.retry.failures + 1 if input_.retryable else 0
         given_up = not input_.retryable or in_a_row >= CASES_FAILURES_MAX
         return _failed(CASES, input_.error, given_up, in_a_row)
     found = measured(input_.told)
@@ -127,7 +126,7 @@ def _on_done(state: State, input_: inp.FollowUpDone, now_ns: int) -> Outcome:
         return nothing()
     if noted is None:
         given_up = not input_.retryable or own.attempts.get(example, 0) >= ATTEMPTS_MAX
-        return _failed(example, input_.error, given_up, own.failures + 1 if input_.retryable else 0)
+        return _failed(example, input_.error, given_up, own.retry.failures + 1 if input_.retryable else 0)
     threshold = own.measured.threshold
     scored = ev.FollowUpScored(
         example=example, signal=noted.signal, odds=input_.odds, threshold=threshold,

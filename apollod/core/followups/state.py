@@ -3,6 +3,7 @@
 import msgspec
 
 from apollod.core.followups.events import FollowUpsCalibrated
+from apollod.core.schedules import NO_FAILURE, Retry
 
 CASES = ""
 """Example id that stands for all labelled cases."""
@@ -29,7 +30,4 @@ class FollowUpsState(msgspec.Struct):
     """the step at which calibration was given up because the engine did not answer"""
     error: str = ""
     """error of the last question; empty after an answer"""
-    failures: int = 0
-    """in a row"""
-    retry_ns: int = 0
-    """not before"""
+    retry: Retry = NO_FAILURE

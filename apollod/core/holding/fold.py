@@ -35,7 +35,7 @@ from apollod.core.lessons.events import (
 from apollod.core.lessons.wording import Worded, keys_of
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted
 
@@ -55,13 +55,13 @@ _DisapprovedSeveral = ExampleExpired | ExampleWithdrawn | ForgetRequested | Roll
 
 
 def _daemon_started(own: HoldingState, state: State, e: DaemonStarted, at_ns: int) -> None:
-    own.failures, own.retry_ns, own.retry_s, own.error, own.unable = 0, 0, 0.0, "", False
+    own.retry, own.error, own.unable = NO_FAILURE, "", False
 
 
 def _engine_ready(own: HoldingState, state: State, e: EngineReady, at_ns: int) -> None:
     """Expect answers again: it was another engine that gave none."""
     if not own.unable:
-        own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+        own.retry, own.error = NO_FAILURE, ""
 
 
 def _wanted(own: HoldingState, state: State, e: AnchorWanted, at_ns: int) -> None:
@@ -78,7 +78,7 @@ def _settle(own: HoldingState, wanted: str) -> None:
 
 
 def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> None:
-    own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.retry, own.error = NO_FAILURE, ""
     _settle(own, e.wanted)
     if e.lesson:
         _drop(own, _of_lesson(own, e.lesson), "what it says was frozen again")
@@ -110,9 +110,8 @@ def _failed(own: HoldingState, state: State, e: AnchorFailed, at_ns: int) -> Non
     if e.gives_up == "one":
         _settle(own, e.wanted)
         return
-    own.failures += 1
+    own.retry = own.retry.after(at_ns, e.retry_s)
     own.unable = e.gives_up == "all"
-    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
 
 
 def _retired(own: HoldingState, state: State, e: AnchorsRetired, at_ns: int) -> None:

@@ -66,7 +66,7 @@ def lacking(state: State) -> str:
     """The reason for which a step waits for anchors; empty: it does not. It waits for nothing that may never come:
     where the engine does not answer, steps go on with the anchors that there are."""
     own = state.holding
-    if not is_on(state.daemon.settings) or own.failures or state.children.engine.phase != "ready":
+    if not is_on(state.daemon.settings) or own.retry.failures or state.children.engine.phase != "ready":
         return ""
     usable = len(own.anchors) - len(own.pending)
     if urgent(state) or own.pending:

@@ -16,7 +16,7 @@ from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.lessons.standing import standing
-from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
+from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.state import State
 
 AT_ONCE = 8
@@ -36,7 +36,7 @@ def freeze(state: State, now_ns: int) -> list[fx.Effect]:
     """The call by which the engine answers for the next anchor. It is made again and again until an event says what
     came of it."""
     own = state.holding
-    if not is_on(state.daemon.settings) or own.unable or not is_due(now_ns, own.retry_ns, own.retry_s):
+    if not is_on(state.daemon.settings) or own.unable or not own.retry.is_due(now_ns):
         return []
     if (state.queued and not urgent(state)) or blocked(Activity.FREEZING, state):
         return []
@@ -78,11 +78,11 @@ def _on_failed(state: State, input_: inp.AnchorCallFailed, now_ns: int) -> Outco
     own, reason = state.holding, one_line(input_.reason)
     if input_.cause == "answer":
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="one")], [])
-    if own.unable or not is_due(now_ns, own.retry_ns, own.retry_s):
+    if own.unable or not own.retry.is_due(now_ns):
         return nothing()  # several are asked for side by side, and one that failed spoke for all
     if input_.cause == "unable":
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="all")], [])
-    retry_s = backoff_s(own.failures + 1, RETRY_MAX_S)
+    retry_s = backoff_s(own.retry.failures + 1, RETRY_MAX_S)
     return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, retry_s=retry_s)], [])
 
 

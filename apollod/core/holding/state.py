@@ -3,6 +3,7 @@
 import msgspec
 
 from apollod.core.holding.events import AnchorWanted, Sort
+from apollod.core.schedules import NO_FAILURE, Retry
 
 SHIPPED_NAME = "shipped:"
 """with its line, from 1, the name of a prompt that ships"""
@@ -62,10 +63,8 @@ class HoldingState(msgspec.Struct):
     """anchors that the running step holds"""
     turns: int = 0
     """steps that held something"""
-    failures: int = 0
-    """questions in a row that the engine did not answer"""
-    retry_ns: int = 0
-    retry_s: float = 0.0
+    retry: Retry = NO_FAILURE
+    """of questions that the engine did not answer"""
     error: str = ""
     """why none could be frozen when it was tried last"""
     unable: bool = False

@@ -20,7 +20,7 @@ from apollod.core.review.events import (
     ExampleExpired,
     ExampleHeld,
 )
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 from apollod.core.training.events import StepStarted, all_examples
 
@@ -38,7 +38,7 @@ def _configured(own: JudgingState, state: State, e: JudgeConfigured, at_ns: int)
     else:
         own.due = dict.fromkeys(id_ for id_ in cases if id_ in own.due or id_ not in own.cases)
     own.cases, own.served, own.ready = cases, e.served, True
-    own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.retry, own.error = NO_FAILURE, ""
 
 
 def _distrusted(own: JudgingState, state: State, e: JudgeDistrusted, at_ns: int) -> None:
@@ -64,7 +64,7 @@ def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None
     subject = e.example or e.case
     own.open.pop(subject, None)
     own.attempts.pop(subject, None)
-    own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.retry, own.error = NO_FAILURE, ""
     mine = (e.model, e.prompt_hash) == (own.judge.model, own.judge.prompt_hash)
     if e.case:
         own.due.pop(e.case, None)
@@ -97,10 +97,9 @@ def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> No
         own.attempts[subject] = e.attempt
     own.error = e.reason
     if e.cause == "endpoint":
-        own.failures += 1
-        own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+        own.retry = own.retry.after(at_ns, e.retry_s)
     elif e.cause != "restart":
-        own.failures, own.retry_ns, own.retry_s = 0, 0, 0.0
+        own.retry = NO_FAILURE
     if e.case and e.gives_up and asked is not None:
         own.due.pop(e.case, None)
         if e.cause == "nonsense" and (expected := own.expected(e.case)):

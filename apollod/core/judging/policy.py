@@ -23,7 +23,7 @@ from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.review.places import places_of
-from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
+from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import JudgeSettings
 from apollod.core.state import State
 
@@ -56,8 +56,8 @@ def advance(state: State, now_ns: int) -> Outcome:
     if doubt := _trust_ends(state, settings.judge.trust_min):
         return _distrusted(state, doubt)
     # one that does not answer is asked one question at a time until it does
-    at_once = 1 if own.failures else settings.judge.concurrency
-    if len(own.open) >= at_once or not is_due(now_ns, own.retry_ns, own.retry_s) or blocked(Activity.JUDGING, state):
+    at_once = 1 if own.retry.failures else settings.judge.concurrency
+    if len(own.open) >= at_once or not own.retry.is_due(now_ns) or blocked(Activity.JUDGING, state):
         return nothing()
     return _ask(state, settings.judge, *_next(own, settings.judge))
 
@@ -116,7 +116,7 @@ def _next(own: JudgingState, judge: JudgeSettings, just_said: str = "") -> tuple
     trusted, then one after some verdicts that it would show to be wrong.
     """
     example = next((one for one in own.waiting if one not in own.open), "")
-    if own.failures and example:
+    if own.retry.failures and example:
         return example, ""
     if own.due:
         return "", next((one for one in own.due if one not in own.open), "")
@@ -177,7 +177,7 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     outcome = Outcome([given], [])
     if subject in own.waiting:
         outcome = _decided(state, given, input_, distrust(own, settings.judge.trust_min))
-    if asked.planted or own.failures or blocked(Activity.JUDGING, state):
+    if asked.planted or own.retry.failures or blocked(Activity.JUDGING, state):
         return outcome  # what is asked next follows from this answer
     # The next question in the same transaction: an append less to wait for. What was answered is still open in `own`.
     return outcome.then(_ask(state, settings.judge, *_next(own, settings.judge, verdict)))
@@ -227,7 +227,7 @@ def _failed(state: State, judge: JudgeSettings, input_: inp.JudgeFailed) -> list
         gives_up = False
     retry_s = 0.0
     if cause == "endpoint":
-        retry_s = min(RETRY_MAX_S, max(backoff_s(own.failures + 1, RETRY_MAX_S), input_.retry_after_s))
+        retry_s = min(RETRY_MAX_S, max(backoff_s(own.retry.failures + 1, RETRY_MAX_S), input_.retry_after_s))
     reason = one_line(input_.reason)
     failed = ev.VerdictFailed(
         attempt=asked.attempt, cause=cause, reason=reason, gives_up=gives_up, retry_s=retry_s,

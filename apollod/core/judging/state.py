@@ -6,6 +6,7 @@ import msgspec
 
 from apollod.core.judging.suspicion import Suspicion
 from apollod.core.judging.votes import Verdict
+from apollod.core.schedules import NO_FAILURE, Retry
 
 SAME, CHANGED = "same:", "changed:"
 """Id prefixes of cases made from an approved example: unchanged (good), and with damage done to it (bad)."""
@@ -45,11 +46,8 @@ class JudgingState(msgspec.Struct):
     open: dict[str, Asked] = {}
     attempts: dict[str, int] = {}
     """that failed, of what is to be asked again"""
-    failures: int = 0
-    """of the endpoint, in a row"""
-    retry_ns: int = 0
-    """not before then it is asked again"""
-    retry_s: float = 0.0
+    retry: Retry = NO_FAILURE
+    """of the endpoint"""
     error: str = ""
     """why the last question had no answer; empty after one that had"""
 

@@ -80,7 +80,7 @@ def _no_room(own: LessonsState) -> str:
     """The reason why a line would wait for too long; empty: it would not."""
     if len(own.queue) >= WAITING_MAX:
         return _FULL
-    if own.open is not None and own.attempts > own.refusals:
+    if own.open is not None and own.retry.failures > own.refusals:
         return f"what is asked for lesson {own.open.lesson} is not answered ({own.error})"
     return ""
 

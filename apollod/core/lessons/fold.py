@@ -41,7 +41,7 @@ from apollod.core.quality.lesson_group import LESSONS, OLDER
 from apollod.core.review.events import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedule.events import NightOpened
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import NO_FAILURE, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepStarted, all_examples
 
@@ -189,9 +189,8 @@ def _given_up(own: LessonsState, state: State, e: LessonGivenUp, at_ns: int) -> 
 
 
 def _failed(own: LessonsState, state: State, e: LessonFailed, at_ns: int) -> None:
-    own.attempts, own.error = e.attempt, e.reason
+    own.retry, own.error = own.retry.after(at_ns, e.retry_s, e.attempt), e.reason
     own.refusals += e.cause not in OUTSIDE
-    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
 
 
 def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns: int) -> None:
@@ -363,7 +362,7 @@ def _number(lesson: Lesson) -> int:
 
 
 def _answered_at_last(own: LessonsState) -> None:
-    own.attempts, own.refusals, own.retry_ns, own.retry_s, own.error = 0, 0, 0, 0.0, ""
+    own.retry, own.refusals, own.error = NO_FAILURE, 0, ""
 
 
 FOLDS: Folds = {

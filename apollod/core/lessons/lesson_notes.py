@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core.lessons.state import CARRIED, LessonsState
+from apollod.core.schedules import NO_FAILURE
 
 Dated = tuple[int, ev.Event]
 
@@ -55,4 +56,4 @@ class LessonNotes:
 def carried_lessons(own: LessonsState) -> LessonsState:
     """The part of the state that is the same in both journals: a call that failed is made anew, and no step is
     repeated."""
-    return replace(own, taken_back={}, attempts=0, refusals=0, retry_ns=0, retry_s=0.0, error="")
+    return replace(own, taken_back={}, retry=NO_FAILURE, refusals=0, error="")

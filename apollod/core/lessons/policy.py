@@ -40,7 +40,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if own.open is None:
         return Outcome([_begun(own.lessons[next_])], [])
-    if not is_due(now_ns, own.retry_ns, own.retry_s):
+    if not own.retry.is_due(now_ns):
         return nothing()
     return Outcome([], [call_of(state, settings.lessons, own.open)])
 
@@ -90,7 +90,7 @@ def _begun(lesson: Lesson) -> ev.LessonBegun:
 def call_of(state: State, settings: LessonSettings, course: Course) -> fx.Effect:
     """The call whose answer the lesson under way waits for."""
     own = state.lessons
-    lesson, attempt = own.lessons[course.lesson], own.attempts + 1
+    lesson, attempt = own.lessons[course.lesson], own.retry.failures + 1
     if lesson.worded is None:
         return fx.WordLesson(lesson.id, attempt, lesson.given)
     if course.stage is Stage.PREPARING:

@@ -205,7 +205,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
 
 def _on_failed(state: State, input_: inp.LessonCallFailed, now_ns: int) -> Outcome:
     own = state.lessons
-    if under_way(state, input_.lesson, input_.stage) is None or input_.attempt != own.attempts + 1:
+    if under_way(state, input_.lesson, input_.stage) is None or input_.attempt != own.retry.failures + 1:
         return nothing()
     return again(state, input_.cause, input_.reason, now_ns, input_.retry_after_s, input_.tokens)
 
@@ -216,7 +216,7 @@ def again(
     """Make the call again, later where something outside has to come back; or give it up."""
     own, course = state.lessons, state.lessons.open
     assert course is not None
-    attempt = own.attempts + 1
+    attempt = own.retry.failures + 1
     retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S), retry_after_s))
     failed = ev.LessonFailed(
         lesson=course.lesson, stage=course.stage, attempt=attempt, cause=cause, reason=one_line(reason),

@@ -7,6 +7,7 @@ from apollod.core.lessons.events import Point, Tally
 from apollod.core.lessons.open_course import Course
 from apollod.core.lessons.stages import LessonState
 from apollod.core.lessons.wording import Given, Worded
+from apollod.core.schedules import NO_FAILURE, Retry
 
 OUT: frozenset[LessonState] = frozenset({"replaced", "given up"})
 """of lessons that say nothing any more"""
@@ -105,12 +106,10 @@ class LessonsState(msgspec.Struct):
     """lessons whose last step was taken back, by their examples: steps may be repeated"""
     harmful: dict[str, str] = {}
     """lessons of which an example is held, and why: they are given up"""
-    attempts: int = 0
-    """of the call under way, that failed"""
+    retry: Retry = NO_FAILURE
+    """of the call under way"""
     refusals: int = 0
-    """these, without those for want of something outside"""
-    retry_ns: int = 0
-    retry_s: float = 0.0
+    """failures of that call, without those for want of something outside"""
     error: str = ""
     """why the last call had no usable answer; empty after one that had"""
 

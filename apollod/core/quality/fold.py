@@ -33,7 +33,7 @@ from apollod.core.quality.looking import baselines, doubt, is_rate, known, speak
 from apollod.core.quality.sequential import renewed
 from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Measuring, QualityState, Totals
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowClosed
 from apollod.core.training.learned import Learned
@@ -42,7 +42,7 @@ NOTHING_MEASURED = "no probe was answered or scored, and steps go on without the
 
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
-    own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.retry, own.error = NO_FAILURE, ""
     own.references_lost, own.unable = "", False
     if own.incident is not None:
         own.incident.ranking.open = False
@@ -70,7 +70,7 @@ def _requested(own: QualityState, state: State, e: QualityRequested, at_ns: int)
 
 
 def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -> None:
-    own.open, own.failures, own.retry_ns, own.retry_s, own.error, own.unable = None, 0, 0, 0.0, "", False
+    own.open, own.retry, own.error, own.unable = None, NO_FAILURE, "", False
     own.full_s, own.last_s = e.seconds / e.share, e.seconds
     if e.why != "baseline":
         own.last = e.figures
@@ -121,8 +121,7 @@ def _look_over(own: QualityState) -> None:
 
 
 def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> None:
-    own.open, own.failures, own.error = None, own.failures + 1, e.reason
-    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+    own.open, own.retry, own.error = None, own.retry.after(at_ns, e.retry_s), e.reason
     own.totals = replace(own.totals, failed=own.totals.failed + 1)
     if e.gives_up:
         own.unable, own.asked = True, ""
@@ -169,7 +168,7 @@ def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns:
 def _replay_begun(own: QualityState, state: State, e: QualityReplayBegun, at_ns: int) -> None:
     if own.incident is not None:
         own.incident.replays.append(Asked(e.left_out, lr_scale=e.lr_scale))
-        own.incident.failures, own.incident.retry_ns, own.incident.retry_s = 0, 0, 0.0
+        own.incident.retry = NO_FAILURE
 
 
 def _replayed(own: QualityState, state: State, e: QualityReplayed, at_ns: int) -> None:
@@ -180,8 +179,7 @@ def _replayed(own: QualityState, state: State, e: QualityReplayed, at_ns: int) -
 
 def _replay_failed(own: QualityState, state: State, e: QualityReplayFailed, at_ns: int) -> None:
     if (incident := own.incident) is not None:
-        incident.failures += 1
-        incident.retry_ns, incident.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+        incident.retry = incident.retry.after(at_ns, e.retry_s)
         incident.gave_up = e.reason if e.gives_up else ""
 
 

@@ -20,7 +20,7 @@ from apollod.core.quality.resuming import may_repeat
 from apollod.core.quality.state import GUARD, Incident
 from apollod.core.review.places import places_of
 from apollod.core.rollback.wishes import begun, request
-from apollod.core.schedules import backoff_s, is_due
+from apollod.core.schedules import backoff_s
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 from apollod.core.training.repeating import next_repeat
@@ -103,11 +103,7 @@ def replay(state: State, now_ns: int) -> list[fx.Effect]:
     incident, settings = state.quality.incident, state.daemon.settings
     if incident is None or settings is None or incident.phase != "searching":
         return []
-    if (
-        (asked := incident.open_replay) is None
-        or incident.gave_up
-        or not is_due(now_ns, incident.retry_ns, incident.retry_s)
-    ):
+    if (asked := incident.open_replay) is None or incident.gave_up or not incident.retry.is_due(now_ns):
         return []
     asking = fx.ReplayWindow(
         incident.number, len(incident.replays), incident.to, incident.step, asked.left_out, incident.fell,
@@ -208,10 +204,10 @@ def _on_replay_failed(state: State, input_: inp.WindowReplayFailed, now_ns: int)
     incident = state.quality.incident
     if incident is None or not _is_open(incident, input_.incident, input_.number):
         return nothing()
-    gives_up = input_.for_good or incident.failures + 1 >= REPLAY_ATTEMPTS_MAX
+    gives_up = input_.for_good or incident.retry.failures + 1 >= REPLAY_ATTEMPTS_MAX
     failed = ev.QualityReplayFailed(
         incident=incident.number, number=input_.number, reason=input_.reason, gives_up=gives_up,
-        retry_s=0.0 if gives_up else backoff_s(incident.failures + 1, REPLAY_RETRY_MAX_S),
+        retry_s=0.0 if gives_up else backoff_s(incident.retry.failures + 1, REPLAY_RETRY_MAX_S),
     )  # fmt: skip
     return Outcome([failed], [])
 

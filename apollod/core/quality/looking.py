@@ -195,7 +195,7 @@ def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float
 def takes_baseline(own: QualityState) -> bool:
     """True if a new baseline may be measured now: without an alarm, or where the weights that came back after one could
     not be compared with the one in force. Its runs follow each other."""
-    return own.incident is None or bool(own.unmeasured and (own.failures or own.runs))
+    return own.incident is None or bool(own.unmeasured and (own.retry.failures or own.runs))
 
 
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
@@ -225,7 +225,11 @@ def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Wh
 def before_checkpoint(own: QualityState, settings: QualitySettings) -> bool:
     """True if weights are looked at before they are saved. Not where that failed: what was learned must not be lost."""
     return bool(
-        settings.every_steps and own.baseline and (own.since or own.doubt) and not own.failures and own.incident is None
+        settings.every_steps
+        and own.baseline
+        and (own.since or own.doubt)
+        and not own.retry.failures
+        and own.incident is None
     )
 
 

@@ -7,7 +7,7 @@ names anybody; `quality.told` is the result. The oldest is told first.
 import msgspec
 
 from apollod.core.quality.events import Drop, News, QualityAlarmed, QualityNamed, QualitySettled, QualityTold
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import NO_FAILURE, Retry
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -32,16 +32,13 @@ class Telling(msgspec.Struct):
     waiting: list[Message] = []
     alarm: Message | None = None
     """the last one, told or not: its end is told with what it was"""
-    failures: int = 0
-    """in a row"""
-    retry_ns: int = 0
-    retry_s: float = 0.0
+    retry: Retry = NO_FAILURE
     error: str = ""
 
 
 def begun(own: Telling, wanted: bool) -> None:
     """Begin a daemon's life: messages may go to another receiver than before, or (not `wanted`) to none."""
-    own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.retry, own.error = NO_FAILURE, ""
     if not wanted:
         own.waiting = []
 
@@ -73,7 +70,6 @@ def told(own: Telling, e: QualityTold, at_ns: int) -> None:
     """Record that the first message was delivered, or could not be."""
     own.error = e.reason
     over = e.ok or e.gives_up
-    own.failures = 0 if over else e.attempt
-    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+    own.retry = NO_FAILURE if over else own.retry.after(at_ns, e.retry_s, e.attempt)
     if over:
         own.waiting = [one for one in own.waiting if (one.incident, one.about) != (e.incident, e.about)]

@@ -50,7 +50,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if own.incident is not None and not own.unmeasured:
         return incidents.advance(state, own.incident)
-    if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
+    if blocked(Activity.MEASUREMENT, state) or not own.retry.is_due(now_ns):
         return nothing()
     if own.open is not None:
         open_, baseline = own.open, own.open.why == "baseline"
@@ -172,7 +172,7 @@ def _on_failed(state: State, input_: inp.ProbesFailed, now_ns: int) -> Outcome:
     own = state.quality
     if own.open is None or own.open.number != input_.number:
         return nothing()
-    unmeasured = own.open.why == "baseline" and own.failures + 1 >= BASELINE_ATTEMPTS
+    unmeasured = own.open.why == "baseline" and own.retry.failures + 1 >= BASELINE_ATTEMPTS
     if input_.cause == "unable" or (input_.cause == "engine" and unmeasured):
         return Outcome(
             [
@@ -186,7 +186,7 @@ def _on_failed(state: State, input_: inp.ProbesFailed, now_ns: int) -> Outcome:
 
 
 def _failed(own: QualityState, number: int, reason: str) -> ev.QualityFailed:
-    return ev.QualityFailed(number=number, reason=reason, retry_s=backoff_s(own.failures + 1, RETRY_MAX_S))
+    return ev.QualityFailed(number=number, reason=reason, retry_s=backoff_s(own.retry.failures + 1, RETRY_MAX_S))
 
 
 def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:

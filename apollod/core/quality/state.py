@@ -9,6 +9,7 @@ from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import VerdictKind, Why
 from apollod.core.quality.news import Telling
 from apollod.core.quality.sequential import Metric
+from apollod.core.schedules import NO_FAILURE, Retry
 from apollod.core.training.learned import Learned
 
 GUARD = "the quality guard"
@@ -71,13 +72,11 @@ class Incident(msgspec.Struct):
     replays: list[Asked] = []
     replays_max: int = 0
     culprits_max: int = 0
-    failures: int = 0
-    """of the open replay, in a row"""
+    retry: Retry = NO_FAILURE
+    """of the open replay"""
     gave_up: str = ""
     """why no other replay is run"""
     ranking: Ranking = msgspec.field(default_factory=Ranking)
-    retry_ns: int = 0
-    retry_s: float = 0.0
     verdict: VerdictKind | None = None
     culprits: tuple[str, ...] = ()
     again: tuple[Learned, ...] = ()
@@ -165,10 +164,7 @@ class QualityState(msgspec.Struct):
     """that asking all probes takes"""
     window_ended: bool = False
     """since the last look"""
-    failures: int = 0
-    """in a row"""
-    retry_ns: int = 0
-    retry_s: float = 0.0
+    retry: Retry = NO_FAILURE
     error: str = ""
     unable: bool = False
     """the engine cannot answer the probes, in this life of the daemon"""

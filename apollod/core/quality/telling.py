@@ -8,7 +8,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.reasons import one_line
-from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
+from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.state import State
 
 ATTEMPTS = 8
@@ -18,7 +18,7 @@ ATTEMPTS = 8
 def tell(state: State, now_ns: int) -> list[fx.Effect]:
     """Send the oldest message that was not delivered, until its result is recorded."""
     settings, own = state.daemon.settings, state.quality.telling
-    if settings is None or not settings.on_alarm or not own.waiting or not is_due(now_ns, own.retry_ns, own.retry_s):
+    if settings is None or not settings.on_alarm or not own.waiting or not own.retry.is_due(now_ns):
         return []
     message = own.waiting[0]
     return [fx.TellAlarm(message.incident, message.about, message)]
@@ -29,7 +29,7 @@ def on_told(state: State, input_: inp.AlarmTold, now_ns: int) -> Outcome:
     own = state.quality.telling
     if not own.waiting or (own.waiting[0].incident, own.waiting[0].about) != (input_.incident, input_.about):
         return nothing()
-    attempt = own.failures + 1
+    attempt = own.retry.failures + 1
     gives_up = bool(input_.error) and attempt >= ATTEMPTS
     retry_s = backoff_s(attempt, RETRY_MAX_S) if input_.error and not gives_up else 0.0
     told = ev.QualityTold(

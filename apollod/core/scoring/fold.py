@@ -8,7 +8,7 @@ from apollod.core.intake.events import ExampleAccepted, ExampleRejected, Example
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
-from apollod.core.schedules import SECOND_NS, backoff_s
+from apollod.core.schedules import NO_FAILURE, backoff_s
 from apollod.core.scoring.events import ExampleScored, ScoreFailed, ScoreRequested
 from apollod.core.scoring.state import ScoringState
 from apollod.core.settings import Divergence, Settings
@@ -52,7 +52,7 @@ def _forget(own: ScoringState, examples: Iterable[str]) -> None:
 def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
     """Whoever was asked is gone, and asked again; what is to be scored may be another choice now."""
     own.open, own.open_after = "", 0
-    own.failures = own.retry_ns = 0
+    own.retry = NO_FAILURE
     if e.settings.review.divergence == "off":
         own.scored = {}
     _keep_some(own, _second_scores(e.settings))
@@ -131,7 +131,7 @@ def _requested(own: ScoringState, state: State, e: ScoreRequested, at_ns: int) -
 
 
 def _scored(own: ScoringState, state: State, e: ExampleScored, at_ns: int) -> None:
-    own.open, own.open_after, own.failures, own.retry_ns = "", 0, 0, 0
+    own.open, own.open_after, own.retry = "", 0, NO_FAILURE
     if e.after:
         own.learned.pop(e.example, None)
         own.twice[e.example] = (e.after, e.weights_version)
@@ -150,7 +150,7 @@ def _failed(own: ScoringState, state: State, e: ScoreFailed, at_ns: int) -> None
     elif e.example in own.stripped or e.example in own.learned:
         own.failed[e.example] = e.attempts
     if e.in_a_row:
-        own.failures, own.retry_ns = e.in_a_row, at_ns + int(backoff_s(e.in_a_row) * SECOND_NS)
+        own.retry = own.retry.after(at_ns, backoff_s(e.in_a_row), e.in_a_row)
 
 
 FOLDS: Folds = {

@@ -11,7 +11,6 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.schedules import BACKOFF_MAX_S, is_due
 from apollod.core.state import State
 
 ATTEMPTS_MAX = 3
@@ -28,7 +27,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         example, after = next(iter(own.learned.items()))
     if not example:
         return nothing()
-    if own.failures and not is_due(now_ns, own.retry_ns, BACKOFF_MAX_S):
+    if not own.retry.is_due(now_ns):
         return nothing()
     asked = ev.ScoreRequested(example=example, attempt=own.failed.get(example, 0) + 1, after=after)
     return Outcome([asked], [fx.ScoreExample(example, after)])
@@ -45,7 +44,7 @@ def _on_done(state: State, input_: inp.ExampleScoreDone, now_ns: int) -> Outcome
         failed = ev.ScoreFailed(
             example=example, reason=input_.error, attempts=attempts,
             given_up=not input_.retryable or attempts >= ATTEMPTS_MAX,
-            in_a_row=own.failures + 1 if input_.retryable else 0,
+            in_a_row=own.retry.failures + 1 if input_.retryable else 0,
         )  # fmt: skip
         return Outcome([failed], [])
     scored = ev.ExampleScored(

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from apollod.core.schedules import NO_FAILURE, Retry
+
 
 class ScoringState(msgspec.Struct):
     """Examples by id."""
@@ -22,7 +24,5 @@ class ScoringState(msgspec.Struct):
     """the step that learned it; 0: it is its first score"""
     failed: dict[str, int] = {}
     """attempts that came to nothing, of examples that are tried again"""
-    failures: int = 0
-    """in a row, over all examples"""
-    retry_ns: int = 0
-    """not before"""
+    retry: Retry = NO_FAILURE
+    """over all examples"""

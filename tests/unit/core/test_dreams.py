@@ -860,7 +860,7 @@ def test_of_tests_side_by_side_the_one_that_nobody_can_make_is_not_passed() -> N
     for _ in range(20):
         if any(e.by == NOBODY for e in w.of(ev.DreamTested)):
             break
-        attempt = w.state.dreams.attempts + 1
+        attempt = w.state.dreams.retry.failures + 1
         failed = inp.DreamCallFailed(told.dream, "round baseline", attempt, "refused", "too long", case=("told", 0))
         w.give(failed)
         w.pass_time(300.0)

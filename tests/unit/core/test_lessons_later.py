@@ -162,7 +162,7 @@ def test_a_call_that_fails_is_made_again_and_given_up_if_it_is_refused_each_time
         world.call()
     for attempt in range(1, 9):
         world.fail()
-        assert world.state.lessons.attempts == attempt and not world.of(ev.LessonGivenUp)
+        assert world.state.lessons.retry.failures == attempt and not world.of(ev.LessonGivenUp)
         assert not world.calls
         world.pass_time(400)
     practised = len(world.of(ev.LessonPractised))
@@ -174,7 +174,7 @@ def test_a_call_that_fails_is_made_again_and_given_up_if_it_is_refused_each_time
         assert [(e.step, e.reason) for e in world.of(ev.LessonPractised)] == [(0, "it is too long")]
     else:
         assert world.of(ev.LessonGivenUp)[0].reason == f"{stage} failed 3 times, the last time because: it is too long"
-    assert not world.state.lessons.attempts and not world.state.lessons.error
+    assert not world.state.lessons.retry.failures and not world.state.lessons.error
 
 
 def test_answers_by_weights_before_the_last_practice_do_not_count(world: TaughtWorld) -> None:

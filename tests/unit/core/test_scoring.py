@@ -71,7 +71,7 @@ def test_an_engine_that_gives_no_answer_is_asked_later_and_then_the_example_is_g
     assert len(asked(world)) == ATTEMPTS_MAX and not world.state.scoring.stripped
     world.lines("h2", hold=1.0, stripped=True, source="g")
     world.settle()
-    assert asked(world)[-1] == "h2" and world.state.scoring.failures == 0
+    assert asked(world)[-1] == "h2" and world.state.scoring.retry.failures == 0
 
 
 def test_what_cannot_be_scored_is_given_up_at_once_and_keeps_nobody_waiting() -> None:

@@ -106,7 +106,7 @@ def test_a_later_life_may_have_others_to_tell_or_nobody() -> None:
     after = w.successor()
     assert isinstance(after, GuardedWorld)
     after.up()
-    assert after.state.quality.telling.failures == 0 and [one.about for one in after.telling] == ["alarmed"]
+    assert after.state.quality.telling.retry.failures == 0 and [one.about for one in after.telling] == ["alarmed"]
     silent = after.successor()
     silent.settings = GUARDED
     silent.up()

@@ -1,7 +1,7 @@
 """The exclusion table: for each activity, the obstacles that it waits for.
 
-Law: whoever begins something asks `blocked` first, and nothing else decides about it. A pause, the guard, a schedule or
-a lease adds an obstacle here, with the reason that `status` shows; the policies stay as they are.
+Law: a policy that begins something asks `blocked` first, and nothing else decides about it. A pause, the guard, a
+schedule or a lease adds an obstacle here, with the reason that `status` shows; the policies stay as they are.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +20,10 @@ class Activity(StrEnum):
 
     STEP = "step"
     WINDOW_END = "window end"
-    """no example is left to learn; it waits for less than steps do, or a stop would leave the window open"""
+    """end of the window when no example is left; waits for less than steps do, else a stop would leave the window
+    open"""
     CHECKPOINT = "checkpoint"
-    """one that is written by itself, when it is due; like the next one, it may be written behind a running step"""
+    """an automatic one that is due; like a requested one, it may be written behind a running step"""
     REQUESTED_CHECKPOINT = "requested checkpoint"
     """one that a person or the shutdown asked for"""
     REMOVAL = "removal"
@@ -41,16 +42,16 @@ class Activity(StrEnum):
     SCORING = "scoring"
     """the engine is asked how probable an answer is; nothing waits for that"""
     SECOND_SCORING = "second scoring"
-    """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
-    not, until a trainer has brought them to the last step"""
+    """scoring again after learning, by weights that learned it; the weights of a restarted engine have not, until a
+    trainer has brought them to the last step"""
     RESCORING = "rescoring"
-    """the trainer scores what was learned; nothing waits for that"""
+    """the trainer scores learned examples again; nothing waits for that"""
     RANKING = "ranking"
-    """the trainer says which examples would move the probes that fell"""
+    """the trainer ranks examples by how far each would move the failed probes"""
     FREEZING = "freezing"
-    """the engine is asked what the model says now, which steps hold from then on"""
+    """the engine is asked for the model's present answers, which later steps hold"""
     FOLLOW_UPS = "follow-ups"
-    """the engine is asked what a person's next words say of an answer; nothing waits for that"""
+    """the engine is asked whether a person's next message rejects an answer; nothing waits for that"""
     FORGETTING = "forgetting"
     """learned examples are removed from the weights"""
     JUDGING = "judging"
@@ -58,7 +59,7 @@ class Activity(StrEnum):
 
 
 class Obstacle(NamedTuple):
-    """Something that others wait for. `reason` says why, in people's words; empty: it is not in the way."""
+    """A condition that activities wait for. `reason` returns why, in plain words; empty: no obstacle."""
 
     name: str
     reason: Callable[[State], str]
@@ -91,7 +92,7 @@ def _no_trainer(state: State) -> str:
 
 
 def _day(state: State) -> str:
-    """Bulk examples wait for the night; direct ones do not, nor innocent examples that an alarm took back."""
+    """Bulk examples wait for the night; direct ones and innocent examples that an alarm took back do not."""
     settings = state.daemon.settings
     at_once = len(state.intake.direct.waiting) > len(state.intake.first_looks) or next_repeat(state) is not None
     if settings is None or not settings.schedule.nightly or state.schedule.open or at_once:
@@ -106,7 +107,7 @@ def _fence(state: State) -> str:
 
 
 def _step(state: State) -> str:
-    """A step whose trainer died is no obstacle: its intent is taken up again or given up."""
+    """Ignore a step whose trainer died: its intent is resumed or given up."""
     running = state.training.running
     return f"step {running.step} is running" if running and state.children.trainer.phase == "ready" else ""
 
@@ -129,7 +130,7 @@ _COMPARED = "engine and trainer are being compared"
 
 
 def _alignment(state: State) -> str:
-    """One that gives way, or that was overtaken, is in no step's way."""
+    """Ignore a comparison that gives way or was overtaken: no step waits for it."""
     return _COMPARED if state.alignment.waited_for else ""
 
 
@@ -163,12 +164,12 @@ def _no_judge(state: State) -> str:
 
 
 def _judge_waits_for_engine(state: State) -> str:
-    """The served model can judge once it is served; another endpoint at any time."""
+    """Wait for the engine only if the served model is the judge; another endpoint can judge at any time."""
     return _no_engine(state) if state.judging.served else ""
 
 
 def _learning(state: State) -> str:
-    """A pause and the day are no reason: nothing begins by itself then."""
+    """Ignore examples that wait during a pause or the day: no step begins then."""
     if state.training.running is not None:
         return f"step {state.training.running.step} is running"
     return "examples wait to be learned" if state.intake.pending and not _paused(state) and not _day(state) else ""
@@ -217,8 +218,8 @@ def _hours(state: State) -> str:
 
 
 def _look_due(state: State) -> str:
-    """Nothing is learned before a look that is due: weights stand still while they are looked at. What is forgotten is
-    looked at when that is over."""
+    """Nothing is learned before a look that is due: weights stand still while they are looked at. A forgetting is
+    looked at once it is over."""
     settings, own = state.daemon.settings, state.quality
     if (
         settings is None
@@ -231,7 +232,7 @@ def _look_due(state: State) -> str:
 
 
 def _no_dreams(state: State) -> str:
-    """What somebody asked for is dreamt in any mode."""
+    """Allow dreams that a user requested in any mode."""
     own, settings = state.dreams, state.daemon.settings
     if not own.patterns_active:
         return "there is no pattern to dream of"
@@ -242,7 +243,7 @@ def _no_dreams(state: State) -> str:
 
 
 def _dreams_by_night(state: State) -> str:
-    """A dream that is under way is finished. A night that is caught up is none of dreams."""
+    """Let a dream under way finish. A night that is being caught up does not count."""
     settings, own = state.daemon.settings, state.dreams
     if settings is None or settings.schedule.dream != "night" or own.wanted is not None or own.open is not None:
         return ""
@@ -336,19 +337,18 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     ),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip
-"""In the order in which reasons are told: what lasts longest first."""
+"""Obstacles in the order in which reasons are shown: the longest-lasting first."""
 
 
 SHOWN = (
     Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY, Activity.DREAMING,
     Activity.TEACHING,
 )  # fmt: skip
-"""What `status` tells about: what the daemon does by itself. Dreaming only where there is a pattern, teaching where
-there is a lesson."""
+"""Activities that `status` shows: those the daemon begins by itself. Dreaming needs a pattern, teaching a lesson."""
 
 
 def reasons(state: State) -> dict[str, str]:
-    """For `status`: why each activity cannot begin now; empty where it can."""
+    """Reason why each activity cannot begin now, for `status`; empty where it can."""
     idle = {Activity.DREAMING: not state.dreams.patterns_active, Activity.TEACHING: not state.lessons.lessons}
     return {activity.value: blocked(activity, state) for activity in SHOWN if not idle.get(activity)}
 

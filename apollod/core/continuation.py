@@ -1,8 +1,7 @@
 """Builds the first events of a journal that continues an archived one: few events that fold to the same state.
 
-Pure. Events of the archive are taken over as they are, with their times, wherever one of them says what has to be
-known; what no other event says is in `journal.carried`. So the law of events is all that binds later versions, and no
-form of the state is written down.
+Pure. Events of the archive are taken over as they are, with their times, wherever one of them holds what is needed; the
+rest is in `journal.carried`. So only the law of events binds later versions, and no form of the state is written down.
 """
 
 from collections import Counter, deque
@@ -35,10 +34,10 @@ NAMED_MAX = 1000
 """examples named by one event"""
 
 Dated = tuple[int, ev.Event]
-"""A time (ns since 1970) and what happened."""
+"""A time (ns since 1970) and its event."""
 
 Lessons = Callable[[Sequence[str]], Iterator[tuple[Dated, Dated | None]]]
-"""Acceptance and newest tokenisation (None: there is none) of each of these examples, in their order."""
+"""Acceptance and newest tokenisation (None: none) of each of these examples, in their order."""
 
 
 class Archive(NamedTuple):
@@ -50,7 +49,7 @@ class Archive(NamedTuple):
 
 
 class Notes:
-    """Events of the archive that the next journal takes over, noted while all of them go by."""
+    """Events of the archive that the next journal takes over, collected in one pass over the archive."""
 
     def __init__(self) -> None:
         self._newest: dict[type[ev.Event], Dated] = {}
@@ -65,7 +64,7 @@ class Notes:
         self.quality = QualityNotes()
 
     def see(self, recorded: ev.Recorded) -> None:
-        """The next event."""
+        """Note the next event."""
         event, dated = recorded.event, (recorded.at_ns, recorded.event)
         self.dreams.see(recorded)
         self.lessons.see(recorded)
@@ -101,7 +100,7 @@ class Notes:
         )  # fmt: skip
 
     def taken_over(self, state: State) -> Iterator[Dated]:
-        """In an order that folds to what `state` says of the daemon, of sources and of checkpoints."""
+        """Events that fold to the daemon, sources and checkpoints of `state`, in order."""
         daemon, checkpoints = state.daemon, state.checkpoints
         yield self._newest[ev.DaemonStarted]
         if daemon.paused:
@@ -120,7 +119,7 @@ class Notes:
             yield self._newest[ev.HookCompleted]
 
     def scores(self, state: State) -> Iterator[Dated]:
-        """Scores of the examples that go over: the order of learning depends on them."""
+        """Scores of the examples that are taken over: the learning order depends on them."""
         yield from (self._scored[example] for example in _scores(state))
 
 
@@ -129,11 +128,11 @@ _ONE_OF_A_KIND: dict[type[ev.Event], type[ev.Event]] = {
     ev.BaseLost: ev.BaseKept, ev.CheckpointRemoved: ev.CheckpointRemoved, ev.HookCompleted: ev.HookCompleted,
     ev.HookFailed: ev.HookCompleted,
 }  # fmt: skip
-"""Of these only the newest counts, or the newest of several."""
+"""Event types of which only the newest counts, mapped to the type under which it is kept."""
 
 
 def obstacle(state: State) -> str:
-    """The reason why no journal can begin where this one ends; empty: one can."""
+    """Reason why the journal cannot be continued from its present end; empty: none."""
     newest, training = state.checkpoints.newest, state.training
     if newest is None:
         return "there is no checkpoint yet at which the next journal could begin"
@@ -167,8 +166,8 @@ def continuation(
     signals: Iterable[str] = (),
 ) -> Iterator[Dated]:
     """The events of the next journal, in order. `state`: at the end of the archive, where nothing is an `obstacle`;
-    `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`;
-    `responses`: keys of the answers that those have learned; `signals`: ids of those that the archive has."""
+    `settled`: accepted examples that neither wait nor can be requested again, see `kept_examples`; `responses`: keys of
+    the answers that these taught; `signals`: ids of the archive's evidence."""
     newest, training, intake = state.checkpoints.newest, state.training, state.intake
     assert newest is not None
     yield at_ns, ev.JournalContinued(
@@ -198,7 +197,7 @@ def continuation(
 
 
 def kept_examples(state: State) -> set[str]:
-    """Examples that go over with their records: those that wait, and those that can be asked for again."""
+    """Examples taken over with their records: waiting ones, and those that can be requested again."""
     waiting = (one.example for queue in state.intake.queues for one in queue.waiting)
     return {*waiting, *state.review.held, *state.intake.undone, *state.intake.withdrawn}
 
@@ -212,7 +211,7 @@ def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
 
 
 def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
-    """Events of examples that wait for a decision; those that were declined are settled."""
+    """Events of examples that wait for a decision; declined ones are settled."""
     held = state.review.held
     for (id_, one), ((at_ns, accepted), _) in zip(held.items(), lessons(list(held)), strict=True):
         assert isinstance(accepted, ev.ExampleAccepted)
@@ -257,11 +256,11 @@ def _approved(state: State) -> dict[str, None]:
 
 
 def carried_state(state: State) -> State:
-    """A state without what the next life makes anew, and without what a continuation does not take over: the same
-    before and after.
+    """Remove from a state what the next life makes anew and what a continuation does not take over: the result is the
+    same before and after.
 
-    What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks. What an example has
-    in common with others is known afterwards of all that wait, and before only of those that were not learned once.
+    Steps taken back by a rollback are withdrawn afterwards: both can be learned again on request. An example's kin is
+    known afterwards for all waiting examples, before only for those that were not learned once.
     """
     replace: Any = msgspec.structs.replace
     intake, recovery = state.intake, state.recovery
@@ -290,7 +289,7 @@ def carried_state(state: State) -> State:
 
 
 def _taught_again(state: State) -> dict[str, str]:
-    """As far as what taught something again goes over."""
+    """Repetitions whose example is taken over, with the example that each repeats."""
     kept = kept_examples(state) if state.intake.again else set()
     return {one: of for one, of in state.intake.again.items() if one in kept}
 

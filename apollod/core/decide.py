@@ -1,10 +1,10 @@
 """The heart: `decide(state, input, now) -> (events, effects)`, a pure function.
 
 Law: the state is read, never changed. The loop appends the events (durable first), folds them, and only then runs the
-effects. What is safe to ask for again and again (starting a child that is down) needs no intent event; everything else
-is an event first. After every input the loop asks `Advance` until nothing more follows.
+effects. Effects that are safe to request again and again (starting a child that is down) need no intent event;
+everything else is an event first. After every input the loop asks `Advance` until nothing more follows.
 
-Each subject answers for itself; this file says in which order they are asked.
+Each subject answers for itself; this file defines the order in which they are asked.
 """
 
 from apollod.core import effects as fx
@@ -40,7 +40,7 @@ SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
     publishing, alignment, schedule, scoring, rescoring, followups, dreams, lessons, quality, forgetting, holding,
 )  # fmt: skip
-"""In this order they answer the same input: a child's end before what follows from it."""
+"""Order in which subjects answer the same input: a child's end before its consequences."""
 
 BEGINNINGS = (
     holding,
@@ -60,7 +60,7 @@ BEGINNINGS = (
     followups,
     dreams,
 )
-"""In this order they are asked whether something may begin: the first one that has something is heard."""
+"""Order in which subjects are asked whether something may begin: the first one with an outcome wins."""
 
 
 def decide(state: State, input_: inp.Input, now_ns: int) -> Outcome:
@@ -76,7 +76,7 @@ def decide(state: State, input_: inp.Input, now_ns: int) -> Outcome:
 
 
 def _advance(state: State, now_ns: int) -> Outcome:
-    """Begin every activity that may begin by itself, then the children that are needed for it."""
+    """Begin every activity that may begin by itself, then the children needed for it."""
     if state.daemon.settings is None or state.daemon.stopped:
         return nothing()
     first: list[fx.Effect] = publishing.open_fence(state)
@@ -88,6 +88,6 @@ def _advance(state: State, now_ns: int) -> Outcome:
     begun = next((outcome for subject in BEGINNINGS if (outcome := subject.advance(state, now_ns))), nothing())
     outcome = Outcome([], first).then(begun)
     if begun.events and state.daemon.stopping:
-        return outcome  # the last checkpoint: nobody is stopped before it is written
+        return outcome  # the last checkpoint: no child is stopped before it is written
     outcome = outcome.then(Outcome([], checkpoints.settle(state))).then(children.advance(state, now_ns))
     return outcome.then(daemon.leave(state))

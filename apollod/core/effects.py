@@ -1,6 +1,6 @@
-"""Everything the daemon asks the world to do. Safe to repeat; the outcome comes back as an input.
+"""All effects: requests to the outside world. Safe to repeat; the outcome comes back as an input.
 
-One name for all subjects: each declares its own in `<subject>/effects.py`.
+Each subject declares its own in `<subject>/effects.py`; this module re-exports them.
 """
 
 # ruff: noqa: F403

@@ -1,6 +1,6 @@
 """The facts that the journal holds: the only vocabulary on disk. See `kernel.event` for its law.
 
-One name for all subjects: each declares its own in `<subject>/events.py`.
+Each subject declares its own in `<subject>/events.py`; this module re-exports them.
 """
 
 # ruff: noqa: F403
@@ -31,4 +31,4 @@ from apollod.core.settings import Settings as Settings
 from apollod.core.training.events import *
 
 KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
-"""Every kind of event."""
+"""Event types by kind."""

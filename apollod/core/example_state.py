@@ -2,7 +2,7 @@
 
 Law: this table is the definition. The view `examples` of the journal says the same in SQL (a released migration is not
 edited: a new state needs a line here and a new migration), the counts of the core follow it, and tests compare the
-three. Events are given as kind and body, so that those of a newer apollod can be in between.
+three. Events are passed as kind and body, so that events of a newer apollod may be among them.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ ExampleState = Literal[
 ]
 STATES: tuple[ExampleState, ...] = get_args(ExampleState)
 """pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its loss
-was not finite or above its limit, or the model knew it: nothing was written; held: somebody has to decide about it, or
-its step could not be run; undone: its step was taken back; withdrawn: it was taken out of the queue, or its step was
-taken back for good; declined: somebody decided against it; edited: another one is learned in its place; expired: nobody
+was not finite or above its limit, or the model knew it: nothing was written; held: a person or judge has to decide
+about it, or its step could not be run; undone: its step was taken back; withdrawn: it was taken out of the queue, or
+its step was taken back for good; declined: decided against; edited: another one is learned in its place; expired: not
 decided in time, or it waited too long to be learned"""
 
 
 class Rule(NamedTuple):
-    """An event of this kind takes the examples that it names out of one of these states (None: not accepted yet) into
+    """Transition: an event of this kind moves its examples from one of these states (None: not accepted yet) to
     another.
 
-    `field`: the rule holds only for events in which this field is `value`. Of several rules of one kind the first holds
-    for an event without that field, as old journals have them.
+    `field`: the rule holds only for events in which this field is `value`. If several rules have the same kind, the
+    first holds for an event without that field, as in old journals.
     """
 
     kind: str
@@ -39,7 +39,7 @@ RULES = (
     Rule("example.rejected", ("pending",), "rejected"),
     Rule("example.looked", ("pending",), "skipped", "known", True),
     Rule("example.looked", ("pending",), "pending", "known", False),
-    # What was taken back may be learned again by a step that repeats the one that was taken back.
+    # An undone example may be learned again by a step that repeats the undone one.
     Rule("step.completed", ("pending", "undone"), "trained", "applied", True),
     Rule("step.completed", ("pending", "undone"), "skipped", "applied", False),
     Rule("step.failed", ("pending", "undone"), "held", "apart", False),
@@ -57,16 +57,16 @@ KINDS = tuple(dict.fromkeys(rule.kind for rule in RULES))
 
 
 def rule_of(kind: str, body: Mapping[str, Any]) -> Rule | None:
-    """The rule that holds for an event; None if it moves no example."""
+    """The rule for an event; None if it moves no example."""
     rules = [rule for rule in RULES if rule.kind == kind]
     return next((rule for rule in rules if not rule.field or body.get(rule.field, rules[0].value) == rule.value), None)
 
 
 def state_after(state: ExampleState | None, rule: Rule) -> ExampleState | None:
-    """The state after an event; one that comes in a state which it does not take an example out of changes nothing."""
+    """The state after an event; unchanged if the rule does not start from this state."""
     return rule.into if state in rule.out_of else state
 
 
 def examples_of(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The examples that an event of one of the KINDS names."""
+    """Examples named by an event of one of the KINDS."""
     return tuple(body.get("examples") or ()) or ((body["example"],) if "example" in body else ())

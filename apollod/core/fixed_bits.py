@@ -1,4 +1,4 @@
-"""The settings that fix the bits of a step: the fields that say so (`core.settings.FIXES_BITS`)."""
+"""The settings that fix the bits of a step: the fields marked with it (`core.settings.FIXES_BITS`)."""
 
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,7 @@ def _fixes_bits(hint: Any) -> bool:
 BITS_DEPEND_ON = tuple(
     name for name, hint in get_type_hints(OptimizerSettings, include_extras=True).items() if _fixes_bits(hint)
 )
-"""Settings that have to be the same where a step is run again."""
+"""Names of settings that must be equal when a step is run again."""
 
 
 _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(OptimizerSettings)}
@@ -25,7 +25,7 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Optim
 
 
 def differing_setting(then: Settings | None, now: Settings | None) -> str | None:
-    """Key of [trainer] that the bits of a step depend on and that is not the same in both; None where all are."""
+    """First key of [trainer] that the bits of a step depend on and that differs between both; None if none does."""
     if then is None or now is None:
         return None
     name = next((n for n in BITS_DEPEND_ON if getattr(then.trainer, n) != getattr(now.trainer, n)), None)

@@ -56,7 +56,7 @@ SLICES = {
     "children": CHILDREN,
     "daemon": DAEMON,
 }
-"""By slice of the state. Where a slice is read by others while they fold the same event, it comes after them: all see
+"""Folds by slice of the state. A slice that others read while they fold the same event comes after them: all see
 `children` and `daemon` as they were before the event."""
 
 IGNORED = frozenset(

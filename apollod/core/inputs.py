@@ -1,6 +1,6 @@
 """Everything that can happen to the daemon, as values that `decide` is given.
 
-One name for all subjects: each declares its own in `<subject>/inputs.py`.
+Each subject declares its own in `<subject>/inputs.py`; this module re-exports them.
 """
 
 # ruff: noqa: F403

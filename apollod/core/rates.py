@@ -9,8 +9,8 @@ Z_95_ONE_SIDED = 1.644854
 
 
 def wilson(hits: int, of: int, z: float = Z_95) -> tuple[float, float]:
-    """Score interval of a rate (Wilson 1927, doi:10.1080/01621459.1927.10502953), 95 % by default; 0 to 1 where
-    nothing was counted."""
+    """Score interval of a rate (Wilson 1927, doi:10.1080/01621459.1927.10502953), 95 % by default; 0 to 1 if `of` is
+    0."""
     if not of:
         return 0.0, 1.0
     rate, square = hits / of, z * z

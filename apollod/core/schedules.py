@@ -10,14 +10,14 @@ DAY_NS = 86_400 * SECOND_NS
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
 RETRY_MAX_S = 300.0  # between questions to an endpoint that does not answer
-REFUSED_FIRST_S = 15.0  # a refused start waits for a person, who should not have to wait long for us afterwards
+REFUSED_FIRST_S = 15.0  # a refused start waits for a person's fix, and has to be tried soon after it
 REFUSED_MAX_S = 300.0
 EXITS_MAX = 5  # crashes within EXITS_WINDOW_S after which a child is given up until `ctl resume`
 EXITS_WINDOW_S = 600.0
 CHECKPOINT_RETRY_S = 60.0
 STEP_ATTEMPTS_MAX = 3
 UNLEARNED_MAX = 3  # steps in a row that wrote nothing after which training halts until `ctl resume`
-SPIKE_AFTER = 5  # losses of a window before their mean says what is usual
+SPIKE_AFTER = 5  # losses of a window before their mean counts as usual
 
 Schedule = Literal["constant", "cosine"]
 
@@ -45,15 +45,15 @@ def learning_rate(
 
 
 def risen(version: int, steps: int) -> float:
-    """Share of the learning rate that the step after weights `version` has: it rises over the first `steps` of them."""
+    """Share of the learning rate for the step after weights `version`: it rises over the first `steps` steps."""
     return min(1.0, (version + 1) / steps) if steps else 1.0
 
 
 def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) -> float:
-    """The loss above which a step writes nothing; 0: there is no such loss.
+    """Loss above which a step writes nothing; 0: no limit.
 
-    The lower one of `loss_max` and, after SPIKE_AFTER of the window's losses, `loss_spike` times their mean
-    (`total / losses`). 0 switches either off.
+    The lower one of `loss_max` and, after SPIKE_AFTER of the window's losses, `loss_spike` times their mean (`total /
+    losses`). 0 switches either off.
     """
     limits = [loss_max] if loss_max else []
     if loss_spike and losses >= SPIKE_AFTER:
@@ -62,13 +62,14 @@ def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) ->
 
 
 def is_due(now_ns: int, at_ns: int, longest_s: float) -> bool:
-    """True if the time has come. `longest_s` is how long the wait was when it was set: a time further ahead was set
-    before the clock was put back, and has come."""
+    """True if `at_ns` has come. `longest_s`: the wait when it was set; a time further ahead was set before the clock
+    was put back, and counts as come."""
     return now_ns >= at_ns or at_ns - now_ns > longest_s * SECOND_NS
 
 
 def falls_due(now_ns: int, from_ns: int, wait_s: float) -> int:
-    """When `wait_s` after `from_ns` are over; `now_ns` if they are. Never more than `wait_s` ahead, see `is_due`."""
+    """Time at which `wait_s` after `from_ns` have passed; `now_ns` if they have. Never more than `wait_s` ahead, see
+    `is_due`."""
     at_ns = from_ns + int(wait_s * SECOND_NS)
     return now_ns if is_due(now_ns, at_ns, wait_s) else at_ns
 
@@ -101,8 +102,8 @@ def left_s(now_ns: int, at_ns: int, longest_s: float) -> float:
 
 
 def is_recent(now_ns: int, at_ns: int, window_s: float) -> bool:
-    """Was it within the last `window_s` seconds? What is dated later than now was before the clock was put back: it
-    may be long ago, and is not counted."""
+    """True if `at_ns` is within the last `window_s` seconds. A time later than now dates from before the clock was put
+    back: it may be long ago, and does not count."""
     return 0 <= now_ns - at_ns < window_s * SECOND_NS
 
 
@@ -117,5 +118,5 @@ def refused_s(refusals: int) -> float:
 
 
 def _doubled(first_s: float, times: int, longest_s: float) -> float:
-    """The `times`-th wait. Counts grow for as long as nothing changes, and a float ends at 2 ** 1024."""
+    """The `times`-th wait. The exponent is limited: counts grow without end, and a float overflows at 2 ** 1024."""
     return min(longest_s, first_s * 2.0 ** min(max(0, times - 1), 64))

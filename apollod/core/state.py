@@ -60,7 +60,7 @@ class State(msgspec.Struct):
 
     @property
     def unsaved(self) -> bool:
-        """True if the weights are others than those of the newest checkpoint."""
+        """True if the weights differ from those of the newest checkpoint."""
         return bool(self.recovery.since) or self.taken_back
 
     @property
@@ -71,6 +71,7 @@ class State(msgspec.Struct):
 
     @property
     def queued(self) -> int:
-        """Examples that wait to be learned, those of the running step and those that wait for a first look included."""
+        """Number of examples that wait to be learned, including those of the running step and those that wait for a
+        first look."""
         running = self.training.running
         return self.intake.pending + len(self.intake.first_looks) + (len(running.examples) if running else 0)

@@ -1,5 +1,5 @@
-"""Surroundings: what stands before a request where a model is used, which is nothing, a system message, or
-an agent with its tools and earlier turns. Practices and tests take them in turn. Pure."""
+"""Surroundings: the context before a request, as in real use: nothing, a system message, or an agent with its tools and
+earlier turns. Practices and tests take them in turn. Pure."""
 
 from collections.abc import Collection, Sequence
 from math import lcm
@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 import msgspec
 
 SurroundingKind = Literal["none", "neutral", "agent", "own"]
-"""none: nothing stands there; neutral: a system message that asks for nothing in particular; agent: one of an agent,
-with its tools and earlier turns; own: what stood before requests in a person's own records."""
+"""none: no context; neutral: a system message that asks for nothing in particular; agent: one of an agent, with its
+tools and earlier turns; own: the context of requests in the user's own records."""
 SURROUNDING_KINDS: tuple[SurroundingKind, ...] = get_args(SurroundingKind)
 SurroundingUse = Literal["practice", "tests"]
-"""No text of the one is used for the other."""
+"""Use of a text: practice or tests. Texts of one use are never used for the other."""
 INSTRUCTING = ("system", "developer")
 """roles of a system message"""
 JOINT = "\n\n"
@@ -29,7 +29,7 @@ class Surrounding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def system(self) -> str | None:
-        """Its system message, to which an instruction is added; None: it has none."""
+        """System message, to which an instruction is added; None: none."""
         first = self.messages[0] if self.messages else {}
         return str(first["content"]) if first.get("role") in INSTRUCTING else None
 
@@ -38,22 +38,21 @@ NOTHING = Surrounding()
 
 
 class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The surrounding that is wanted: the one in place `turn` of its kind, counted around."""
+    """The wanted surrounding: number `turn` of its kind, modulo their count."""
 
     kind: SurroundingKind = "none"
     turn: int = 0
 
 
 def drawn(kinds: Sequence[SurroundingKind], number: int, beside: int = 1) -> Drawn:
-    """The surrounding of the `number`-th in a row. Each kind comes in turn, and together with each of `beside` other
-    things that come in turn, too: after each common round the kinds are one further on."""
+    """The surrounding of the `number`-th in a row. Kinds take turns, so that each kind meets each of `beside` other
+    things that take turns as well: after each common round the kinds shift by one."""
     place = number + number // lcm(len(kinds), beside)
     return Drawn(kinds[place % len(kinds)], number // len(kinds))
 
 
 def in_place_of(wanted: Drawn, kinds: Sequence[SurroundingKind], missing: Collection[SurroundingKind]) -> Drawn:
-    """The surrounding that is taken where some kinds cannot be had: the others, in turn, so that none of them takes all
-    the room."""
+    """The surrounding to take instead if kinds are `missing`: the others in turn, so that none of them dominates."""
     if wanted.kind not in missing:
         return wanted
     left = [kind for kind in kinds if kind not in missing]

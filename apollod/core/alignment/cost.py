@@ -1,21 +1,22 @@
 """Limits how long a comparison may delay the step that waits for it. Pure.
 
-A step of N tokens costs at least three forward passes over them (one forward, and a backward that is two), beside what
-does not depend on N. A forward pass over n tokens is therefore at most n / 3N of it.
+A step of N tokens costs at least three forward passes over them (one forward, and a backward that is two), besides
+costs that do not depend on N. A forward pass over n tokens is therefore at most n / 3N of it.
 """
 
 TOKENS = 256
-"""of the built-in text, where nobody waits: enough for a steady mean; one short prefill for the engine"""
+"""tokens of the built-in text if no step waits: enough for a steady mean; one short prefill for the engine"""
 FEWEST = 8
-"""tokens: fewer would say next to nothing. A step of less than 54 tokens waits for longer than SHARE of its cost"""
+"""tokens: fewer would show next to nothing. A step of less than 54 tokens waits for longer than SHARE of its cost"""
 FORWARDS = 3
-"""of a step's tokens, that a step costs at least"""
+"""least cost of a step, in forward passes over its tokens"""
 SHARE = 0.05
-"""of the next step's cost: half for the trainer's pass, the rest for the engine's answer"""
+"""share of the next step's cost that a comparison may take: half for the trainer's pass, the rest for the engine's
+answer"""
 
 
 def tokens_before(step: int) -> int:
-    """The number of tokens that are compared before a step of so many begins."""
+    """Number of tokens to compare before a step of `step` tokens begins."""
     return min(TOKENS, max(FEWEST, int(SHARE / 2 * FORWARDS * step)))
 
 

@@ -7,7 +7,7 @@ from apollod.core.kernel.effect import Effect
 
 class ProbeTrainer(Effect, frozen=True):
     """Have the trainer score the first `tokens` of the probe with the weights of `step`; with `digests` it digests
-    every tensor instead. `gives_way`: it stops as soon as it is asked anything else."""
+    every tensor instead. `gives_way`: it stops at the next other request."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number", "digests")
     step: int
@@ -18,8 +18,8 @@ class ProbeTrainer(Effect, frozen=True):
 
 
 class ScoreProbe(Effect, frozen=True):
-    """Have the engine score `ids`, once it is up to date; `trainer`: the trainer's log-probabilities of ids 1..
-    given those before. `patience_s`: when to say that it takes too long for a step to wait; None: never."""
+    """Have the engine score `ids`, once it is up to date; `trainer`: the trainer's log-probabilities of ids 1.. given
+    those before. `patience_s`: seconds after which to report that a step should wait no longer; None: never."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     step: int

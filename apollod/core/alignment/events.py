@@ -1,4 +1,4 @@
-"""Facts: are weights still shared?."""
+"""Events: comparisons of the weights that engine and trainer see."""
 
 from typing import ClassVar
 
@@ -58,8 +58,8 @@ class AlignmentMeasured(Event, frozen=True):
 
     `tokens` were compared, of which `nonfinite` have no finite difference; `worst`: position of the largest one in the
     probe, `probe`: digest of its token ids. `aligned` false: more than `bound`, and training halts. `usual`: the mean
-    of this model before, 0 if there is none. `compares`: why every tensor is compared next; empty: none is. Before it
-    was recorded, tensors were compared where `aligned` is false.
+    of this model before, 0 if there is none. `compares`: why every tensor is compared next; empty: not compared. Before
+    it was recorded, tensors were compared where `aligned` is false.
     """
 
     kind: ClassVar[str] = "alignment.measured"
@@ -83,8 +83,7 @@ class AlignmentMeasured(Event, frozen=True):
 
 
 class AlignmentCompared(Event, frozen=True):
-    """Every tensor was compared by digest: `differing` of them are not the same, the first ones by name with what is
-    wrong."""
+    """Every tensor was compared by digest: `differing` of them differ, the first ones with name and problem."""
 
     kind: ClassVar[str] = "alignment.compared"
     step: int

@@ -19,7 +19,7 @@ from apollod.core.state import State
 
 
 def _dropped(own: AlignmentState, state: State, e: Event, at_ns: int) -> None:
-    """One of the two that are compared is gone, or the weights that they were asked about are."""
+    """Drop the comparison: one of the two processes is gone, or the compared weights are."""
     own.open = None
 
 
@@ -63,7 +63,7 @@ def _compared(own: AlignmentState, state: State, e: AlignmentCompared, at_ns: in
 
 
 def _expected(own: AlignmentState, e: AlignmentMeasured) -> None:
-    """The comparison passed: keep a mean over the whole text as baseline for the next ones."""
+    """Keep the mean of a passed comparison over the whole text as baseline for the next ones."""
     if own.open is None or not own.open.whole:
         return
     past = own.past if own.past_probe == e.probe else []
@@ -78,7 +78,7 @@ def _failed(own: AlignmentState, state: State, e: AlignmentFailed, at_ns: int) -
 
 
 def _done(own: AlignmentState, e: AlignmentMeasured | AlignmentFailed) -> None:
-    """Nothing more is known of these weights until the next one is due."""
+    """Mark these weights as compared until the next comparison is due."""
     own.version, own.doubted = e.step, False
     if own.open is None or own.open.whole:
         own.whole_version = e.step

@@ -6,7 +6,7 @@ from apollod.core.kernel.input import Input
 
 class Probed(Input, frozen=True, tag="probed"):
     """The trainer's side of comparison `number`: `ids` of the probe with `logprobs` of ids 1.., or `digests` of all
-    tensors. `gave_way`: neither, something else was asked of it meanwhile."""
+    tensors. `gave_way`: neither, because of another request meanwhile."""
 
     step: int
     ids: tuple[int, ...] = ()
@@ -19,7 +19,7 @@ class Probed(Input, frozen=True, tag="probed"):
 
 
 class ScoreLate(Input, frozen=True):
-    """The engine has not answered for as long as a step may wait for it; it still may."""
+    """The engine has not answered within the time that a step may wait; it still may."""
 
     number: int
 
@@ -38,7 +38,7 @@ class Scored(Input, frozen=True):
 
 
 class Compared(Input, frozen=True, tag="compared"):
-    """Names of tensors that the engine does not see as the trainer does, derived ones first, and what is wrong with
+    """Names of tensors that the engine sees differently than the trainer, derived ones first, and the problem of
     each."""
 
     step: int

@@ -1,12 +1,12 @@
-"""Are the weights still shared? Between steps, engine and trainer score the same tokens and must agree.
+"""Checks that the weights are still shared. Between steps, engine and trainer score the same tokens and must agree.
 
 The trainer scores a built-in text on its views, the engine the same token ids without its prefix cache. Serving goes
 on. Before a step the text is short, so that it costs little of that step, and an engine that is slow to answer is
-overtaken: the step runs beside the comparison. The whole text is compared while nobody waits, and gives way to whoever
-comes. Both then digest every tensor if this trainer's were not compared yet, were not compared since it wrote, or if
-the log-probabilities differ by more than usual. Training halts with the names of tensors that are not the same, and
-without one where the difference is more than two right programs make. A difference over a few tokens, or one that a
-step may have made meanwhile, is first looked at again over the whole text, at rest. See docs/decisions/0026.
+overtaken: the step runs beside the comparison. The whole text is compared while nothing waits, and gives way to any
+other work. Both then digest every tensor if this trainer's were not compared yet, were not compared since it wrote, or
+if the log-probabilities differ by more than usual. Training halts with the names of tensors that differ, or without
+names if the difference is larger than two correct programs make. A difference over a few tokens, or one that a step may
+have made meanwhile, is first measured again over the whole text, at rest. See docs/decisions/0026.
 """
 
 import math
@@ -27,8 +27,8 @@ from apollod.core.state import State
 
 NAMES_SHOWN = 5  # of the tensors that differ
 LOOKS = 2
-"""Tensor comparisons of an attached trainer, at different versions, even if nothing differs more than usual: one
-before its first write, one after it, which proves that the engine sees the writes."""
+"""Tensor comparisons of an attached trainer, at different versions, even without an unusual difference: one before its
+first write, and one after it, which proves that the engine sees the writes."""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -48,12 +48,12 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _step_waits(state: State) -> bool:
-    """Would a step begin if it were not for a comparison?"""
+    """True if a step would begin if it were not for a comparison."""
     return state.intake.pending > 0 and not blocked(Activity.STEP, state)
 
 
 def _next_tokens(state: State) -> int:
-    """Of the next example; 0 while it is being tokenised."""
+    """Tokens of the next example; 0 while it is being tokenised."""
     settings = state.daemon.settings
     one = first(state.intake, settings.queue.share_max if settings is not None else 1.0)
     return one.tokens if one is not None else 0
@@ -69,12 +69,12 @@ def _due(state: State, compared: int) -> bool:
 
 
 def _open(state: State, number: int) -> bool:
-    """True if this answers the open question."""
+    """True if `number` is that of the open comparison."""
     return state.alignment.open is not None and state.alignment.open.number == number
 
 
 def _abandoned(state: State, reason: str, doubted: bool = False) -> Outcome:
-    """End the open one; another one is due."""
+    """End the open comparison; another one is due."""
     open_ = state.alignment.open
     assert open_ is not None
     ended = ev.AlignmentAbandoned(step=open_.step, number=open_.number, reason=reason, doubted=doubted)
@@ -82,7 +82,7 @@ def _abandoned(state: State, reason: str, doubted: bool = False) -> Outcome:
 
 
 def _on_probed(state: State, input_: inp.Probed, now_ns: int) -> Outcome:
-    """The trainer's half: now the engine's."""
+    """Take the trainer's half and ask for the engine's."""
     open_ = state.alignment.open
     if open_ is None or not _open(state, input_.number):
         return nothing()
@@ -101,14 +101,14 @@ def _on_probed(state: State, input_: inp.Probed, now_ns: int) -> Outcome:
 
 
 def _on_late(state: State, input_: inp.ScoreLate, now_ns: int) -> Outcome:
-    """The step that waits has waited long enough."""
+    """Stop waiting for the comparison: the step runs beside it."""
     if not _open(state, input_.number) or not state.alignment.waited_for or state.alignment.differs:
         return nothing()
     return Outcome([ev.AlignmentOvertaken(step=state.training.version, number=input_.number)], [])
 
 
 def _on_scored(state: State, input_: inp.Scored, now_ns: int) -> Outcome:
-    """Both halves: agree, or look where they do not."""
+    """Compare both halves; compare the tensors if they differ or the comparison is due."""
     if not _open(state, input_.number):
         return nothing()
     if input_.error:
@@ -127,7 +127,7 @@ def _on_scored(state: State, input_: inp.Scored, now_ns: int) -> Outcome:
 
 
 def _why_compared(state: State, measured: ev.AlignmentMeasured) -> str:
-    """Reason to compare the tensors after this measurement; empty: none."""
+    """Reason to compare the tensors after this measurement; empty: no reason."""
     own = state.alignment
     if not measured.aligned:
         return "engine and trainer differ too much"
@@ -148,14 +148,15 @@ def _conclusive(state: State) -> bool:
 
 
 def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
-    """The weights that are compared are about to go, and nobody waits for that; a difference is looked into first."""
+    """Abandon the comparison: its weights are about to go, and a rollback does not wait. A difference is located
+    first."""
     if state.alignment.open is None or state.alignment.differs:
         return nothing()
     return _abandoned(state, "a rollback was asked for")
 
 
 def _measured(state: State, scored: inp.Scored) -> ev.AlignmentMeasured:
-    """The differences in numbers; a position without a finite one counts as not aligned."""
+    """Statistics of the differences; a position without a finite one counts as not aligned."""
     assert state.daemon.settings is not None
     own = state.alignment
     usual = usual_of(own.past) if own.past_probe == scored.probe or not (own.open and own.open.whole) else 0.0
@@ -184,8 +185,7 @@ def _measured(state: State, scored: inp.Scored) -> ev.AlignmentMeasured:
 
 
 def _not_measured(state: State, step: int, reason: str) -> Outcome:
-    """A comparison that found a difference and cannot find its place still halts; one that found nothing is a
-    warning."""
+    """Halt if a difference was found but cannot be located; else record a failure, which is a warning."""
     measured = state.alignment.measured
     if measured is not None and state.alignment.differs:
         return Outcome([_halt(measured, f"the tensors could not be compared: {reason}")], [])

@@ -12,27 +12,27 @@ class AlignmentState(msgspec.Struct):
     opened_ns: int = 0
     """when the last one began"""
     beside: bool = False
-    """the open one took too long: steps begin beside it"""
+    """the open one took too long: steps run beside it"""
     steps_before: int = 0
-    """steps that had begun when the last one did"""
+    """steps that had begun when the last comparison began"""
     count: int = 0
-    """comparisons that began"""
+    """comparisons so far"""
     doubted: bool = False
     """the last one found a difference that chance or a step may have made"""
     measured: AlignmentMeasured | None = None
-    """the newest one"""
+    """the newest result"""
     version: int = -1
     """version at which this trainer and engine were last compared; -1: not yet"""
     whole_version: int = -1
-    """the same, of comparisons over the whole text"""
+    """the same for comparisons over the whole text"""
     past: list[float] = msgspec.field(default_factory=list)
     """means of the newest comparisons over the whole text after which training went on"""
     past_probe: str = ""
-    """digest of the token ids that they are about"""
+    """digest of the token ids of these comparisons"""
     looked: list[int] = msgspec.field(default_factory=list)
     """versions at which the tensors of this trainer were compared"""
     same: int | None = None
-    """the newest version at which every tensor was the same"""
+    """the newest version at which all tensors were equal"""
 
     @property
     def comparing(self) -> bool:
@@ -41,7 +41,7 @@ class AlignmentState(msgspec.Struct):
 
     @property
     def differs(self) -> bool:
-        """True if the open comparison has found a difference whose place is looked for."""
+        """True if the open comparison found a difference that is being located."""
         return self.comparing and self.measured is not None and not self.measured.aligned
 
     @property

@@ -1,4 +1,4 @@
-"""The events by which a journal that goes on from an archive takes over its bootstraps, so that one can go on."""
+"""Builds the events by which a continued journal takes over bootstraps from its archive, so that one can be resumed."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ NAMED_MAX = 1000
 
 
 def bootstraps_taken_over(own: BootstrapState, at_ns: int) -> Iterator[tuple[int, Event]]:
-    """Times (ns since 1970) and events, in an order that folds to `own`, in which none is under way."""
+    """Times (ns since 1970) and events that fold to `own`, in order; none is under way."""
     for one in own.known:
         yield one.since_ns, one.request
         waiting = tuple(one.waiting)

@@ -1,4 +1,4 @@
-"""Facts: a source is read once, from its beginning to its end as it is now."""
+"""Events: a source is read once, from its beginning to its present end."""
 
 from hashlib import blake2b
 from typing import ClassVar, Literal
@@ -20,18 +20,18 @@ class BootstrapCounts(msgspec.Struct, frozen=True):
     accepted: int = 0
     duplicates: int = 0
     rejected: int = 0
-    """lines, since nobody knows which answers are in them: they are no records"""
+    """lines, since a line that is not a record has no known answers"""
     dropped: int = 0
-    """answers that gave no example, by the rules, the check, or because a user took them back"""
+    """answers without an example: by the rules, by the check, or because a user took them back"""
     learned: int = 0
-    """also those that a rollback took back afterwards"""
+    """including those that a rollback took back afterwards"""
     held: int = 0
-    """they wait for a person or for evidence, or did: they are no part of it any more"""
+    """waiting for a person or for evidence, or having waited: no longer part of the bootstrap"""
 
 
 class BootstrapRequested(Event, frozen=True):
-    """All of `path` (a file, a directory, a database) is to be read and learned once, by these rules, which mean what
-    they mean in `[[watch]]`."""
+    """All of `path` (a file, a directory, a database) is to be read and learned once, by these rules, as in
+    `[[watch]]`."""
 
     kind: ClassVar[str] = "bootstrap.requested"
     path: str
@@ -44,13 +44,13 @@ class BootstrapRequested(Event, frozen=True):
     tier: Tier = "bulk"
     review: str = "auto"
     pattern: str = ""
-    """whose instruction is stripped; what was said without it is not learned; empty: there is no such rule"""
+    """pattern whose instruction is stripped; answers given without it are not learned; empty: no such rule"""
     instruction: str = ""
-    """of that pattern, as it was when this was asked"""
+    """instruction of that pattern at the time of the request"""
     surroundings: tuple[SurroundingKind, ...] = ()
-    """in which it is learned where nothing but the instruction stood before a request; empty: in none"""
+    """surroundings in which an answer is learned if only the instruction stood before its request; empty: none"""
     check: Check | None = None
-    """of that pattern, which decides what is learned; None: nothing but the rules does"""
+    """check of that pattern, which decides what is learned; None: only the rules do"""
 
     def key(self) -> str:
         return self.path
@@ -62,8 +62,8 @@ class BootstrapRequested(Event, frozen=True):
 
     @property
     def mark(self) -> str:
-        """The suffix of the names of its sources. Positions are kept by it, so that the same rules go on where they
-        stopped, others begin anew, and a `[[watch]]` of the same files keeps its own."""
+        """Suffix of the names of its sources. Positions are stored under it: the same rules go on where they stopped,
+        others begin anew, and a `[[watch]]` of the same files keeps its own."""
         rules: tuple[object, ...] = (self.models, self.strip, self.strip_patterns, self.sidechains, self.format)
         rules += (self.instruction,) if self.instruction else ()
         rules += (self.check,) if self.check is not None else ()
@@ -71,7 +71,7 @@ class BootstrapRequested(Event, frozen=True):
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """A path below the source that could not be read, and what can be done about it."""
+    """A path below the source that could not be read, the reason, and what to do about it."""
 
     path: str
     reason: str
@@ -79,8 +79,8 @@ class Unread(msgspec.Struct, frozen=True):
 
 
 class BootstrapRead(Event, frozen=True):
-    """Everything is read that can be; its examples wait for their steps. `bytes`: of all `files` as they lie on
-    disk; `unread`: at most `UNREAD_MAX` paths of `unread_files`."""
+    """All readable files were read; the examples wait for their steps. `bytes`: size of all `files` on disk; `unread`:
+    at most `UNREAD_MAX` paths of `unread_files`."""
 
     kind: ClassVar[str] = "bootstrap.read"
     path: str
@@ -95,7 +95,7 @@ class BootstrapRead(Event, frozen=True):
 
 
 class BootstrapCompleted(Event, frozen=True):
-    """None of its examples waits any more. `seconds`: since it was requested, stops of the daemon included."""
+    """No example of it waits any more. `seconds`: since the request, stops of the daemon included."""
 
     kind: ClassVar[str] = "bootstrap.completed"
     path: str
@@ -107,7 +107,7 @@ class BootstrapCompleted(Event, frozen=True):
 
 
 class BootstrapStopped(Event, frozen=True):
-    """Nothing more of it is read. What was accepted stays in the queue; the same request goes on from here."""
+    """Reading was stopped. Accepted examples stay in the queue; the same request resumes here."""
 
     kind: ClassVar[str] = "bootstrap.stopped"
     path: str
@@ -119,8 +119,8 @@ class BootstrapStopped(Event, frozen=True):
 
 
 class BootstrapCarried(Event, frozen=True):
-    """State of the bootstrap that was requested before this event, at the end of the journal's archive; see the fields
-    of `Bootstrapping`. `waiting`: some of its examples; further events of this kind name others."""
+    """State, at the end of the journal's archive, of the bootstrap requested before this event; see the fields of
+    `Bootstrapping`. `waiting`: some of its examples; further events of this kind name others."""
 
     kind: ClassVar[str] = "bootstrap.carried"
     path: str

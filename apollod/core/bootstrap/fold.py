@@ -21,7 +21,7 @@ from apollod.core.training.events import StepCompleted, StepFailed, all_examples
 
 
 def _requested(own: BootstrapState, state: State, e: BootstrapRequested, at_ns: int) -> None:
-    """The same request again goes on with what is known of it."""
+    """Take over the counts if the same request was made before."""
     if own.current is not None:
         own.earlier[own.current.key] = own.current
     own.current = now = Bootstrapping(e, at_ns)
@@ -55,13 +55,13 @@ def _step_completed(own: BootstrapState, state: State, e: StepCompleted, at_ns: 
 
 
 def _step_failed(own: BootstrapState, state: State, e: StepFailed, at_ns: int) -> None:
-    """The example of a step that could not be run waits for a person; several are tried one by one."""
+    """Count the example of a failed step as held; several examples are tried one by one."""
     if not e.apart:
         _settle(own, [one.example for one in state.intake.taken], "held")
 
 
 def _held(own: BootstrapState, state: State, e: ExampleHeld, at_ns: int) -> None:
-    """Count a held example, unless it waits for the judge, who may still have it learned."""
+    """Count a held example, unless it waits for the judge, which may still accept it."""
     if e.waits_for != "judge":
         _settle(own, (e.example,), "held")
 
@@ -77,7 +77,7 @@ def _withdrawn(own: BootstrapState, state: State, e: ExampleWithdrawn | ExampleE
 
 
 def _settle(own: BootstrapState, examples: Sequence[str], count: str = "") -> None:
-    """These do not wait any more, and are counted as this."""
+    """Remove examples from the waiting ones and add them to `count`."""
     for one in own.known:
         if one.waiting:
             done = sum(one.waiting.pop(example, 0) is None for example in examples)
@@ -130,4 +130,4 @@ FOLDS: Folds = {
     ExampleWithdrawn: _withdrawn,
     ExampleExpired: _withdrawn,
 }
-"""Before `intake`, which forgets what a failed step was to learn."""
+"""Folded before `intake`, which clears the examples of a failed step."""

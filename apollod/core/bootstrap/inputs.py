@@ -5,13 +5,13 @@ from apollod.core.kernel.input import Input
 
 
 class BootstrapWanted(Input, frozen=True):
-    """Begin, or go on where the same one was stopped."""
+    """Begin a bootstrap, or resume a stopped one."""
 
     request: BootstrapRequested
 
 
 class BootstrapRan(Input, frozen=True):
-    """The reader of this request is through. `refused`: the source itself cannot be read, and why."""
+    """The reader of this request has finished. `refused`: why the source itself cannot be read."""
 
     request: BootstrapRequested
     files: int = 0
@@ -21,6 +21,6 @@ class BootstrapRan(Input, frozen=True):
 
 
 class BootstrapStopWanted(Input, frozen=True):
-    """Read no more of it."""
+    """Stop reading."""
 
     by: str

@@ -1,4 +1,4 @@
-"""Estimates how long a bootstrap still takes. Shown to people; no decision depends on it."""
+"""Estimates the remaining time of a bootstrap. Shown to people; no decision depends on it."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -7,27 +7,26 @@ from apollod.core.intake.state import Waiting
 from apollod.core.training.pace import Pace, expected_s
 
 LOOKED_AT = 64
-"""examples in the queue whose length stands for that of the others"""
+"""number of queued examples whose lengths are averaged"""
 
 
 def typical_tokens(recent: Sequence[Pace], queue: Iterable[Waiting]) -> int:
-    """Of an example, by those that wait and, where none of them is tokenised, by the last steps; 0: nothing is
-    known."""
+    """Mean tokens of an example: of waiting ones or, if none is tokenised, of the last steps; 0: not known."""
     lengths = [one.tokens for one in islice(queue, LOOKED_AT) if one.tokens] or [pace.tokens for pace in recent]
     return round(sum(lengths) / len(lengths)) if lengths else 0
 
 
 def to_come(accepted: int, share: float | None) -> int | None:
-    """Examples that the rest of a source will probably give, if it gives as much as the `share` that was read (None:
-    nothing is known of it). None where that says nothing."""
+    """Expected examples from the rest of a source, in proportion to the `share` that was read (None: not known). None
+    if it cannot be estimated."""
     if share is None or (not share and not accepted):
         return None
     return round(accepted * (1 / share - 1)) if share else None
 
 
 def left_s(recent: Sequence[Pace], tokens: int, waiting: int, accepted: int, share: float | None) -> float | None:
-    """Seconds of steps for what waits and for what the rest of the source will probably give, if it gives as much as
-    the `share` that was read (None: nothing is known of it). None where no step tells how long one takes."""
+    """Seconds of steps for waiting examples and those expected from the rest of the source, in proportion to the
+    `share` that was read (None: not known). None if it cannot be estimated, or no step was timed yet."""
     each = expected_s(recent, tokens)
     if each is None or share is None or (not share and not waiting):
         return None

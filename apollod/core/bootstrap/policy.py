@@ -1,7 +1,7 @@
 """Begins and ends bootstraps.
 
-Law: nothing is read here. The source is read beside the loop, as any other, while the state says that it is to be:
-after a crash as before. It is over when none of its examples waits.
+Law: nothing is read here. The source is read beside the loop, as any other, while the state requires it: after a crash
+as before. A bootstrap is complete when none of its examples waits.
 """
 
 from apollod.core import events as ev
@@ -13,7 +13,7 @@ from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 
 UNREAD_MAX = 64
-"""paths that an event names"""
+"""most paths in one event"""
 
 
 def _under_way(state: State) -> Bootstrapping | None:
@@ -22,12 +22,12 @@ def _under_way(state: State) -> Bootstrapping | None:
 
 
 def _on_wanted(state: State, input_: inp.BootstrapWanted, now_ns: int) -> Outcome:
-    """One at a time."""
+    """Start, unless a bootstrap is under way: one at a time."""
     return nothing() if _under_way(state) is not None else Outcome([input_.request], [])
 
 
 def _on_ran(state: State, input_: inp.BootstrapRan, now_ns: int) -> Outcome:
-    """The source is read, or cannot be."""
+    """Record that the source was read, or that it cannot be."""
     current = _under_way(state)
     if current is None or current.phase != "reading" or current.request != input_.request:
         return nothing()  # it was stopped meanwhile
@@ -52,7 +52,7 @@ def _on_stop(state: State, input_: inp.BootstrapStopWanted, now_ns: int) -> Outc
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """It is over when all is read and nothing of it waits."""
+    """Complete the bootstrap when all is read and no example of it waits."""
     current = _under_way(state)
     if current is None or current.phase != "learning" or current.waiting:
         return nothing()

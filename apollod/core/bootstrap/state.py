@@ -9,8 +9,8 @@ EARLIER_MAX = 64
 
 
 class Bootstrapping(msgspec.Struct):
-    """One request, and all that earlier ones for the same place by the same rules came to. `waiting`: its examples that
-    are neither learned nor given up, by id, in the order of acceptance."""
+    """One request, with the results of earlier ones for the same place and rules. `waiting`: ids of examples neither
+    learned nor given up,in the order of acceptance."""
 
     request: BootstrapRequested
     since_ns: int
@@ -19,22 +19,22 @@ class Bootstrapping(msgspec.Struct):
     waiting: dict[str, None] = {}
     files: int = 0
     bytes: int = 0
-    """of all that was read; 0 while it is being read"""
+    """size of all that was read; 0 while it is being read"""
     unread: int = 0
     """files that could not be read"""
     reason: str = ""
     """why it was stopped"""
     completed: int = 0
-    """of its learned examples, those of before it was completed the last time and asked for again"""
+    """number of learned examples when it was last completed, before it was requested again"""
 
     @property
     def key(self) -> str:
-        """Place and rules: a request with the same ones goes on with this."""
+        """Place and rules; a request with the same key resumes this one."""
         return key_of(self.request)
 
     @property
     def under_way(self) -> bool:
-        """True if there is still something to do."""
+        """True if something remains to be done."""
         return self.phase in ("reading", "learning")
 
 
@@ -51,12 +51,12 @@ class BootstrapState(msgspec.Struct):
         return (*self.earlier.values(), *((self.current,) if self.current is not None else ()))
 
     def before(self, request: BootstrapRequested) -> Bootstrapping | None:
-        """The bootstrap with the same place and rules, as far as it came; None: it was not asked for before."""
+        """The bootstrap with the same place and rules, with its progress; None: not requested before."""
         key = key_of(request)
         return self.current if self.current is not None and self.current.key == key else self.earlier.get(key)
 
     def asked_of_judge(self, example: str) -> Check | None:
-        """The check by which the judge decides about an example that waits; None: no bootstrap wants it judged."""
+        """Check by which the judge decides about a waiting example; None: no bootstrap wants it judged."""
         found = (one.request.check for one in self.known if one.request.judged and example in one.waiting)
         return next(found, None)
 

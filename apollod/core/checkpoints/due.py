@@ -6,13 +6,13 @@ from apollod.core.state import State
 
 
 def due_ns(state: State, now_ns: int) -> int | None:
-    """When the next checkpoint falls due, `now_ns` if it is due already. None: nothing is unsaved, or no time is set
-    for it.
+    """Time at which the next checkpoint is due; `now_ns` if it is due already. None: nothing is unsaved, or no time is
+    set.
 
-    `delay_s` after the last step; while steps go on, `every_s` after the first one that is unsaved, or after the
-    checkpoint before it. At once when a recovery would have too many steps to run again, when the work of a night is
-    done, and after a rollback, so that the model directory does not hold what was taken back. After a failure, not
-    before it may be tried again.
+    `delay_s` after the last step; while steps go on, `every_s` after the first unsaved one, or after the checkpoint
+    before it. At once if a recovery would have too many steps to run again, if the work of a night is done, and after a
+    rollback, so that the model directory does not hold steps that were taken back. After a failure, not before the
+    retry time.
     """
     if not state.unsaved:
         return None
@@ -35,7 +35,7 @@ def due_ns(state: State, now_ns: int) -> int | None:
 
 
 def _night_is_done(state: State) -> bool:
-    """True if the examples of the night are unsaved, and nothing more follows in this one."""
+    """True if examples of the night are unsaved, and no more follow in this one."""
     schedule = state.schedule
     return schedule.unsaved and state.training.running is None and not (schedule.open and state.intake.pending)
 

@@ -6,11 +6,11 @@ from apollod.core.kernel.effect import Effect
 
 
 class WriteCheckpoint(Effect, frozen=True, tag="write-checkpoint"):
-    """Bring the files of `model_dir` to the weights of `step`, and keep its optimizer state and the way back to what
-    the files held before in the new directory `path`. `full`: keep the weights there, too.
+    """Bring the files of `model_dir` to the weights of `step`, and keep the optimizer state and the delta to the files'
+    previous content in the new directory `path`. `full`: keep the weights there, too.
 
-    Without a `model_dir`: write a whole model directory with weights and optimizer state to `path`, and nothing
-    else."""
+    Without a `model_dir`: write a whole model directory with weights and optimizer state to `path`, and nothing else.
+    """
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path",)
     step: int
@@ -20,7 +20,7 @@ class WriteCheckpoint(Effect, frozen=True, tag="write-checkpoint"):
 
 
 class ObserveCheckpoint(Effect, frozen=True):
-    """Finish or drop a checkpoint whose writer is gone, and see whether it was committed."""
+    """Finish or drop a checkpoint whose writer is gone, and report whether it was committed."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path",)
     step: int
@@ -35,7 +35,7 @@ class RemoveCheckpoint(Effect, frozen=True):
 
 
 class RunHook(Effect, frozen=True):
-    """Run the user's command for a committed checkpoint; asked for until it is reported."""
+    """Run the user's command for a committed checkpoint; repeated until it is reported."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path",)
     step: int

@@ -1,4 +1,4 @@
-"""Facts: weights on disk."""
+"""Events: checkpoints on disk."""
 
 from typing import ClassVar
 
@@ -17,12 +17,13 @@ class CheckpointStarted(Event, frozen=True):
 
 
 class CheckpointCommitted(Event, frozen=True):
-    """The files of the model directory hold the weights of `step`; `path` holds its optimizer state and the way back.
+    """The files of the model directory hold the weights of `step`; `path` holds its optimizer state and the delta to
+    the previous content.
 
-    `bytes`: of the directory, `delta_bytes` of them for the way back; `written_bytes`: to bring the model directory
-    up to date. `held_s`: seconds in which no step could run. `files`: how each weight file was brought up to date
-    (unchanged, blocks, reflink, rewrite), with `changed_blocks` of `blocks` of 4 KiB. `full`: `path` holds the
-    weights, too."""
+    `bytes`: of the directory, `delta_bytes` of them for the delta; `written_bytes`: to bring the model directory up to
+    date. `held_s`: seconds in which no step could run. `files`: how each weight file was brought up to date (unchanged,
+    blocks, reflink, rewrite), with `changed_blocks` of `blocks` of 4 KiB. `full`: `path` holds the weights, too.
+    """
 
     kind: ClassVar[str] = "checkpoint.committed"
     step: int
@@ -53,7 +54,7 @@ class CheckpointFailed(Event, frozen=True):
 
 
 class CheckpointRemoved(Event, frozen=True):
-    """An old checkpoint makes room (`[checkpoint] keep`)."""
+    """An old checkpoint was removed to make room (`[checkpoint] keep`)."""
 
     kind: ClassVar[str] = "checkpoint.removed"
     step: int
@@ -64,7 +65,7 @@ class CheckpointRemoved(Event, frozen=True):
 
 
 class HookCompleted(Event, frozen=True):
-    """`[checkpoint] hook` did its work for the checkpoint of `step` at `path` ("" in journals that do not say)."""
+    """`[checkpoint] hook` succeeded for the checkpoint of `step` at `path` ("" in journals that do not say)."""
 
     kind: ClassVar[str] = "hook.completed"
     step: int
@@ -76,7 +77,7 @@ class HookCompleted(Event, frozen=True):
 
 
 class HookFailed(Event, frozen=True):
-    """The user's command failed; the checkpoint is as good as before."""
+    """The user's command failed; the checkpoint is still good."""
 
     kind: ClassVar[str] = "hook.failed"
     step: int

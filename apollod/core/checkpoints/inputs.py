@@ -11,7 +11,7 @@ class CheckpointRequested(Input, frozen=True):
 
 class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
     """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights
-    themselves; `doubtful`: whether it is committed has to be observed. For the other fields see
+    themselves; `doubtful`: not known whether it was committed, which has to be observed. For the other fields see
     `CheckpointCommitted`."""
 
     step: int
@@ -40,7 +40,7 @@ class CheckpointObserved(Input, frozen=True):
 
 
 class HookDone(Input, frozen=True):
-    """The user's command ended; `error` empty: with exit code 0."""
+    """The user's command ended; `error` empty: exit code 0."""
 
     step: int
     path: str

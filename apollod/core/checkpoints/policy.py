@@ -23,7 +23,7 @@ DAMAGED_HINT = (
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Write what is due, or what a shutdown must not lose; make room for it."""
+    """Write a checkpoint that is due or that a shutdown needs; remove surplus ones."""
     settings = state.daemon.settings
     if settings is None:
         return nothing()
@@ -40,13 +40,13 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def settle(state: State) -> list[fx.Effect]:
-    """Of a checkpoint whose writer is gone, what lies on disk decides."""
+    """Observe an open checkpoint whose writer is gone: the files on disk decide."""
     open_ = state.checkpoints.open
     return [fx.ObserveCheckpoint(open_.step, open_.path)] if open_ is not None and orphaned_checkpoint(state) else []
 
 
 def run_hook(state: State) -> list[fx.Effect]:
-    """For the newest checkpoint, until it is reported; a daemon that was stopped meanwhile runs it when it is back."""
+    """Run the command for the newest checkpoint until it is reported, also after a restart of the daemon."""
     due, settings = state.checkpoints.hook_due, state.daemon.settings
     if due is None or settings is None or not settings.checkpoint_hook:
         return []
@@ -54,7 +54,8 @@ def run_hook(state: State) -> list[fx.Effect]:
 
 
 def _is_due(state: State, now_ns: int) -> bool:
-    """A running step is no obstacle: the trainer works in order, and the checkpoint holds that step."""
+    """True if a checkpoint is due and may begin, also during a step: the trainer works in order, so it includes that
+    step."""
     at_ns = due_ns(state, now_ns)
     return at_ns is not None and at_ns <= now_ns and not blocked(Activity.CHECKPOINT, state)
 
@@ -64,16 +65,16 @@ def _is_looked_at_first(state: State, settings: Settings) -> bool:
 
 
 def _look_first(state: State) -> Outcome:
-    """The guard is asked once; the checkpoint waits until it has answered, or could not."""
+    """Ask the guard for one look; the checkpoint waits for its result or its failure."""
     if state.quality.asked or state.quality.open is not None:
         return nothing()
     return Outcome([ev.QualityWished(by="a checkpoint that is due", checkpoint=True)], [])
 
 
 def _surplus(state: State, settings: CheckpointSettings, now_ns: int) -> CheckpointRef | None:
-    """The oldest checkpoint, where there are too many, too large or too old ones.
+    """The oldest checkpoint, if there are too many, too large or too old ones; else None.
 
-    Never the one that a recovery starts from, nor any after it: after a rollback the way to its weights leads from the
+    Never the one from which a recovery starts, nor any after it: after a rollback the way to its weights leads from the
     model directory over the delta of every checkpoint that was written since (docs/decisions/0012).
     """
     committed = state.checkpoints.committed
@@ -104,14 +105,14 @@ def _write(state: State, why: str) -> Outcome:
 
 
 def _free_path(state: State, step: int) -> str:
-    """After a rollback, weights of one step may be written a second time."""
+    """A directory that is not in use: after a rollback, weights of one step may be written a second time."""
     path = f"{state.daemon.state_dir}/checkpoints/step-{step:08d}"
     taken = {state.checkpoints.removed, *(c.path for c in state.checkpoints.committed)}
     return next(p for p in chain([path], (f"{path}-{n}" for n in count(2))) if p not in taken)
 
 
 def _full_due(state: State) -> bool:
-    """Have the ways back since the last full copy grown past half the model? Then one more copy costs less than they
+    """True if the deltas since the last full copy exceed half the model's size: then one more copy costs less than they
     do."""
     grown = 0
     for ref in state.checkpoints.committed:
@@ -120,7 +121,7 @@ def _full_due(state: State) -> bool:
 
 
 def _on_written(state: State, input_: inp.CheckpointWritten, now_ns: int) -> Outcome:
-    """Committed, unless the trainer failed to write or wrote other weights than the journal's."""
+    """Record it as committed, unless writing failed or the weights differ from the journal's."""
     open_ = state.checkpoints.open
     if open_ is None or open_.path != input_.path:
         return nothing()
@@ -141,7 +142,7 @@ def _on_written(state: State, input_: inp.CheckpointWritten, now_ns: int) -> Out
 
 
 def _on_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> Outcome:
-    """Its writer is gone: what lies on disk decides."""
+    """Record a checkpoint whose writer is gone as committed or failed, by the files on disk."""
     open_ = state.checkpoints.open
     if open_ is None or open_.path != input_.path:
         return nothing()
@@ -155,7 +156,7 @@ def _on_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> O
 
 
 def _mismatch(state: State, step: int, fingerprint: str) -> str:
-    """How weights of `step` that were written differ from the journal's; empty when they do not or it is not known."""
+    """Difference between written weights of `step` and the journal's; empty: none, or not known."""
     recorded = {done.step: done.fingerprint for done in state.recovery.since}
     recorded[state.training.version] = state.training.fingerprint
     if recorded.get(step, fingerprint) == fingerprint:
@@ -164,7 +165,7 @@ def _mismatch(state: State, step: int, fingerprint: str) -> str:
 
 
 def _on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
-    """Told, and nothing else: the checkpoint is committed, whatever becomes of its copy elsewhere."""
+    """Record the result only: the checkpoint stays committed even if its copy failed."""
     step, seconds, path = input_.step, input_.seconds, input_.path
     if input_.error:
         return Outcome([ev.HookFailed(step=step, seconds=seconds, reason=input_.error, path=path)], [])
@@ -172,7 +173,7 @@ def _on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
-    """A crash may have come between the decision to remove a checkpoint and the removal."""
+    """Repeat the last removal: a crash may have come between decision and removal."""
     removed = state.checkpoints.removed
     return Outcome([], [fx.RemoveCheckpoint(removed)] if removed else [])
 

@@ -6,7 +6,8 @@ from apollod.core.checkpoints.events import CheckpointCommitted, CheckpointStart
 
 
 class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
-    """A committed checkpoint. `bytes`: of its directory; `delta_bytes`: of the way back to the one before it."""
+    """A committed checkpoint. `bytes`: size of its directory; `delta_bytes`: size of the delta back to the one before
+    it."""
 
     step: int
     path: str
@@ -18,7 +19,7 @@ class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, e: CheckpointCommitted, at_ns: int) -> "CheckpointRef":
-        """The checkpoint that an event tells of."""
+        """The checkpoint that an event committed."""
         return cls(e.step, e.path, e.fingerprint, at_ns, e.bytes, e.delta_bytes, e.full)
 
 
@@ -26,17 +27,17 @@ class CheckpointsState(msgspec.Struct):
     """Checkpoints on disk, the one being written, and the one that is due."""
 
     committed: list[CheckpointRef] = []
-    """in the order in which they were written; the model directory holds the weights of the last"""
+    """in the order of writing; the model directory holds the weights of the last one"""
     open: CheckpointStarted | None = None
     """the one that is being written"""
     removed: str = ""
-    """the last one that made room"""
+    """path of the last one that was removed"""
     hook_due: CheckpointRef | None = None
-    """the newest checkpoint, until the user's command has done with it"""
+    """the newest checkpoint, until the user's command has ended"""
     last_one_failed: bool = False
-    """the checkpoint that a shutdown asked for could not be written"""
+    """the checkpoint of the shutdown could not be written"""
     retry_ns: int = 0
-    """no checkpoint by itself before this time, after one failed"""
+    """no automatic checkpoint before this time, after one failed"""
 
     @property
     def newest(self) -> CheckpointRef | None:

@@ -1,3 +1,4 @@
-"""Engine and trainer as processes: when they start, and what their end means.
+"""Engine and trainer as processes: their starts and ends.
 
-A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""
+A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs.
+"""

@@ -1,4 +1,4 @@
-"""Facts: engine and trainer as processes."""
+"""Events: engine and trainer as processes."""
 
 from typing import ClassVar
 
@@ -16,10 +16,11 @@ class EngineSpawned(Event, frozen=True):
 class EngineReady(Event, frozen=True):
     """The plugin has handed over a verified manifest and /health answers. Counts are tensors of the checkpoint.
 
-    Facts of the bridge: writes are seen without a transfer (`in_place`), the trainer's view of the weights survives
-    the engine (`outlives_engine`), generation has to be paused around a write (`needs_pause`).
+    Facts of the bridge: writes are seen without a transfer (`in_place`), the trainer's view of the weights survives the
+    engine (`outlives_engine`), generation has to be paused around a write (`needs_pause`).
 
-    `step_tokens`: for so many tokens of one step, examples and anchors, memory was planned; 0: nobody knows."""
+    `step_tokens`: tokens of one step, examples and anchors, for which memory was planned; 0: not known.
+    """
 
     kind: ClassVar[str] = "engine.ready"
     version: ClassVar[int] = 2
@@ -42,7 +43,7 @@ class EngineReady(Event, frozen=True):
 
 
 class EngineExited(Event, frozen=True):
-    """`refused`: it was not started, or stopped on purpose with a reason the user can act on."""
+    """`refused`: not started, or stopped on purpose, for a reason the user can act on."""
 
     kind: ClassVar[str] = "engine.exited"
     pid: int
@@ -59,12 +60,12 @@ class TrainerSpawned(Event, frozen=True):
 
 
 class TrainerBound(Event, frozen=True):
-    """The trainer sees the engine's memory; `fingerprint` is what it found there, before anything was restored.
+    """The trainer sees the engine's memory; `fingerprint`: of the weights it found there, before anything was restored.
 
-    What else the bits of a step depend on: `versions` (libraries, `device`, `threads`), and where memory is not as the
-    files are: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name). `products`: what bf16
-    matrices are multiplied in, "bf16" or "float32"; steps that are run again ask for the same, on any CPU.
-    `template`: why the model's chat template lets no conversation be learned as it should; usually empty.
+    Other facts that the bits of a step depend on: `versions` (libraries, `device`, `threads`), and where memory differs
+    from the files: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name). `products`: dtype
+    of bf16 matrix products, "bf16" or "float32"; steps that are run again use the same, on any CPU. `template`: why
+    conversations cannot be learned properly with the model's chat template; usually empty.
     """
 
     kind: ClassVar[str] = "trainer.bound"

@@ -64,7 +64,7 @@ def _trainer_exited(own: ChildrenState, state: State, e: TrainerExited, at_ns: i
 
 def _resumed(own: ChildrenState, state: State, e: TrainingResumed, at_ns: int) -> None:
     if state.daemon.halted and own.trainer.phase != "absent":
-        # What it holds is not to be trusted: ask it nothing more.
+        # Its memory cannot be trusted: ask it nothing more.
         own.trainer.phase, own.trainer.doomed = "spawned", True
     for child in (own.engine, own.trainer):
         child.given_up, child.retry, child.refusals, child.crashes_ns = False, NO_FAILURE, 0, []
@@ -72,7 +72,7 @@ def _resumed(own: ChildrenState, state: State, e: TrainingResumed, at_ns: int) -
 
 def _step_failed(own: ChildrenState, state: State, e: StepFailed, at_ns: int) -> None:
     attempts = e.attempts
-    if own.trainer.phase == "ready":  # the last of them said why
+    if own.trainer.phase == "ready":  # the last attempt was refused with a reason, no crash
         attempts -= 1
         if e.torn:  # it is about to leave, and takes no more steps
             own.trainer.phase, own.trainer.doomed = "spawned", True

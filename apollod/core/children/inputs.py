@@ -38,7 +38,7 @@ class EngineUp(Input, frozen=True):
 
 
 class ChildExited(Input, frozen=True):
-    """A child is gone, or was not started at all (`refused`: with a reason the user can act on)."""
+    """A child ended, or was not started at all (`refused`: for a reason the user can act on)."""
 
     role: str
     """"engine" or "trainer" """
@@ -49,7 +49,7 @@ class ChildExited(Input, frozen=True):
 
 
 class Refused(Input, frozen=True, tag="refused"):
-    """The trainer cannot do what was asked and says why; it stays up."""
+    """The trainer cannot do what was asked, and gives the reason; it stays up."""
 
     what: str
     reason: str

@@ -14,13 +14,13 @@ ENGINE_GRACE_S = 6.0
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Start what is down and may start; when the daemon stops, end what is up."""
+    """Start children that are down and may start; when the daemon stops, end them."""
     return Outcome([], _stop(state, now_ns) if state.daemon.stopping else _start(state, now_ns))
 
 
 def _start(state: State, now_ns: int) -> list[fx.Effect]:
-    """The trainer comes up beside the engine, so that their imports overlap; nobody reads the model directory before a
-    checkpoint whose writer is gone is settled."""
+    """Start both children side by side, so that their imports overlap; an engine only once no checkpoint is left whose
+    writer is gone, since it reads the model directory."""
     effects: list[fx.Effect] = []
     if state.children.engine.may_start(now_ns) and not orphaned_checkpoint(state):
         effects.append(fx.SpawnEngine(state.daemon.model_path))
@@ -30,10 +30,10 @@ def _start(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _stop(state: State, now_ns: int) -> list[fx.Effect]:
-    """The trainer finishes its step and the last checkpoint, then it ends; serving ends last. An engine that does not
-    serve yet is not waited for."""
+    """End the trainer after its step and the last checkpoint, then the engine. An engine that does not serve yet is not
+    waited for."""
     engine, trainer = state.children.engine, state.children.trainer
-    at_work = state.training.running is not None and not state.daemon.halted  # after a halt nobody works on the step
+    at_work = state.training.running is not None and not state.daemon.halted  # the trainer leaves the step after a halt
     if trainer.phase == "ready" and (at_work or state.checkpoints.open) and not (at_work and _too_long(state, now_ns)):
         return []
     effects: list[fx.Effect] = []
@@ -46,28 +46,28 @@ def _stop(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _too_long(state: State, now_ns: int) -> bool:
-    """True if the stop has waited for the running step for as long as it may. It is torn then, as by any crash, and run
-    again in the next life."""
+    """True if the stop has waited `stop_s` for the running step. The step is then torn, as by a crash, and run again in
+    the next life."""
     settings = state.daemon.settings
     limit_s = settings.trainer.stop_s if settings else 0.0
     return is_due(now_ns, state.daemon.stopping_since_ns + int(limit_s * SECOND_NS), limit_s)
 
 
 def _on_engine_started(state: State, input_: inp.EngineStarted, now_ns: int) -> Outcome:
-    """The process exists; it is ready only when the manifest is here and /health answers."""
+    """Record the process; it is ready only when the manifest is here and /health answers."""
     attempt = state.children.engine.spawns + 1
     return Outcome([ev.EngineSpawned(pid=input_.pid, model_dir=input_.model_dir, attempt=attempt)], [])
 
 
 def _on_trainer_started(state: State, input_: inp.TrainerStarted, now_ns: int) -> Outcome:
-    """A trainer beside a serving engine is attached at once."""
+    """Attach the trainer at once if the engine serves."""
     children = state.children
     effects: list[fx.Effect] = [fx.AttachTrainer(children.engine_fresh)] if children.engine.phase == "ready" else []
     return Outcome([ev.TrainerSpawned(pid=input_.pid, attempt=children.trainer.spawns + 1)], effects)
 
 
 def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
-    """The engine serves; a waiting trainer is attached to freshly loaded weights."""
+    """Record that the engine serves, and attach a waiting trainer to the freshly loaded weights."""
     ready = ev.EngineReady(
         pid=input_.pid, url=input_.url, model=input_.model, bridge=input_.bridge, parameters=input_.parameters,
         live=input_.live, cast=input_.cast, rederive=input_.rederive, frozen=input_.frozen, bytes=input_.bytes,
@@ -79,7 +79,7 @@ def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
 
 
 def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
-    """A child's end. With the engine the trainer's memory is gone; with the trainer its open intents are."""
+    """Record a child's end. The engine's end takes the trainer's memory with it, the trainer's its open intents."""
     engine, trainer, stopping = state.children.engine, state.children.trainer, state.daemon.stopping
     if input_.role == "engine":
         ended = ev.EngineExited(
@@ -96,7 +96,7 @@ def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
 
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
-    """After a halt the trainer starts from scratch: what it holds is not to be trusted."""
+    """Stop the trainer after a halt, so that it starts from scratch: its memory cannot be trusted."""
     distrusted = state.daemon.halted and state.children.trainer.phase != "absent"
     return Outcome([], [fx.StopChild("trainer", 0.0)]) if distrusted else nothing()
 

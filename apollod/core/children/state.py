@@ -12,7 +12,7 @@ class Child(msgspec.Struct):
     """A child process as the journal tells it."""
 
     phase: Literal["absent", "spawned", "ready"] = "absent"
-    """ready: engine serves / trainer's weights and optimizer are at the last step"""
+    """ready: the engine serves; the trainer's weights and optimizer are at the last step"""
     pid: int = 0
     spawns: int = 0
     crashes_ns: list[int] = []
@@ -22,10 +22,10 @@ class Child(msgspec.Struct):
     retry: Retry = NO_FAILURE
     given_up: bool = False
     doomed: bool = False
-    """its end is our own doing and counts as no crash"""
+    """it was ended on purpose, which does not count as a crash"""
     error: str = ""
     spawned_ns: int = 0
-    """when the process that runs now was started"""
+    """start time of the present process"""
 
     def may_start(self, now_ns: int) -> bool:
         """True if the child is down and its back-off has passed."""
@@ -51,15 +51,14 @@ class Child(msgspec.Struct):
         self.given_up = len(self.crashes_ns) >= EXITS_MAX
 
     def absolved(self, attempts: int) -> None:
-        """So many of its crashes were over an example that is now out of the way; they say nothing about the next
-        one."""
+        """Forget this many crashes: they were caused by an example that is now set aside."""
         if attempts:
             del self.crashes_ns[-attempts:]
             self.given_up = len(self.crashes_ns) >= EXITS_MAX
 
 
 class ChildrenState(msgspec.Struct):
-    """Both children, and what they said of themselves."""
+    """Both children, and the facts they reported."""
 
     engine: Child = msgspec.field(default_factory=Child)
     trainer: Child = msgspec.field(default_factory=Child)
@@ -67,10 +66,10 @@ class ChildrenState(msgspec.Struct):
     engine_dir: str = ""
     """the directory that the engine was started on"""
     engine_fresh: bool = False
-    """no trainer has been bound since the engine loaded its weights"""
+    """no trainer was bound since the engine loaded its weights"""
     bound: TrainerBound | None = None
     state_bytes: int = 0
-    """of the optimizer"""
+    """size of the optimizer's state"""
 
     @property
     def outlived(self) -> bool:

@@ -1,3 +1,4 @@
-"""A life of the daemon: its start and end, its settings, and what people and defects keep it from doing.
+"""A life of the daemon: start and end, settings, pauses and halts.
 
-A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""
+A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs.
+"""

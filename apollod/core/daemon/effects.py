@@ -4,4 +4,4 @@ from apollod.core.kernel.effect import Effect
 
 
 class Exit(Effect, frozen=True):
-    """Everything is down; leave."""
+    """End the daemon; all children are down."""

@@ -1,4 +1,4 @@
-"""Facts: a life of the daemon."""
+"""Events: a life of the daemon."""
 
 from typing import Any, ClassVar
 
@@ -9,8 +9,8 @@ from apollod.core.settings import Settings
 
 
 class CarriedWindow(msgspec.Struct, frozen=True, gc=False):
-    """A run of steps that goes on in the next journal; see `WindowOpened`. `losses` of steps that were applied have the
-    sum `loss_total`."""
+    """A window that goes on in the next journal; see `WindowOpened`. `losses`: number of applied steps, `loss_total`:
+    the sum of their losses."""
 
     number: int
     planned: int
@@ -23,9 +23,10 @@ class CarriedWindow(msgspec.Struct, frozen=True, gc=False):
 class JournalContinued(Event, frozen=True):
     """The first event of a journal that goes on where an archived one ends.
 
-    `archive`: where that one was put; it has `events` events, the last of them with the hash `head_hash` (hex). This
-    one begins at version `step` of the weights, with `fingerprint`, which the checkpoint at `checkpoint` holds. Steps
-    up to `last_step` (failed ones have numbers, too) are in the archive."""
+    `archive`: path of the archived one; it has `events` events, the last of them with the hash `head_hash` (hex). The
+    new one begins at version `step` of the weights, with `fingerprint`, which the checkpoint at `checkpoint` holds.
+    Steps up to `last_step` (failed ones have numbers, too) are in the archive.
+    """
 
     kind: ClassVar[str] = "journal.continued"
     archive: str
@@ -41,10 +42,11 @@ class JournalContinued(Event, frozen=True):
 
 
 class JournalCarried(Event, frozen=True):
-    """The last of the events that a journal takes over from its archive: what no other event says again.
+    """The last event that a journal takes over from its archive: facts that no other event repeats.
 
-    Totals as of the archive's end; `alone`: examples that wait and are to be learned one by one; `approved`: those that
-    a person approved."""
+    Totals as of the archive's end; `alone`: waiting examples to be learned one by one; `approved`: waiting examples
+    that were approved.
+    """
 
     kind: ClassVar[str] = "journal.carried"
     model_path: str
@@ -62,9 +64,9 @@ class JournalCarried(Event, frozen=True):
     rated: int = 0
     measurements: int = 0
     alarms: int = 0
-    """of the quality guard"""
+    """alarms of the quality guard"""
     alarms_ns: tuple[int, ...] = ()
-    """those of its last day"""
+    """times of those of its last day"""
     measurements_failed: int = 0
     steps_taken_back: int = 0
     """by alarms"""
@@ -73,8 +75,8 @@ class JournalCarried(Event, frozen=True):
 
 
 class DaemonStarted(Event, frozen=True):
-    """`history_bytes`: what `[checkpoint] keep_bytes = "auto"` stands for in this life; 0: no limit.
-    `follow_up_question`: digest of what the model is asked about follow-ups, and of the cases."""
+    """`history_bytes`: value of `[checkpoint] keep_bytes = "auto"` in this life; 0: no limit. `follow_up_question`:
+    digest of the question about follow-ups and of its cases."""
 
     kind: ClassVar[str] = "daemon.started"
     version: ClassVar[int] = 5
@@ -87,8 +89,8 @@ class DaemonStarted(Event, frozen=True):
 
 
 class ConfigChanged(Event, frozen=True):
-    """This life has other settings than the one before. `changed`: by key, such as "trainer.lr", the value before
-    and the value now."""
+    """The settings differ from those of the life before. `changed`: by key, such as "trainer.lr", the value before and
+    the value now."""
 
     kind: ClassVar[str] = "config.changed"
     changed: dict[str, list[Any]]

@@ -22,7 +22,7 @@ def _started(own: DaemonState, state: State, e: DaemonStarted, at_ns: int) -> No
     if not state.recovery.base_fingerprint:  # no trainer has seen the weights of a model yet
         own.model_path = e.settings.model_path
     own.stopping = own.stopped = False
-    own.halted = ""  # a new life tries again; what was wrong will say so again
+    own.halted = ""  # a new life tries again; a defect that remains halts it again
 
 
 def _shutdown_requested(own: DaemonState, state: State, e: ShutdownRequested, at_ns: int) -> None:

@@ -6,9 +6,9 @@ from apollod.core.settings import Settings
 
 
 class Started(Input, frozen=True):
-    """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept. `free_bytes`: that
-    may still be written on the disk of the state directory; None: not known. `judge`: who judges; None: nobody.
-    `references_problem`: why looks cannot be compared with the baseline's answers; empty: they can, or need not."""
+    """The daemon is up on this journal. `base_problem`: defect of the kept base weights. `free_bytes`: free space on
+    the disk of the state directory; None: not known. `judge`: the judge; None: none. `references_problem`: why looks
+    cannot be compared with the baseline's answers; empty: they can, or need not be."""
 
     pid: int
     version_name: str

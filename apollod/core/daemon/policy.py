@@ -14,7 +14,7 @@ from apollod.core.state import State
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
-    """Begin a life. A journal belongs to one model: the one whose weights a trainer was bound to first."""
+    """Begin a life. A journal belongs to one model: the one to whose weights a trainer was bound first."""
     settings = input_.settings
     belongs_to = state.daemon.model_path if state.recovery.base_fingerprint else ""
     held = sum(checkpoint.bytes for checkpoint in state.checkpoints.committed)
@@ -33,13 +33,13 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 
 def history_limit(free: int, held: int) -> int:
-    """The limit that `[checkpoint] keep_bytes = "auto"` stands for, where `free` bytes may still be written and the
-    checkpoints `held` take some. At least 1: 0 would be no limit."""
+    """Value of `[checkpoint] keep_bytes = "auto"`: half of the `free` bytes and those `held` by checkpoints. At least
+    1: 0 would mean no limit."""
     return max(1, (free + held) // 2)
 
 
 def another_model(belongs_to: str, named: str) -> tuple[str, str]:
-    """The problem where the configuration names another model than the journal's, with what to do."""
+    """Error and fix if the configuration names another model than the journal's."""
     return (
         f"this journal belongs to the model {belongs_to}, the configuration names {named}",
         "set [model] path back, or use another [state] dir for the other model",
@@ -70,19 +70,19 @@ def _on_pause(state: State, input_: inp.PauseRequested, now_ns: int) -> Outcome:
 
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
-    """Train again, and try again whatever was given up."""
+    """Resume training, and retry what was given up."""
     return Outcome([ev.TrainingResumed(by=input_.by)], []) if is_given_up(state) else nothing()
 
 
 def _on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:
-    """The trainer will not work with what it was given: training halts with its reason, serving goes on."""
+    """Halt training with the trainer's reason; serving goes on."""
     if state.daemon.halted:
         return nothing()
     return Outcome([ev.TrainingHalted(reason=input_.reason, hint=input_.hint)], [])
 
 
 def leave(state: State) -> Outcome:
-    """The last thing of a life, once both children are gone."""
+    """End the daemon once both children are gone."""
     if not state.daemon.stopping or {state.children.engine.phase, state.children.trainer.phase} != {"absent"}:
         return nothing()
     if state.checkpoints.open is not None:

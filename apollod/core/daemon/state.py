@@ -1,4 +1,4 @@
-"""The life of the daemon as its events tell it."""
+"""State: the life of the daemon."""
 
 import msgspec
 
@@ -7,22 +7,22 @@ from apollod.core.settings import Settings
 
 
 class DaemonState(msgspec.Struct):
-    """Settings in force, and what people and defects keep the daemon from doing."""
+    """Settings in force, pauses, halts and stops."""
 
     settings: Settings | None = None
     state_dir: str = ""
     history_bytes: int = 0
-    """that checkpoints may take where `keep_bytes` is auto; 0: no limit"""
+    """disk space for checkpoints if `keep_bytes` is auto; 0: no limit"""
     model_path: str = ""
-    """the base model this journal belongs to, from the first time on that a trainer was bound to its weights; before,
-    the model of the configuration"""
+    """the base model this journal belongs to, fixed when a trainer is first bound to its weights; before, the model of
+    the configuration"""
     started_at_ns: int = 0
     paused: bool = False
     paused_by: str = ""
     halted: str = ""
-    """why training stopped by itself; empty: it did not"""
+    """why training stopped by itself; empty: not halted"""
     stopping: bool = False
     stopping_since_ns: int = 0
     stopped: bool = False
     continued: JournalContinued | None = None
-    """the archive that holds what was before this journal; None: nothing was"""
+    """event that names the archive of earlier events; None: this journal has none"""

@@ -1,3 +1,4 @@
-"""Behaviours that are practised until they need no instruction: what is dreamt next, and what follows from each answer.
+"""Behaviours practised until they need no instruction: chooses the next dream, and handles each answer.
 
-A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""
+A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs.
+"""

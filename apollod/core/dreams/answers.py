@@ -1,7 +1,7 @@
 """Handles the answer to each call of a dream.
 
-Law: nothing is trained that was not judged good; a scenario that is tested is never trained, and one that was trained
-is never tested. An answer that nobody waits for any more changes nothing.
+Law: only answers judged good are trained; a tested scenario is never trained, and a trained one is never tested. An
+answer that is no longer awaited changes nothing.
 """
 
 from typing import NamedTuple
@@ -30,13 +30,13 @@ from apollod.core.state import State
 from apollod.core.surroundings import JOINT, NOTHING
 
 ALIKE = 0.9
-"""likeness from which on two scenarios are one"""
+"""likeness from which two scenarios count as the same"""
 CHECK_ATTEMPTS = 10
-"""of a check that cannot be run: about a quarter of an hour"""
+"""attempts of a check that cannot be run: about a quarter of an hour"""
 
 
 class _Asked(NamedTuple):
-    """The dream that an answer is for, its pattern, and the settings."""
+    """The dream that awaits an answer, its pattern, and the settings."""
 
     dream: Dream
     course: Course
@@ -44,7 +44,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(state: State, dream: str, *stages: Stage) -> _Asked | None:
-    """None for an answer that nobody waits for any more."""
+    """The dream in one of these stages that awaits an answer; None if none does."""
     own, settings = state.dreams, state.daemon.settings
     if own.open is None or settings is None or own.open.id != dream or own.open.stage not in stages:
         return None
@@ -52,7 +52,7 @@ def _asked(state: State, dream: str, *stages: Stage) -> _Asked | None:
 
 
 def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Outcome:
-    """A scenario is new, gives nothing away, and is no seed; else another one is asked for."""
+    """Accept a scenario that is new, gives nothing away, and is not a seed; else ask for another one."""
     if (asked := _asked(state, input_.dream, Stage.IMAGINING)) is None:
         return nothing()
     dream, course, settings = asked
@@ -91,12 +91,12 @@ def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Out
 
 
 def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
-    """Good: the answer is learned, stripped. Bad: the better answer is judged in its place, once."""
+    """Learn a good answer, stripped; judge the better answer in place of a bad one, once."""
     if (asked := _asked(state, input_.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
         return nothing()
     dream, course, _ = asked
     if input_.stage != dream.stage:
-        return nothing()  # of a call that was made twice
+        return nothing()  # the call was made twice
     second = dream.stage is Stage.JUDGING_BETTER
     judged = ev.DreamJudged(
         dream=dream.id, verdict=input_.verdict, by=input_.by, reason=one_line(input_.reason),
@@ -129,8 +129,8 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
 
 
 def _stripped(pattern: PatternSettings, dream: Dream) -> tuple[Removed, ...]:
-    """Return what the model was told and does not read while it learns, where it stood: as the system message, or at
-    its end. In contrast the text that it is judged by remains, at the very end; what stood before that is removed."""
+    """Texts that the model was told and does not read while it learns, with their place: the system message, or its
+    end. In contrast the text by which it is judged remains, at the very end; only the text before it is removed."""
     left = "" if dream.mode == "bare" else expected(pattern, dream.mode, dream.contrast)
     told, around = told_then(pattern, dream).removesuffix(left).removesuffix(JOINT), dream.surrounding
     if not told:
@@ -143,7 +143,7 @@ def _stripped(pattern: PatternSettings, dream: Dream) -> tuple[Removed, ...]:
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
-    """The step that learned the dream's example, in the same transaction as its result."""
+    """Complete the dream whose example the step learned, in the same transaction as the step's result."""
     own, running = state.dreams, state.training.running
     if own.open is None or not own.open.example or input_.replay or running is None or running.step != input_.step:
         return nothing()
@@ -157,7 +157,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
 
 
 def _collapsed(own: DreamsState, dream: Dream) -> list[ev.Event]:
-    """Dreaming stops where the last practices, this one among them, are no practice any more."""
+    """Stop dreaming if the last practices, including this one, have collapsed."""
     course = own.courses[dream.pattern]
     assert dream.sketch is not None
     found = collapse([*course.recent, Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)], course.earliest)
@@ -177,7 +177,7 @@ def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome
         around = asked.dream.surrounding if asked is not None else NOTHING
         over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
         if asked is not None and (input_.mode == "contrast") != over:
-            return nothing()  # of a call that was made twice
+            return nothing()  # the call was made twice
     if not pattern:
         return nothing()
     tested = ev.DreamTested(
@@ -190,7 +190,7 @@ def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome
 
 
 def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
-    """The pattern that waits for this test of a round; empty: none does. It may have been asked for before a dream of
+    """The pattern that waits for this test of a round; empty: none. The test may have been requested before a dream of
     another pattern began."""
     wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast, input_.sample)
     for name, course in own.courses.items():
@@ -200,7 +200,7 @@ def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
 
 
 def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcome:
-    """The call is made again, or its dream abandoned. A test of a round is made again for as long as it takes."""
+    """The call is made again, or its dream abandoned. A test of a round is repeated without limit."""
     own, settings = state.dreams, state.daemon.settings
     if settings is None or input_.attempt != own.retry.failures + 1:
         return nothing()
@@ -216,7 +216,8 @@ def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcom
 
 
 def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFailed) -> Outcome | None:
-    """A test of a round that nobody can make, and that is not for want of an endpoint, is not passed."""
+    """Count a test of a round as failed if it cannot be made, unless the endpoint is the cause; None if it is tried
+    again."""
     own = state.dreams
     if own.open is not None or not _too_many(own, settings, input_.cause):
         return None
@@ -236,7 +237,7 @@ def _again(
     state: State, settings: DreamSettings, cause: ev.Cause, reason: str, retry_after_s: float = 0.0, dream: str = "",
     stage: str = "", tokens: int = 0,
 ) -> Outcome:  # fmt: skip
-    """The same is asked again: soon where another answer may come, later where something outside has to come back."""
+    """Repeat the call: soon if another answer may come, later if something outside has to recover."""
     own = state.dreams
     attempt = own.retry.failures + 1
     if not dream and own.open is not None:
@@ -253,8 +254,8 @@ def _again(
 
 
 def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> bool:
-    """True if one failure more is enough. A check may need something that is being restarted, so it is waited for
-    longer."""
+    """True if one more failure reaches the limit. A check may depend on a service that is restarting, so its limit is
+    higher."""
     if cause in OUTSIDE:
         return False
     return own.refusals + 1 >= (max(CHECK_ATTEMPTS, settings.attempts) if cause == "check" else settings.attempts)

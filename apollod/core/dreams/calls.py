@@ -14,13 +14,13 @@ from apollod.core.state import State
 from apollod.core.surroundings import JOINT, Surrounding
 
 NOT_HERE = "To do that would be wrong in this conversation: a good answer does what was asked for, without it."
-"""what only the judge is told of a situation in which a behaviour would be wrong"""
+"""text for the judge only, about a situation in which a behaviour would be wrong"""
 TOLD_MAX = 6
-"""held-out scenarios that the imagination of the next one is told of, at most"""
+"""most held-out scenarios shown to the imagination of the next one"""
 TOLD_CHARACTERS = 6_000
-"""in all of them, beyond the last one"""
+"""most characters of them, beyond the last one"""
 BESIDE_CHARACTERS = 8_000
-"""of the instructions of other patterns, in all"""
+"""most characters of the instructions of other patterns"""
 
 
 def call_of(state: State, dream: Dream) -> fx.Effect:
@@ -52,15 +52,15 @@ def call_of(state: State, dream: Dream) -> fx.Effect:
 
 
 def told_then(pattern: PatternSettings, dream: Dream) -> str:
-    """All that the model was told when it answered; of a dream that an earlier version began, its instruction."""
+    """Text that the model was told when it answered; for a dream begun by an earlier version, its instruction."""
     return dream.told or expected(pattern, dream.mode, dream.contrast)
 
 
 def told_beside(own: DreamsState, pattern: str) -> str:
-    """Return what stands before the instruction of `pattern` while the model gives the answer that is learned: the
-    instructions of the other patterns that it has practised, or will practise where the answer is held until then; the
-    last ones if they are long. An answer without those would teach it to leave them undone. Whether they contradict is
-    not known here: the one that is said last counts."""
+    """Text before the instruction of `pattern` when the model gives an answer to learn: instructions of other patterns
+    that it has practised, or will practise if the answer is held until then; only the last ones if they are long. An
+    answer without them would teach it not to follow them. Contradictions are not detected here: the last instruction
+    counts."""
     others = [
         one
         for name, one in own.courses.items()
@@ -74,8 +74,8 @@ def told_beside(own: DreamsState, pattern: str) -> str:
 
 
 def _existing(course: Course, dream: Dream) -> tuple[tuple[Turn, ...], ...]:
-    """Scenarios of the same sort, which the imagination is not to repeat: the last ones. Of those that tests are made
-    with none but the imagination of another one of them hears."""
+    """Latest scenarios of the same sort, which the imagination is not to repeat. Tested scenarios are shown only when
+    another one of their sort is imagined."""
     sorts = {"held-out": course.held, "situation": course.situations}
     if dream.purpose not in sorts:
         return tuple(course.lately)
@@ -89,7 +89,7 @@ def _existing(course: Course, dream: Dream) -> tuple[tuple[Turn, ...], ...]:
 
 
 def expected(pattern: PatternSettings, mode: ev.Mode, contrast: str) -> str:
-    """The text by which an answer is judged, which a told model reads."""
+    """Text by which an answer is judged, and which a told model reads."""
     if mode == "situation":
         return f"{pattern.instruction}\n\n{NOT_HERE}"
     return contrast if mode == "contrast" else pattern.instruction

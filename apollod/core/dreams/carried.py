@@ -1,4 +1,4 @@
-"""Folds of the events by which a journal goes on from an archive: how far each pattern was at its end."""
+"""Folds of the events by which a journal continues an archive: the progress of each pattern at its end."""
 
 from apollod.core.dreams.course import look_over
 from apollod.core.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
@@ -9,7 +9,7 @@ from apollod.core.state import State
 
 
 def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
-    """After all that the journal took over of the pattern, which it puts right."""
+    """Restore the figures of the pattern, after the events that the journal took over for it."""
     course = own.courses[e.pattern]
     course.dreams, course.practices, course.tokens = e.dreams, e.practices, e.tokens
     course.days, course.day, course.before = e.days, e.day, e.before

@@ -1,5 +1,5 @@
-"""Detects that dreams become poorer: imaginations repeat themselves, and models that learn from themselves forget what
-is rare (Shumailov et al., "AI models collapse when trained on recursively generated data", Nature 2024). Pure.
+"""Detects dreams that lose variety: imaginations repeat themselves, and models that learn from themselves forget rare
+events (Shumailov et al., "AI models collapse when trained on recursively generated data", Nature 2024). Pure.
 
 The limits were measured: `tests/unit/core/test_collapse.py` has the scenarios of the narrowest pattern of the small
 world (20 requests about one verb: likeness 0.28, cosine 0.50) on one side, and an imagination that has two scenarios
@@ -17,34 +17,34 @@ from apollod.core.dreams.likeness import cosine, likeness
 from apollod.core.dreams.scenario import Sketch
 
 WINDOW = 20
-"""dreams that are looked at"""
+"""number of last dreams that are examined"""
 LEAST = 10
-"""fewer say nothing"""
+"""least number of dreams for a finding"""
 ALIKE_MAX = 0.4
 """mean likeness of two scenarios"""
 COSINE_MAX = 0.6
 """mean cosine of two scenarios"""
 REPEAT = 0.9
-"""likeness from which a scenario is one that was there before"""
+"""likeness from which a scenario counts as a repeat of an earlier one"""
 REPEATS_MAX = 0.5
-"""share of such scenarios"""
+"""largest share of repeats"""
 ANSWERS_ALIKE_MAX = 0.6
 """mean likeness of two answers"""
 ANSWERS_ABOVE = 0.3
-"""by so much answers have to be more alike than scenarios, and than they were in the beginning: what all answers of a
-pattern have in common by its nature is no collapse"""
+"""margin by which answers have to be more alike than scenarios, and than the first answers: likeness that a pattern's
+answers have by nature is not a collapse"""
 CERTAIN = -0.02
 """mean natural log-probability of a token: an answer of 50 tokens has a probability of 0.37 at least"""
 CERTAIN_ALIKE_MAX = 0.45
-"""mean likeness of two answers all of which are `CERTAIN`"""
+"""mean likeness of two answers when all are `CERTAIN`"""
 _PAIRS = 2048
 _like, _near = lru_cache(_PAIRS)(likeness), lru_cache(_PAIRS)(cosine)
-"""All pairs but those with the newest dream were compared when the one before it was looked at."""
+"""Cached: all pairs without the newest dream were compared when the dream before it was examined."""
 
 
 class Dreamt(msgspec.Struct, frozen=True):
-    """What is kept of a dream. `answer`: None: there was none; `logprob`: mean natural log-probability of its tokens;
-    None: not known."""
+    """Record of a dream. `answer`: None: no answer; `logprob`: mean natural log-probability of its tokens; None: not
+    known."""
 
     scenario: Sketch
     answer: Sketch | None = None
@@ -52,8 +52,8 @@ class Dreamt(msgspec.Struct, frozen=True):
 
 
 def collapse(recent: Sequence[Dreamt], earliest: Sequence[Dreamt] = ()) -> str:
-    """The collapses of the last `WINDOW` dreams, oldest first, with their figures; empty: none. `earliest`: the first
-    dreams, for what was so from the beginning; too few of them count as none."""
+    """The collapse found in the last `WINDOW` of `recent` (oldest first), with its figures; empty: none. `earliest`:
+    the first dreams, as reference; too few of them count as none."""
     last = recent[-WINDOW:]
     if len(last) < LEAST:
         return ""
@@ -71,7 +71,7 @@ def collapse(recent: Sequence[Dreamt], earliest: Sequence[Dreamt] = ()) -> str:
 
 
 def _of_answers(last: Sequence[Dreamt], first: Sequence[Dreamt], scenarios: float) -> str:
-    """`scenarios`: their mean likeness."""
+    """Look for a collapse of the answers. `scenarios`: mean likeness of the scenarios."""
     answers = [dream.answer for dream in last if dream.answer is not None]
     before = [dream.answer for dream in first if dream.answer is not None]
     if len(answers) < LEAST:
@@ -94,5 +94,5 @@ def _of_answers(last: Sequence[Dreamt], first: Sequence[Dreamt], scenarios: floa
 
 
 def _spread(sketches: Sequence[Sketch], of: Callable[[Sketch, Sketch], float]) -> float:
-    """Mean of all pairs."""
+    """Mean of `of` over all pairs."""
     return fmean(of(one, other) for one, other in combinations(sketches, 2))

@@ -1,8 +1,8 @@
 """Carries dreams into a journal that continues an archived one: few events that fold to the same patterns.
 
-Events of the archive as they are, with their times, wherever one says what has to be known: of each pattern that it was
-added, its held-out scenarios, what became of it, the tests of its last round; and all of the dream under way, which
-goes on. What no other event says is in `pattern.carried`, `scenario.carried` and `dreaming.carried`.
+Events of the archive are taken over unchanged, with their times, where they suffice: for each pattern its addition, its
+held-out scenarios, its last change of state, the tests of its last round; and all events of the dream under way, which
+goes on. The rest is in `pattern.carried`, `scenario.carried` and `dreaming.carried`.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from apollod.core.dreams.state import Course, DreamsState
 from apollod.core.schedules import NO_FAILURE
 
 SKETCHES_MAX = 100
-"""of each sort in one event"""
+"""most sketches of each sort in one event"""
 
 Dated = tuple[int, ev.Event]
 
 
 class DreamNotes:
-    """Events of dreams that the next journal takes over, noted while all events of the archive go by."""
+    """Events of dreams that the next journal takes over, collected in one pass over the archive."""
 
     def __init__(self) -> None:
         self._added: dict[str, tuple[int, ev.PatternAdded]] = {}
@@ -34,7 +34,7 @@ class DreamNotes:
         self._said: Dated | None = None
 
     def see(self, recorded: ev.Recorded) -> None:
-        """The next event."""
+        """Note the next event."""
         event, dated = recorded.event, (recorded.at_ns, recorded.event)
         match event:
             case ev.PatternAdded():
@@ -63,7 +63,7 @@ class DreamNotes:
                 self._said = dated
 
     def taken_over(self, own: DreamsState, at_ns: int) -> Iterator[Dated]:
-        """In an order that folds to `own`. Nothing where nobody ever dreamt."""
+        """Events that fold to `own`, in order; none if there never was a pattern or a request."""
         if not own.courses and own.wanted is None and not own.stopped:
             return
         for name, course in own.courses.items():
@@ -112,7 +112,7 @@ def _figures(name: str, course: Course) -> ev.PatternCarried:
 
 
 def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:
-    """What was practised is never tested, and the other way round, in the next journal either."""
+    """Sketches by which practised scenarios are never tested in the next journal, and tested ones never practised."""
     practised, varied = (
         [tuple(kept[at : at + SKETCHES_MAX]) for at in range(0, len(kept), SKETCHES_MAX)]
         for kept in (course.practised, course.varied)
@@ -122,6 +122,7 @@ def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:
 
 
 def carried_dreams(own: DreamsState) -> DreamsState:
-    """What is the same before and after: a call that failed is made anew, and a next life asks who uses the engine."""
+    """The part of the state that is the same in both journals: a failed call is made anew, and the next life looks
+    again for users of the engine."""
     wanted = own.wanted if own.wanted is None or own.wanted.left >= 0 else None
     return replace(own, users=True, users_reason="", retry=NO_FAILURE, refusals=0, error="", wanted=wanted)

@@ -1,8 +1,8 @@
 """Selects the tests of patterns that the quality guard repeats: held-out scenarios under texts that make the behaviour
 wrong. Pure.
 
-A pattern that is practised or settled is in: what is learned, its own practices included, must not make its behaviour
-show where it would be wrong. A retired one is not: nobody wants it any more, and nothing says when it would be wrong.
+Practised and settled patterns are included: learning, also by their own practices, must not make the behaviour show
+where it would be wrong. Retired ones are not: the behaviour is no longer wanted.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from apollod.core.dreams.state import Course, DreamsState
 from apollod.core.settings import Check
 
 CASES_MAX = 12
-"""of a pattern: a few more than a look asks of any group"""
+"""most cases of a pattern: a few more than a look asks of any group"""
 
 One = TypeVar("One")
 
 
 class ContrastCase(msgspec.Struct, frozen=True):
-    """A held-out scenario after the system message `text`, under which the behaviour must not show. Whole, since its
-    pattern may be gone, or another one, when it is asked again."""
+    """A held-out scenario after the system message `text`, under which the behaviour must not show. It is complete in
+    itself, since its pattern may be gone or changed when it is asked again."""
 
     pattern: str
     dream: str
@@ -33,8 +33,8 @@ class ContrastCase(msgspec.Struct, frozen=True):
 
 
 def contrast_cases(own: DreamsState) -> tuple[ContrastCase, ...]:
-    """Of each pattern that is not retired and has all its held-out scenarios, in the order of patterns. Those of one
-    are spread evenly over its scenarios and over its texts, and are the same each time."""
+    """Cases of each pattern that is not retired and has all its held-out scenarios, in the order of patterns. Cases of
+    one pattern are spread evenly over its scenarios and its texts, and are the same each time."""
     return tuple(
         case
         for course in own.courses.values()
@@ -55,6 +55,6 @@ def _cases(course: Course) -> list[ContrastCase]:
 
 
 def _spread(all_: Sequence[One]) -> list[One]:
-    """At most CASES_MAX of them, at even distances."""
+    """At most CASES_MAX items, at even distances."""
     count = min(CASES_MAX, len(all_))
     return [all_[number * len(all_) // count] for number in range(count)]

@@ -1,10 +1,10 @@
-"""Decides the next move of one pattern. Pure: a function of how far it is.
+"""Decides the next move of one pattern. Pure: a function of its progress.
 
-Held-out scenarios first; then a baseline on them, before anything is learned, which decides: what is shown untold is
-settled without a step, what is shown no more when told is given up. Then practices, each followed by a test on a
-scenario that is new; when enough of those pass, a final round over what was held out, which has to keep an error bound
-(`core.proof`). A pattern that settled is tested again after each other one that settles. What a bootstrap of logs
-taught is tested in such a round, too, whatever the practices.
+First held-out scenarios; then a baseline on them, before anything is learned: a behaviour shown untold is settled
+without a step, one that is not shown more often when told is given up. Then practices, each followed by a test on a new
+scenario; when enough of those pass, a final round over the held-out scenarios, which has to keep an error bound
+(`core.proof`). A settled pattern is tested again after each other one that settles. Behaviours taught by a bootstrap of
+logs are tested in such a round as well, with or without practices.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from apollod.core.surroundings import SURROUNDING_KINDS, Drawn, SurroundingKind,
 CONTRASTS_FIRST = 8
 """good answers under each contrast text, before the behaviour is practised: two in each kind of surrounding"""
 SHOWN_MAX = 6
-"""final rounds in a row in which it showed each time under a contrast text that no practice has, after which it is
-given up: such a text was seen to pass in none of 13, while all that are practised passed"""
+"""final rounds in a row in which the behaviour showed every time under a held-out contrast text, after which the
+pattern is given up: such a text was seen to pass in none of 13 rounds, while all practised ones passed"""
 MISSES_MAX = 10
-"""dreams that end early, in a row, after which a pattern is given up"""
+"""dreams in a row that end early, after which a pattern is given up"""
 TURN = 40
-"""practices of one pattern before another one has its turn. Fewer, and each undoes what the other began to learn"""
+"""practices of one pattern before another one has its turn; with fewer, each undoes what the other began to learn"""
 
 
 class Imagine(NamedTuple):
-    """A new dream."""
+    """Begin a new dream."""
 
     purpose: Purpose
     mode: Mode = "bare"
@@ -39,11 +39,11 @@ class Imagine(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """The behaviour is shown, before any practice or after a final round that was passed."""
+    """The behaviour is shown: before any practice, or by a passed final round."""
 
 
 class Unsettle(NamedTuple):
-    """A recheck was not."""
+    """A test of a settled behaviour failed."""
 
     reason: str
 
@@ -52,21 +52,21 @@ Move = Imagine | Case | Settle | Unsettle | None
 
 
 def rests(course: Course, settlings: int) -> bool:
-    """True if nothing follows from the pattern until another one settles, or a user says so."""
+    """True if the pattern needs nothing until another one settles, or a user acts."""
     if course.phase == "settled":
         return course.rechecked >= settlings and not (course.taken_back or course.failed or course.due)
     return course.phase == "retired"
 
 
 def look_over(own: DreamsState) -> None:
-    """Keep what is asked of all patterns together, after each event that may change it."""
+    """Update the facts about all patterns together, after each event that may change them."""
     courses = own.courses.values()
     own.at_rest = all(rests(one, own.settlings) for one in courses)
     own.judged = any(one.phase != "retired" and not one.pattern.check.by_code for one in courses)
 
 
 def next_move(course: Course, own: DreamsState) -> Move:
-    """The next move; None: nothing now."""
+    """The next move; None: none now."""
     settlings = own.settlings
     if course.phase == "retired":
         return None
@@ -93,14 +93,14 @@ def next_move(course: Course, own: DreamsState) -> Move:
 
 
 def unheld_contrast(course: Course) -> str:
-    """The contrast text of which the fewest good answers are held, as long as there are too few; empty: there are
-    enough. They come before what would make the behaviour show under these texts, and are held beside it."""
+    """The contrast text with the fewest held good answers, while there are too few; empty: enough. These answers come
+    before the practices that might make the behaviour show under the texts, and are held beside them."""
     text = min(course.pattern.contrasts, key=lambda one: course.contrasted.get(one, 0))
     return text if course.contrasted.get(text, 0) < CONTRASTS_FIRST else ""
 
 
 def open_cases(course: Course, own: DreamsState) -> list[Case]:
-    """Tests that may be made now, none of which depends on what another one says. Empty where no test comes next."""
+    """Tests that may be made now, independent of each other's results. Empty if no test comes next."""
     move = next_move(course, own)
     return untried(course, move.round) if isinstance(move, Case) else []
 
@@ -120,20 +120,20 @@ def _first(cases: Sequence[Case]) -> Case | None:
 
 
 def measured_first(course: Course) -> bool:
-    """True until it is decided whether it is shown before any practice."""
+    """True until it is decided whether the behaviour is shown before any practice."""
     return not course.baseline or (not course.taught and not course.failed and _bare_enough(course))
 
 
 def _bare_enough(course: Course) -> bool:
-    """True if as much is shown before any practice as has to be in the end."""
+    """True if the behaviour is shown before any practice as often as required at the end."""
     bare = {"bare": course.baseline["bare"]}
     around = {kind: {"bare": some["bare"]} for kind, some in course.baseline_around.items() if "bare" in some}
     return enough(course, bare, around)
 
 
 def nothing_to_practise(course: Course) -> str:
-    """The reason why no practice could teach it: the model does not do it when it is told, or no more than untold, or
-    does it where it would be wrong, too; empty: one could."""
+    """Reason why practice cannot teach it: the told model does not do it, or not more often than the untold one, or
+    does it where it would be wrong as well; empty: practice can."""
     passed, of = course.baseline.get("told", (0, 0))
     of -= sum(course.baseline_around[kind]["told"][1] for kind in not_followed(course))
     untold, _ = course.baseline.get("bare", (0, 0))
@@ -157,14 +157,14 @@ def nothing_to_practise(course: Course) -> str:
 
 
 def ready(course: Course) -> bool:
-    """Did enough of the last new scenarios pass, bare and in contrast, for a final round?"""
+    """True if enough of the last new scenarios passed, bare and in contrast, for a final round."""
     passes, of = course.pattern.settle
     bare = course.bare[-of:]
     return len(bare) == of and sum(bare) >= passes and not weak_contrasts(course)
 
 
 def weak_contrasts(course: Course) -> list[str]:
-    """Contrast texts under which the behaviour shows too often lately, the worst first."""
+    """Contrast texts under which the behaviour showed too often lately, the worst first."""
     passes, of = course.pattern.settle
     worst = list[tuple[float, str]]()
     for text in course.pattern.contrasts:
@@ -176,8 +176,8 @@ def weak_contrasts(course: Course) -> list[str]:
 
 
 def _practice(course: Course, holds: bool) -> Imagine:
-    """Bare, unless the behaviour leaks; in turns, where both are to be learned, and where a bare practice holds what it
-    is not to change."""
+    """The next practice: bare, unless the behaviour shows under contrast texts; both in turns if both are to be
+    learned, or if bare practices hold the answers in contrast."""
     passes, of = course.pattern.settle
     weak, bare = weak_contrasts(course), course.bare[-of:]
     held = len(bare) == of and sum(bare) >= passes
@@ -188,14 +188,15 @@ def _practice(course: Course, holds: bool) -> Imagine:
 
 
 def kinds_of(course: Course, settings: DreamSettings) -> tuple[SurroundingKind, ...]:
-    """The kinds of surrounding in which it is practised: those of its settings, less those where it is not followed."""
+    """The kinds of surrounding in which it is practised: those of its settings without those in which the instruction
+    is not followed."""
     kinds, left_out = settings.surroundings_of(course.pattern), not_followed(course)
     return tuple(kind for kind in kinds if kind not in left_out) or kinds
 
 
 def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKind]) -> Drawn:
-    """Which surrounding a dream has: of held-out scenarios each kind in turn, and so of variations and practices, with
-    each contrast text; practices that are in contrast every second time have each kind twice in a row."""
+    """The surrounding of a dream: kinds take turns, separately for held-out scenarios, variations and practices, and
+    meet each contrast text; if every second practice is in contrast, each kind comes twice in a row."""
     contrasts = len(course.pattern.contrasts)
     match move.purpose:
         case "held-out":
@@ -212,9 +213,9 @@ def surrounding_of(course: Course, move: Imagine, kinds: Sequence[SurroundingKin
 
 
 def _tested_next(course: Course) -> str:
-    """The contrast text with which a variation is tested, too: those that are weak, as often in a row as there are
-    kinds of surrounding, else each in turn. A text that failed once is weak until enough of its tests pass; when it
-    waited for its turn among twelve others that took a hundred practices, which moved what they were not about."""
+    """The contrast text with which a variation is tested as well: a weak one, as often in a row as there are kinds of
+    surrounding, else each in turn. A text that failed once is weak until enough of its tests pass; with twelve others
+    in turn that took a hundred practices, which moved other answers."""
     weak, contrasts = weak_contrasts(course), course.pattern.contrasts
     if weak:
         return weak[course.practices // len(SURROUNDING_KINDS) % len(weak)]
@@ -222,12 +223,12 @@ def _tested_next(course: Course) -> str:
 
 
 def told(tests: Tests) -> str:
-    """Such as `9 of 10 bare and 8 of 10 contrast`."""
+    """Counts such as `9 of 10 bare and 8 of 10 contrast`."""
     return " and ".join(f"{passed} of {count} {mode}" for mode, (passed, count) in tests.items())
 
 
 def spent(course: Course) -> str:
-    """The reason why a pattern is given up; empty: it is not."""
+    """Reason to give up a pattern because of its limits; empty: none."""
     budget, (practices, tokens, days) = course.pattern, of_budget(course)
     if course.misses >= MISSES_MAX:
         return f"the last {course.misses} dreams ended early, the last one because: {course.missed}"
@@ -246,6 +247,6 @@ def spent(course: Course) -> str:
 
 
 def of_budget(course: Course) -> tuple[int, int, int]:
-    """Practices, tokens and days that count against its budget: since it was added, or unsettled the last time."""
+    """Practices, tokens and days that count against its budget: since it was added or last unsettled."""
     practices, tokens, days = course.before
     return course.practices - practices, course.tokens - tokens, course.days - days

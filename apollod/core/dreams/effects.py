@@ -13,11 +13,10 @@ Scenario = tuple[Turn, ...]
 
 
 class ImagineScenario(Effect, frozen=True):
-    """Answered by `ScenarioImagined` or `DreamCallFailed`. `unlike`: scenarios that it should not repeat, of a practice
-    never one that tests are made with; `variation_of`: the one that was practised; `last_seeds`: ids of those that were
-    used last, `surfaced`: of all, how often and what they taught;
-    `surrounding`: which one is to stand before it, and one of another of `kinds` where there is none, or no room for it
-    and for what is told: `beside`, and the instruction."""
+    """Answered by `ScenarioImagined` or `DreamCallFailed`. `unlike`: scenarios that it should not repeat, for a
+    practice never tested ones; `variation_of`: the practised scenario; `last_seeds`: ids of the seeds used last,
+    `surfaced`: use and results of all seeds; `surrounding`: the wanted one, replaced by one of another of `kinds` if
+    there is none, or no room for it and the told text: `beside` and the instruction."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
     dream: str
@@ -35,13 +34,13 @@ class ImagineScenario(Effect, frozen=True):
 
     @property
     def use(self) -> SurroundingUse:
-        """For what the surrounding may be used."""
+        """The use for which the surrounding is drawn."""
         return "practice" if self.purpose in LEARNED_FROM else "tests"
 
 
 class AnswerScenario(Effect, frozen=True):
-    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: what is said in the system message: the
-    instruction, after those of other patterns that were practised."""
+    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: text for the system message: instructions of other
+    practised patterns, then that of this one."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
     dream: str
@@ -53,7 +52,7 @@ class AnswerScenario(Effect, frozen=True):
 
 class JudgeDream(Effect, frozen=True):
     """Answered by `DreamVerdict` or `DreamCallFailed`. `expected`: the instruction that the answer is judged by;
-    `answer`: given by the model, or the better one that was written; `told`: all that the model was told then."""
+    `answer`: given by the model, or the better one that was written; `told`: text that the model was told then."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt", "stage")
     dream: str
@@ -69,9 +68,9 @@ class JudgeDream(Effect, frozen=True):
 
 
 class TestScenario(Effect, frozen=True):
-    """Answer and judge, without learning of it; answered by `ScenarioTested` or `DreamCallFailed`. `told`: the
-    instruction in the system message, empty in mode bare; `expected`: see `JudgeDream`: the judge does not see in which
-    mode it was; `sample`: 0: the most likely answer; n: the nth that is sampled."""
+    """Answer and judge without learning; answered by `ScenarioTested` or `DreamCallFailed`. `told`: the instruction in
+    the system message, empty in mode bare; `expected`: see `JudgeDream`; the judge does not see the mode; `sample`: 0:
+    the most likely answer; n: the nth sampled one."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "round", "mode", "contrast", "sample", "attempt")
     dream: str
@@ -88,4 +87,4 @@ class TestScenario(Effect, frozen=True):
 
 
 class CancelDream(Effect, frozen=True):
-    """Abort the call that is under way for a dream, if there is one; nothing answers it, it is made again later."""
+    """Abort the call that is under way for a dream, if any; it has no answer, and the call is made again later."""

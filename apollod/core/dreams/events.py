@@ -1,4 +1,4 @@
-"""Facts: what is to be learned by dreaming, and what became of each dream."""
+"""Events: patterns to learn by dreaming, and the course of each dream."""
 
 from typing import ClassVar, Literal
 
@@ -12,27 +12,27 @@ from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKi
 
 Purpose = Literal["held-out", "practice", "variation", "situation", "contrast"]
 """held-out: imagined before practice began, only ever tested; situation: the same, where the behaviour would be wrong
-although nobody says so; contrast: answered and judged under a text that makes the behaviour wrong, and held by the
+although no message says so; contrast: answered and judged under a text that makes the behaviour wrong, and held by the
 steps that follow; practice: answered, judged, trained; variation: a new scenario after a practice, only tested."""
 LEARNED_FROM: frozenset[Purpose] = frozenset({"practice", "contrast"})
-"""purposes of which no scenario may be tested, nor be like one that is"""
+"""purposes whose scenarios may neither be tested nor resemble a tested one"""
 Mode = Literal["bare", "contrast", "told", "situation"]
-"""How a scenario is answered in its surrounding. bare: without the instruction, which has to show the behaviour; told:
-with it; contrast: with a text under which the behaviour would be wrong; situation: without any text, where it would be
-wrong."""
+"""Way of answering a scenario in its surrounding. bare: without the instruction; the answer has to show the behaviour;
+told: with it; contrast: with a text under which the behaviour would be wrong; situation: without any text, where it
+would be wrong."""
 WRONG: frozenset[Mode] = frozenset({"contrast", "situation"})
 """modes in which the behaviour must not show"""
 Cause = Literal[
     "endpoint", "nonsense", "refused", "cut", "repeats", "held-out", "leak", "echo", "seeds", "check", "teacher"
 ]
-"""Why a call had no usable answer. endpoint: nobody answers in time; nonsense: no scenario, no verdict; refused: this
-cannot be asked; cut: the answer did not end; repeats: a scenario that was dreamt already; held-out: one that is kept
-apart; leak: it says what should be shown; echo: it is one of its seeds; seeds: they cannot be read; check: the
-pattern's check cannot be run; teacher: what the told model says cannot be had."""
+"""Reason why a call had no usable answer. endpoint: no answer in time; nonsense: no scenario, no verdict; refused: the
+request was rejected; cut: the answer did not end; repeats: a scenario that was dreamt before; held-out: a held-out
+scenario; leak: the scenario gives the behaviour away; echo: it is one of its seeds; seeds: they cannot be read; check:
+the pattern's check cannot be run; teacher: the told model's distribution is not available."""
 
 
 class PatternAdded(Event, frozen=True):
-    """A behaviour is to be learned; in place of another one of this name, if there is one. `by`: config, or who."""
+    """A behaviour is to be learned, in place of an earlier one of this name. `by`: config, or the user."""
 
     kind: ClassVar[str] = "pattern.added"
     pattern: PatternSettings
@@ -43,10 +43,10 @@ class PatternAdded(Event, frozen=True):
 
 
 class PatternSettled(Event, frozen=True):
-    """The behaviour is shown without being told. `tests`: of the final round, (passed, of how many) by mode;
-    `baseline`: the same before the first practice; `around`: `tests` by kind of surrounding; `sampled`: of sampled
-    answers, by which the error bound was kept (`core.proof`); `contrast_held_out`: of `tests`, those under texts that
-    no practice has; `step`: weights version that was tested."""
+    """The behaviour is shown without being told. `tests`: results of the final round, (passed, count) by mode;
+    `baseline`: the same before the first practice; `around`: `tests` by kind of surrounding; `sampled`: results of
+    sampled answers, which keep the error bound (`core.proof`); `contrast_held_out`: the part of `tests` under held-out
+    contrast texts; `step`: tested weights version."""
 
     kind: ClassVar[str] = "pattern.settled"
     pattern: str
@@ -65,8 +65,8 @@ class PatternSettled(Event, frozen=True):
 
 
 class PatternUnsettled(Event, frozen=True):
-    """The behaviour is no longer shown, or that is not known: it is dreamt of again. `harmed_by`: the pattern that
-    settled before that was found."""
+    """The behaviour is no longer shown, or not known to be: it is dreamt of again. `harmed_by`: the pattern that
+    settled just before."""
 
     kind: ClassVar[str] = "pattern.unsettled"
     pattern: str
@@ -78,8 +78,8 @@ class PatternUnsettled(Event, frozen=True):
 
 
 class PatternRetired(Event, frozen=True):
-    """The pattern is no longer dreamt of: a user said so, it is gone from the configuration, its budget is spent, or it
-    contradicts another one."""
+    """The pattern is no longer dreamt of: by a user's request, because it is gone from the configuration, its budget is
+    spent, or it contradicts another one."""
 
     kind: ClassVar[str] = "pattern.retired"
     pattern: str
@@ -92,7 +92,7 @@ class PatternRetired(Event, frozen=True):
 
 class DreamRequested(Event, frozen=True):
     """Intent: a scenario is to be imagined. `contrast`: the system message in mode contrast; `of`: the dream that this
-    is a variation of; `surrounding`: which one is to stand before it."""
+    one varies; `surrounding`: the wanted one."""
 
     kind: ClassVar[str] = "dream.requested"
     dream: str
@@ -108,9 +108,8 @@ class DreamRequested(Event, frozen=True):
 
 
 class DreamImagined(Event, frozen=True):
-    """Result. `seeds`: ids of what it was imagined from, `places`: where that stands; `sketch`: see
-    `core.dreams.scenario`; `surrounding`: what stands before it whenever it is answered, `left_out`: why that is of
-    another kind than was asked for."""
+    """Result. `seeds`: ids of its seeds, `places`: their locations; `sketch`: see `core.dreams.scenario`;
+    `surrounding`: context before it whenever it is answered, `left_out`: why its kind is not the wanted one."""
 
     kind: ClassVar[str] = "dream.imagined"
     dream: str
@@ -130,8 +129,8 @@ class DreamImagined(Event, frozen=True):
 
 
 class DreamAnswered(Event, frozen=True):
-    """Result: the served model's answer when it is `told` so in the surrounding of its dream. `logprob`: mean of its
-    tokens, natural logarithm, nearer to 0 is surer."""
+    """Result: the served model's answer when `told` this in the surrounding of the dream. `logprob`: mean natural
+    log-probability of its tokens."""
 
     kind: ClassVar[str] = "dream.answered"
     dream: str
@@ -148,8 +147,8 @@ class DreamAnswered(Event, frozen=True):
 
 
 class DreamJudged(Event, frozen=True):
-    """Result: what check or judge say of the answer; `answer`: empty, or the better one that was judged in its place.
-    `better`: what should have been answered, which is judged next; `example`: what is learned."""
+    """Result: verdict of check or judge on the answer; `answer`: empty, or the better one that was judged in its place.
+    `better`: a better answer, which is judged next; `example`: the one to learn."""
 
     kind: ClassVar[str] = "dream.judged"
     dream: str
@@ -182,9 +181,8 @@ class DreamTrained(Event, frozen=True):
 
 class DreamTested(Event, frozen=True):
     """Result: the scenario was answered and judged, and nothing is learned of it. `round`: empty for a variation, or
-    which round over the held-out scenarios: `baseline`, `shown`, `final 12`, `recheck 3`, `bootstrap 1`.
-    `surrounding`: what kind of it. `sample`: 0: of the most likely answer; n: of the nth that was sampled in this mode
-    and round."""
+    the round over the held-out scenarios: `baseline`, `shown`, `final 12`, `recheck 3`, `bootstrap 1`. `surrounding`:
+    its kind. `sample`: 0: the most likely answer; n: the nth sampled one in this mode and round."""
 
     kind: ClassVar[str] = "dream.tested"
     dream: str
@@ -219,7 +217,7 @@ class DreamSettled(Event, frozen=True):
 
 
 class DreamAbandoned(Event, frozen=True):
-    """The dream ended early; what was learned of it stays learned."""
+    """The dream ended early; an example already learned from it stays learned."""
 
     kind: ClassVar[str] = "dream.abandoned"
     dream: str
@@ -230,7 +228,7 @@ class DreamAbandoned(Event, frozen=True):
 
 
 class DreamFailed(Event, frozen=True):
-    """Result: a call for this dream had no usable answer. It is made again, not before `retry_s` are over."""
+    """Result: a call for this dream had no usable answer. It is made again after `retry_s` at the earliest."""
 
     kind: ClassVar[str] = "dream.failed"
     dream: str
@@ -246,7 +244,7 @@ class DreamFailed(Event, frozen=True):
 
 
 class DreamingStarted(Event, frozen=True):
-    """A user started dreams, whatever the schedule says. `pattern`: of this one only; `count`: so many practices; 0:
+    """A user started dreams, regardless of the schedule. `pattern`: only this one; `count`: number of practices; 0:
     until everything is settled."""
 
     kind: ClassVar[str] = "dreaming.started"
@@ -256,8 +254,8 @@ class DreamingStarted(Event, frozen=True):
 
 
 class DreamingStopped(Event, frozen=True):
-    """No further dream begins, and the one under way waits, until a user starts them again. `finished`: only what
-    somebody had wanted is over; the schedule goes on."""
+    """No further dream begins, and the one under way waits, until a user starts dreaming again. `finished`: only the
+    requested dreams are over; the schedule goes on."""
 
     kind: ClassVar[str] = "dreaming.stopped"
     by: str
@@ -266,8 +264,8 @@ class DreamingStopped(Event, frozen=True):
 
 
 class PatternCarried(Event, frozen=True):
-    """The state of a pattern at the end of the journal's archive, where no event that was taken over says it; see the
-    fields of `Course`."""
+    """State of a pattern at the end of the journal's archive, as far as no other event that was taken over holds it;
+    see the fields of `Course`."""
 
     kind: ClassVar[str] = "pattern.carried"
     pattern: str
@@ -304,7 +302,7 @@ class PatternCarried(Event, frozen=True):
     due: str = ""
     no_situations: str = ""
     state: LessonState | Literal[""] = ""
-    """empty: as the events say that were taken over"""
+    """empty: as the taken over events imply"""
     examples: tuple[str, ...] = ()
     surfaced: dict[str, Surfaced] = {}
     contrasted: dict[str, int] = {}
@@ -315,8 +313,8 @@ class PatternCarried(Event, frozen=True):
 
 
 class ScenariosCarried(Event, frozen=True):
-    """Scenarios in the journal's archive that were practised, which are not tested, and that varied practised ones,
-    which are not practised. Held-out ones are taken over whole."""
+    """Scenarios of the journal's archive: practised ones, which are never tested, and variations, which are never
+    practised. Held-out ones are taken over whole."""
 
     kind: ClassVar[str] = "scenario.carried"
     pattern: str
@@ -328,9 +326,9 @@ class ScenariosCarried(Event, frozen=True):
 
 
 class DreamingCarried(Event, frozen=True):
-    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and how
-    many were of that day, whose `turn` it was, how many patterns had settled, which was the last one; and of the last
-    learned examples, were they dreamt."""
+    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and the
+    number of dreams on that day, the pattern whose `turn` it was, the count of settlements and the last settled
+    pattern; `learned`: for the last learned examples, true if dreamt."""
 
     kind: ClassVar[str] = "dreaming.carried"
     number: int

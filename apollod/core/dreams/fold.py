@@ -63,11 +63,11 @@ from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, all_examples
 
 SITUATION_MISSES = 3
-"""situations in a row that could not be imagined, after which a pattern does with those that it has"""
+"""failed situations in a row after which the pattern goes on with those it has"""
 CONTRAST_MISSES = 3
-"""answers in contrast in a row that are not good, after which no more are asked for under this text"""
+"""bad answers in contrast in a row after which no more are requested under this text"""
 LATELY = 3
-"""practised scenarios that the imagination is told of"""
+"""number of last practised scenarios shown to the imagination"""
 
 
 def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -77,7 +77,8 @@ def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int
 
 
 def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
-    """What was practised and tested under this name before stays known: neither becomes the other."""
+    """Keep what was practised and tested under this name before: a practised scenario is never tested, nor the
+    reverse."""
     before = own.courses.get(e.pattern.name)
     new = own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns)
     if before is not None:
@@ -90,13 +91,13 @@ def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
 
 
 def _contrasts_gone(courses: Iterable[Course]) -> None:
-    """None of their contrasts is held any more."""
+    """Forget the held answers in contrast, which are dropped."""
     for course in courses:
         course.contrasted = {}
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
-    """Take the figures from the event: releases before decided when a round is over by fewer answers."""
+    """Take the figures from the event: earlier releases decided a round by fewer answers."""
     course = own.courses[e.pattern]
     course.move(e.kind, at_ns, "")
     course.settled_at, course.due, course.failed = e.step, "", False
@@ -219,7 +220,7 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
 
 
 def _count_day(course: Course, at_ns: int) -> int:
-    """The day, counted from 1970 (UTC)."""
+    """Count a new day of the pattern. Returns the day, counted from 1970 (UTC)."""
     day = at_ns // DAY_NS
     if day != course.day:
         course.day, course.days = day, course.days + 1
@@ -227,7 +228,7 @@ def _count_day(course: Course, at_ns: int) -> int:
 
 
 def _count(course: Course, e: DreamTested) -> None:
-    """Of a variation: the last few count, in contrast the last few with each text."""
+    """Count the test of a variation: the last few count, in contrast the last few with each text."""
     _, of = course.pattern.settle
     if e.mode == "bare":
         course.bare = [*course.bare, e.passed][-of:]
@@ -239,7 +240,7 @@ def _count(course: Course, e: DreamTested) -> None:
 
 
 def _complete(own: DreamsState, course: Course) -> None:
-    """All tests of a round are made."""
+    """Take the results of a complete round."""
     tests, around, (name, _, number) = tests_of(course), tests_around(course), course.round.partition(" ")
     if name == "baseline":
         course.baseline, course.baseline_around = tests, around
@@ -325,14 +326,14 @@ def _step_completed(own: DreamsState, state: State, e: StepCompleted, at_ns: int
 
 
 def count_learned(own: DreamsState, examples: Sequence[str]) -> None:
-    """Examples that a step learned, the one of the dream under way perhaps among them."""
+    """Note for each example of a step whether it was dreamt."""
     dreamt = own.open.example if own.open is not None else ""
     own.learned += [example == dreamt for example in examples]
     del own.learned[: max(0, len(own.learned) - SHARE_SPAN)]
 
 
 def _bootstrap_completed(own: DreamsState, state: State, e: BootstrapCompleted, at_ns: int) -> None:
-    """A pattern that logs taught is tested, unless nothing was learned since that was done."""
+    """Have a pattern that logs taught tested, unless nothing was learned since the last test."""
     done = state.bootstrap.current
     course = own.courses.get(done.request.pattern) if done is not None else None
     if done is None or course is None or course.pattern.instruction != done.request.instruction:
@@ -344,13 +345,13 @@ def _bootstrap_completed(own: DreamsState, state: State, e: BootstrapCompleted, 
 
 
 def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns: int) -> None:
-    """What was settled with weights that are taken back is not settled; tests of those say nothing, either."""
-    own.last_settled = ""  # whoever is not shown any more, this may be why
+    """Unsettle patterns settled with weights that are taken back, and drop tests of those weights."""
+    own.last_settled = ""  # a behaviour lost from now on may be lost because of the rollback
     _contrasts_gone(own.courses.values())
     for course in own.courses.values():
         course.bare, course.contrast, course.shown_under = [], [], {}
         if not course.baseline:
-            continue  # of before any practice
+            continue  # the tests are from before any practice
         course.round, course.tried, course.rechecked = "", [], -1
         if course.phase == "settled" and course.settled_at in e.undone:
             course.taken_back = True

@@ -1,8 +1,7 @@
-"""The tests of a pattern over what is held out, in rounds. Pure: a function of how far the pattern is.
+"""Tests a pattern on its held-out scenarios, in rounds. Pure: a function of the pattern's progress.
 
-A round asks each held-out scenario once, for the most likely answer. Where enough of them pass and it is to be decided
-whether the behaviour is shown, answers are sampled until the error bound of `core.proof` decides, in each kind of
-surrounding.
+A round asks each held-out scenario once, for the most likely answer. If enough of them pass in a round that decides,
+answers are sampled in each kind of surrounding until the error bound of `core.proof` is reached.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from apollod.core.proof import decided
 
 
 class Case(NamedTuple):
-    """A test of a held-out scenario: of the most likely answer, or of the `sample`th that is sampled."""
+    """A test of a held-out scenario: its most likely answer (`sample` 0), or its nth sampled one."""
 
     round: str
     dream: str
@@ -25,15 +24,15 @@ class Case(NamedTuple):
 
 
 FOLLOWED_OF = 2
-"""told tests in a kind of surrounding, of which one at least has to pass for it to be practised in"""
+"""told tests in a kind of surrounding from which a kind without any pass is left out"""
 
 Sampled = dict[tuple[str, Mode], list[bool]]
 """results of the sampled tests of a round, by scenario and mode"""
 
 
 def _modes(course: Course, name: str) -> tuple[Mode, ...]:
-    """How each held-out scenario is tested in a round. What was shown before anything taught it is no work of ours, and
-    so is what is shown of it where it would be wrong: only whether it stays is tested."""
+    """Modes in which each held-out scenario is tested in a round. A behaviour that was shown before any teaching is
+    only tested bare, for whether it stays; where it is wrong, it is not ours to correct."""
     wrong: tuple[Mode, ...] = ("contrast", "situation") if course.situations else ("contrast",)
     if name == "baseline":
         return ("bare", "told", *wrong)
@@ -41,9 +40,9 @@ def _modes(course: Course, name: str) -> tuple[Mode, ...]:
 
 
 def not_followed(course: Course) -> dict[str, str]:
-    """Kinds of surrounding in which no held-out scenario passed at the baseline, even when told, and why they are left
-    out: nothing is practised there, and nothing has to be shown. A small model follows an instruction bare and loses it
-    after an agent's 2,000 tokens. What logs teach needs no instruction, so that all kinds count there."""
+    """Kinds of surrounding in which no held-out scenario passed at the baseline, even when told, with the reason: they
+    are left out of practices and tests. A small model follows an instruction bare and loses it after an agent's 2,000
+    tokens. Logs teach without an instruction, so for them all kinds count."""
     if course.bootstraps:
         return {}
     found: dict[str, str] = {}
@@ -55,13 +54,14 @@ def not_followed(course: Course) -> dict[str, str]:
 
 
 def _tested_in(course: Course, mode: Mode) -> dict[str, HeldOut]:
-    """The scenarios that are tested in this mode."""
+    """Scenarios that are tested in this mode."""
     return course.situations if mode == "situation" else course.held
 
 
 def cases(course: Course, name: str) -> Iterator[Case]:
-    """The tests of a round of the most likely answers, in order: every held-out scenario, in contrast with one text, in
-    turn with those that no practice has, and every situation; none bare where the behaviour is not followed."""
+    """Tests of the most likely answers in a round, in order: every held-out scenario, in contrast under one text,
+    practised and held-out texts in turn, and every situation; not bare in surroundings where the instruction is not
+    followed."""
     contrasts, modes, left_out = course.pattern.tested_contrasts, _modes(course, name), not_followed(course)
     for number, (dream, scenario) in enumerate(course.apart.items()):
         for mode in (mode for mode in modes if dream in _tested_in(course, mode)):
@@ -71,8 +71,8 @@ def cases(course: Course, name: str) -> Iterator[Case]:
 
 
 def untried(course: Course, name: str) -> list[Case]:
-    """The next tests of a round, in order; none: it is complete. Answers are sampled where the most likely ones pass
-    and it is to be decided whether the behaviour is shown, until that is (`core.proof`)."""
+    """The next tests of a round, in order; none: it is complete. If the most likely answers pass in a round that
+    decides, answers are sampled until it is decided (`core.proof`)."""
     own = course.tried if course.round == name else []
     tried = {(one.dream, one.mode) for one in own if not one.sample}
     left = [case for case in cases(course, name) if name != "shown" and (case.dream, case.mode) not in tried]
@@ -90,15 +90,14 @@ def untried(course: Course, name: str) -> list[Case]:
 
 
 def _next_cycle(sampled: Sampled, group: Sequence[Case]) -> list[Case]:
-    """Tests that the cycle under way still needs; where it is complete, those of the next one."""
+    """Tests that the cycle under way still needs; if it is complete, those of the next one."""
     counts = [len(sampled.get((case.dream, case.mode), ())) for case in group]
     sample = sum(counts) // len(group) + 1
     return [case._replace(sample=sample) for case, count in zip(group, counts, strict=True) if count < sample]
 
 
 def _drawn(case: Case, contrasts: Sequence[str]) -> str:
-    """A contrast text, each as probable as any other, so that the bound holds for all of them together; the same one
-    each time it is asked for."""
+    """A contrast text, drawn uniformly, so that the bound holds for all of them together; deterministic for a case."""
     return contrasts[crc32(f"{case.round} {case.dream} {case.sample}".encode()) % len(contrasts)]
 
 
@@ -112,9 +111,9 @@ def _sampled(tried: Iterable[Tried]) -> Sampled:
 
 
 def _groups(course: Course, name: str) -> list[list[Case]]:
-    """The tests that keep the error bound together: those in each kind of surrounding by themselves, since a behaviour
-    may be missing in one of four and show in 9 of 10 answers. Situations, of which there may be one in each kind, are
-    one group."""
+    """Groups of tests that keep the error bound: one for each kind of surrounding, since a behaviour may be missing in
+    one of four and still show in 9 of 10 answers over all. Situations, of which there may be only one in each kind,
+    form one group."""
     groups: dict[tuple[Mode, str], list[Case]] = {}
     for case in cases(course, name):
         kind = "" if case.mode == "situation" else course.held[case.dream].surrounding.kind
@@ -123,14 +122,14 @@ def _groups(course: Course, name: str) -> list[list[Case]]:
 
 
 def _proved(course: Course, sampled: Sampled, group: Sequence[Case]) -> bool | None:
-    """True if the sampled answers of a group show the behaviour, or in contrast that it stays away; False if no more
-    of this round could show that; None while they could."""
+    """True if the sampled answers of a group show the behaviour, or in contrast its absence; False if the rest of this
+    round cannot show it; None while it can."""
     passed = [one for case in group for one in sampled.get((case.dream, case.mode), ())]
     return decided(passed, max(1, course.proofs), len(group)) if len(passed) % len(group) == 0 else None
 
 
 def round_failed(course: Course) -> bool:
-    """True if a round that is complete was not passed."""
+    """True if a complete round was not passed."""
     name = course.round
     if name != "shown" and not _passes(course, course.tried):
         return True
@@ -141,7 +140,7 @@ def round_failed(course: Course) -> bool:
 
 
 def _passes(course: Course, tried: Sequence[Tried]) -> bool:
-    """True if enough of the most likely answers pass, of those under contrast texts that no practice has, too."""
+    """True if enough of the most likely answers pass, also among those under held-out contrast texts."""
     likely = [one for one in tried if not one.sample]
     return enough(course, _by_mode(likely), _around(likely)) and enough(
         course, {}, {"": _held_out_contrast(course, likely)}
@@ -154,13 +153,13 @@ def _held_out_contrast(course: Course, tried: Iterable[Tried]) -> Tests:
 
 
 def held_out_contrast(course: Course) -> Tests:
-    """Counts the most likely answers of the last round under contrast texts that no practice has."""
+    """Counts of the most likely answers of the last round under held-out contrast texts."""
     return _held_out_contrast(course, course.tried)
 
 
 def shown_under(course: Course) -> dict[str, int]:
-    """Contrast texts that no practice has and under which every test of the last round failed, with how many final
-    rounds in a row that is so."""
+    """Held-out contrast texts under which every test of the last round failed, with the number of consecutive final
+    rounds of which this is true."""
     passed: dict[str, bool] = {}
     held_out = course.pattern.held_out_contrasts
     for one in course.tried:
@@ -170,8 +169,8 @@ def shown_under(course: Course) -> dict[str, int]:
 
 
 def weak_after(course: Course) -> tuple[str, ...]:
-    """Contrast texts that a final round which failed has practised: its own, or all for a situation, and for a text
-    that no practice has."""
+    """Contrast texts to practise after a failed final round: those that failed, or all if a situation or a held-out
+    text failed."""
     failed = {one.contrast for one in course.tried if one.mode in WRONG and not one.passed}
     practised = course.pattern.contrasts
     return practised if failed - set(practised) else tuple(text for text in practised if text in failed)
@@ -183,8 +182,9 @@ def complete(course: Course) -> bool:
 
 
 def enough(course: Course, tests: Tests, around: TestsAround) -> bool:
-    """True if as many tests pass as have to, in each mode that counts. In each kind of surrounding, of which there are
-    few tests, one more may fail, but not all of them; situations, of which there may be one in each, count together."""
+    """True if the required share of tests passes in each mode that counts. Each kind of surrounding has few tests:
+    there one more may fail, but not all of them; situations, of which there may be only one in each kind, count
+    together."""
     passes, of = course.pattern.settle
     kinds = [rate for some in around.values() for mode, rate in some.items() if mode not in ("told", "situation")]
     return all(passed * of >= passes * count for passed, count in _counted(tests)) and all(
@@ -197,17 +197,17 @@ def _counted(tests: Tests) -> list[tuple[int, int]]:
 
 
 def tests_of(course: Course) -> Tests:
-    """Counts the most likely answers of the last round, by mode."""
+    """Counts of the most likely answers of the last round, by mode."""
     return _by_mode(course.tried)
 
 
 def sampled_of(course: Course) -> Tests:
-    """Counts the sampled answers of the last round, by mode."""
+    """Counts of the sampled answers of the last round, by mode."""
     return _by_mode(course.tried, sampled=True)
 
 
 def tests_around(course: Course) -> TestsAround:
-    """Counts the most likely answers of the last round, by kind of surrounding and by mode."""
+    """Counts of the most likely answers of the last round, by kind of surrounding and mode."""
     return _around(course.tried)
 
 

@@ -11,7 +11,7 @@ from apollod.core.surroundings import NOTHING, Surrounding
 
 
 class ScenarioImagined(Input, frozen=True):
-    """Answers `ImagineScenario`. `leak`, `echo`: why it is no scenario to learn from; empty: it is one. `surrounding`,
+    """Answers `ImagineScenario`. `leak`, `echo`: why the scenario cannot be learned from; empty: it can. `surrounding`,
     `left_out`: see `DreamImagined`."""
 
     dream: str
@@ -43,7 +43,7 @@ class ScenarioAnswered(Input, frozen=True):
 
 
 class DreamVerdict(Input, frozen=True):
-    """Answers `JudgeDream`. `line`: the record that is learned if it is good; `known`: the journal holds it already;
+    """Answers `JudgeDream`. `line`: the record to learn if it is good; `known`: the journal holds it already;
     `teacher`: see `ExampleAccepted`."""
 
     dream: str
@@ -80,8 +80,8 @@ class ScenarioTested(Input, frozen=True):
 
 
 class DreamCallFailed(Input, frozen=True):
-    """A call failed, or its answer is unusable. `retry_after_s`: how long the endpoint asks us to wait; `case`: mode
-    and sample of a test."""
+    """A call failed, or its answer is unusable. `retry_after_s`: wait that the endpoint requests; `case`: mode and
+    sample of a test."""
 
     dream: str
     stage: str
@@ -94,7 +94,7 @@ class DreamCallFailed(Input, frozen=True):
 
 
 class EngineUse(Input, frozen=True):
-    """Others began to use the engine, or did not for `idle_s`. `reason`: why that is not known."""
+    """Others began to use the engine, or have not used it for `idle_s`. `reason`: why its use is not known."""
 
     users: bool
     reason: str = ""
@@ -106,11 +106,11 @@ class PatternWanted(Input, frozen=True):
     pattern: PatternSettings
     by: str
     judge: JudgeConfigured | None = None
-    """who would judge, if nobody does yet"""
+    """the judge to configure if there is none yet"""
 
 
 class PatternUnwanted(Input, frozen=True):
-    """A person retires a pattern. `forget`: what its dreams taught is taken out of the weights, too."""
+    """A person retires a pattern. `forget`: examples of its dreams are taken out of the weights as well."""
 
     pattern: str
     by: str
@@ -118,7 +118,7 @@ class PatternUnwanted(Input, frozen=True):
 
 
 class DreamsWanted(Input, frozen=True):
-    """See `DreamingStarted`."""
+    """A user requests dreams; see `DreamingStarted`."""
 
     by: str
     pattern: str = ""

@@ -1,7 +1,7 @@
 """The course of one dream, as a table: which event takes it from which stage to which.
 
-Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, which is asked for again and
-again until an event says that it came; the others wait for the trainer, or are the end.
+Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, requested repeatedly until an
+event records it; the others wait for the trainer, or are the end.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class Stage(StrEnum):
     ANSWERING = "answering"
     JUDGING = "judging"
     JUDGING_BETTER = "judging better"
-    """the answer that was written in place of a bad one"""
+    """judging the answer written in place of a bad one"""
     LEARNING = "learning"
     """its example waits for its step"""
     TESTING = "testing"
@@ -43,10 +43,10 @@ TRANSITIONS: Mapping[tuple[Purpose, Stage, str], Stage] = {
     ("variation", Stage.TESTING, "tested"): Stage.TESTING_CONTRAST,
     ("variation", Stage.TESTING_CONTRAST, "tested"): Stage.OVER,
 }
-"""(purpose, stage, what happened) -> stage. What is not in it, such as a verdict that is not good and betters nothing,
-ends a dream: it is abandoned."""
+"""(purpose, stage, happening) -> stage. A dream is abandoned if its key is missing, for example after a verdict that is
+neither good nor with a better answer."""
 
 
 def after(purpose: Purpose, stage: Stage, happened: str) -> Stage | None:
-    """The next stage; None: there is none, the dream is abandoned."""
+    """The next stage; None: the dream is abandoned."""
     return TRANSITIONS.get((purpose, stage, happened))

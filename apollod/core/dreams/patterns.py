@@ -1,4 +1,4 @@
-"""Validates pattern definitions. Pure; files that they name are checked where they are read."""
+"""Validates pattern definitions. Pure; files that they name are checked by their readers."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from apollod.core.settings import PatternSettings
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 INSTRUCTION_MAX = 20_000  # characters
 NAME_WORDS, NAME_CHARACTERS = 5, 40
-"""of an instruction that make a name"""
+"""most words and characters of an instruction that make a name"""
 
 
 def pattern_problem(pattern: PatternSettings) -> str:
-    """Why nothing can be learned by it; empty: it can."""
+    """Error in a pattern definition; empty: none."""
     check, (passes, of) = pattern.check, pattern.settle
     if not NAME.fullmatch(pattern.name):
         return "a name is of small letters, digits, - and _, at most 64"
@@ -37,8 +37,8 @@ def pattern_problem(pattern: PatternSettings) -> str:
 
 
 def named(pattern: PatternSettings, taken: Mapping[str, PatternSettings]) -> PatternSettings:
-    """The pattern with a name, if it has none: that of an equal one among those that are there, else one of the first
-    words of its instruction, with a number where another pattern has that."""
+    """The pattern with a name, if it has none: the name of an equal existing pattern, else the first words of its
+    instruction, with a number if that name is taken."""
     if pattern.name:
         return pattern
     if same := next((one for one in taken.values() if replace(one, name="") == pattern), None):

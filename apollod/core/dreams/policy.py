@@ -1,9 +1,9 @@
 """Schedules dreams: which pattern is dreamt of next, and when.
 
-One dream at a time, and one call at a time; but tests of a round, of which none follows from another, are made side by
-side where nobody else uses the engine. A call is asked for again and again, which is safe since it runs once at a
-time (its effect's key), until an event says what came of it: so a crash or a user in between costs one more call and
-never a second step. Law: the imagination of a practice never hears of a scenario that tests are made with.
+One dream at a time, and one call at a time; but independent tests of a round are made at the same time while no user
+uses the engine. A call is requested again and again, which is safe since it runs once at a time (its effect's key),
+until an event records its outcome: so a crash or a user in between costs one more call and never a second step. Law:
+the imagination of a practice never sees a tested scenario.
 """
 
 from collections.abc import Sequence
@@ -47,16 +47,16 @@ from apollod.core.state import State
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 SIDE_BY_SIDE = 8
-"""tests of a round at one time, and questions to our own engine, where no user is there"""
+"""tests of a round, and questions to our own engine, at the same time while no user is there"""
 GONE = "it is gone from the configuration"
 UNDONE_MAX = 6
-"""times that others unsettled a pattern, all together, after which it is given up"""
+"""total number of times that others unsettled a pattern, after which it is given up"""
 CONTRADICTS = 2
-"""times that each of two patterns unsettled the other, after which the younger one is given up"""
+"""number of times that each of two patterns unsettled the other, after which the younger one is given up"""
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
-    """Patterns of the configuration: new ones are added, changed ones begin anew, and what is gone is retired."""
+    """Compare with the configuration: add new patterns, begin changed ones anew, retire missing ones."""
     events: list[ev.Event] = []
     configured = {one.name: one for one in input_.settings.dream.pattern}
     for name, pattern in configured.items():
@@ -72,14 +72,14 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 
 def _left(own: DreamsState, pattern: str, reason: str) -> list[ev.Event]:
-    """The end of the dream under way, if it is of this pattern."""
+    """Abandon the dream under way, if it is of this pattern."""
     if own.open is None or own.open.pattern != pattern:
         return []
     return [ev.DreamAbandoned(dream=own.open.id, reason=reason)]
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """The next call, dream or verdict on a pattern, if there is one and it may begin."""
+    """The next call, dream or change of a pattern, if any may begin."""
     settings, own = state.daemon.settings, state.dreams
     if settings is None or state.daemon.stopping or not own.courses:
         return nothing()
@@ -106,7 +106,7 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _settle_matters(state: State, now_ns: int) -> Outcome:
-    """Moves that follow from the state of the patterns alone, whatever may begin."""
+    """Changes that follow from the state of the patterns alone, regardless of what may begin."""
     own = state.dreams
     for name, course in own.courses.items():
         if course.phase == "settled" and course.taken_back:
@@ -124,7 +124,7 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
 
 
 def _contradicted(own: DreamsState, name: str, course: Course) -> str:
-    """True if this pattern and an older one unsettle each other again and again."""
+    """Reason if others unsettled this pattern too often, or it and an older one contradict each other; empty: none."""
     if not course.harmed_by:
         return ""
     if (undone := sum(course.harmed_by.values())) >= UNDONE_MAX:
@@ -148,9 +148,9 @@ def _unfinished(own: DreamsState) -> bool:
 
 
 def in_turn(own: DreamsState) -> list[Course]:
-    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines and
-    contrasts that are held, so that all of them are of before any practice; then the active one whose turn it is,
-    until it is settled or had enough of it; then the others."""
+    """Patterns in the order in which they are asked for the next move: settled ones for rechecks; those that need a
+    baseline or contrasts to hold, so that these are from before any practice; then the active one whose turn it is,
+    until it is settled or its turn ends; then the others."""
     names = list(own.courses)
     if own.turn in names:
         at, course = names.index(own.turn), own.courses[own.turn]
@@ -165,7 +165,7 @@ def in_turn(own: DreamsState) -> list[Course]:
 
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:
-    """Why nothing of this pattern begins now; empty: it may."""
+    """Reason why the pattern begins nothing now; empty: it may."""
     if doubted := _doubted(course, state, settings):
         return doubted
     move = next_move(course, state.dreams)
@@ -173,8 +173,8 @@ def waits_for(course: Course, state: State, settings: Settings) -> str:
 
 
 def _dreamt_share(state: State, settings: Settings) -> str:
-    """True if so many of the last learned examples are dreamt that no further one is to be. Tests are made all the
-    same."""
+    """Reason why no further practice begins: the share of dreams among the last learned examples; empty: none. Tests
+    are still made."""
     learned, most = state.dreams.learned, settings.dream.share_max
     if state.dreams.wanted is not None or len(learned) < SHARE_SPAN or sum(learned) <= most * len(learned):
         return ""
@@ -182,7 +182,7 @@ def _dreamt_share(state: State, settings: Settings) -> str:
 
 
 def _doubted(course: Course, state: State, settings: Settings) -> str:
-    """The reason why its answers cannot be judged now."""
+    """Reason why its answers cannot be judged now; empty: none."""
     if course.pattern.check.by_code:
         return ""
     doubt = distrust(state.judging, settings.judge.trust_min)
@@ -211,7 +211,7 @@ def _begin(state: State, course: Course, settings: Settings) -> Outcome:
             )  # fmt: skip
             return Outcome([settled], [])
         case Unsettle(reason):
-            others = not course.round.startswith(BOOTSTRAP_ROUND)  # else it was the logs
+            others = not course.round.startswith(BOOTSTRAP_ROUND)  # else the logs are the cause
             known = others and own.last_settled != name and all(one.made for one in course.tried)
             harmed_by = own.last_settled if known else ""
             why = f"{reason}, after {harmed_by} settled" if harmed_by else reason
@@ -220,7 +220,7 @@ def _begin(state: State, course: Course, settings: Settings) -> Outcome:
 
 
 def _learning(state: State, dream: Dream) -> Outcome:
-    """An example that is not going to be learned ends its dream."""
+    """Abandon a dream whose example is not going to be learned."""
     example, intake = dream.example, state.intake
     if any(one.example == example for one in (*intake.direct.waiting, *intake.taken)):
         return nothing()
@@ -229,7 +229,7 @@ def _learning(state: State, dream: Dream) -> Outcome:
 
 
 def _on_use(state: State, input_: inp.EngineUse, now_ns: int) -> Outcome:
-    """Users go first: the call under way is aborted, and made again when they are gone."""
+    """Give way to users: abort the call under way, and repeat it when they are gone."""
     own, settings = state.dreams, state.daemon.settings
     if settings is None or (input_.users, input_.reason) == (own.users, own.users_reason):
         return nothing()
@@ -259,7 +259,7 @@ def _on_pattern_unwanted(state: State, input_: inp.PatternUnwanted, now_ns: int)
 
 
 def _forgotten(state: State, course: Course, by: str) -> list[ev.Event]:
-    """Events by which nothing that its dreams taught, or are to teach, is in the weights any more."""
+    """Events that take everything its dreams taught, or are to teach, out of queue and weights."""
     reason = f"{by} had {course.pattern.name} forgotten"
     wishes = {example: Wish(by, reason) for example in course.examples}
     places = places_of(state, wishes)
@@ -280,8 +280,8 @@ def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outco
 
 
 def _and_next(answered: Handler) -> Handler:
-    """An answer that ends a dream as it should is recorded with the request of the next one, if one would follow at
-    once: an append that nobody has to wait for."""
+    """Record an answer that settles a dream together with the request of the next one, if one follows at once: this
+    saves an append."""
 
     def run(state: State, input_: Any, now_ns: int) -> Outcome:
         outcome = answered(state, input_, now_ns)
@@ -296,9 +296,8 @@ def _and_next(answered: Handler) -> Handler:
 
 
 def _foreseen(state: State, events: Sequence[Event], learned: Sequence[str], now_ns: int) -> State:
-    """The state after `events` of the dream under way, before which a step learned these examples, so that what
-    certainly follows is recorded with them. A copy is folded, by the same folds; all but the slice of dreams is as it
-    was."""
+    """The state after `events` of the dream under way, preceded by a step that learned these examples, so that certain
+    consequences are recorded with them. A copy is folded, by the same folds; only the slice of dreams changes."""
     own = _copied(state.dreams)
     assert own.open is not None
     own.open = _copied(own.open)
@@ -312,7 +311,7 @@ def _foreseen(state: State, events: Sequence[Event], learned: Sequence[str], now
 
 
 def _copied(whole: StructT) -> StructT:
-    """A copy with lists and dicts of its own; what they hold is shared."""
+    """A copy with its own lists and dicts; their items are shared."""
     values = {name: getattr(whole, name) for name in whole.__struct_fields__}
     own = {name: value.copy() for name, value in values.items() if isinstance(value, list | dict)}
     return msgspec.structs.replace(whole, **own)

@@ -1,4 +1,4 @@
-"""Explains which dream comes next, and why none is made now. Pure."""
+"""Describes the next dream, and the reason why none is made now. Pure."""
 
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.course import CONTRASTS_FIRST, Imagine, Move, Settle, Unsettle, next_move
@@ -9,7 +9,7 @@ from apollod.core.state import State
 
 
 def upcoming(state: State) -> str:
-    """The dream that comes as soon as nothing is in the way, or the one under way; empty: nothing is left to do."""
+    """The dream under way, or the next one once nothing is in the way; empty: nothing is left to do."""
     own, settings = state.dreams, state.daemon.settings
     if own.open is not None:
         return f"{own.open.pattern}: {_under_way(own.open)}"
@@ -24,7 +24,7 @@ def upcoming(state: State) -> str:
 
 
 def reason(state: State, now_ns: int) -> str:
-    """Why nothing is dreamt now; empty where something is, or may begin."""
+    """Reason why no dream is made now; empty: one is, or may begin."""
     own, settings = state.dreams, state.daemon.settings
     if why := blocked(Activity.DREAMING, state):
         return why
@@ -39,7 +39,7 @@ def reason(state: State, now_ns: int) -> str:
 
 
 def reason_of(course: Course, state: State, now_ns: int) -> str:
-    """Why nothing of one pattern is dreamt now; empty where something is, or may begin."""
+    """Reason why one pattern is not dreamt of now; empty: it is, or may be."""
     own, settings = state.dreams, state.daemon.settings
     if course.phase == "retired":
         return f"it is retired: {course.reason}"
@@ -59,7 +59,7 @@ def reason_of(course: Course, state: State, now_ns: int) -> str:
 
 
 def next_of(course: Course, state: State) -> str:
-    """The next move of one pattern; empty: nothing."""
+    """The next move of one pattern; empty: none."""
     own = state.dreams
     if own.open is not None and own.open.pattern == course.pattern.name:
         return _under_way(own.open)

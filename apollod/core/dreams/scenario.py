@@ -1,4 +1,4 @@
-"""A situation that was imagined, and what is kept of a text where the text itself would be too long."""
+"""Messages of an imagined scenario, the use of a seed, and a short sketch of a text."""
 
 import msgspec
 
@@ -11,8 +11,8 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Surfaced(msgspec.Struct, frozen=True):
-    """Use of a seed. `times`: dreams that were imagined from it; `learned`: those of them that were learned, and
-    `taught`: the sum of their losses before they were, nats a token: how far the model was from answering so untold."""
+    """Use of a seed. `times`: number of dreams imagined from it; `learned`: number of these that were learned;
+    `taught`: sum of their losses before, nats a token: the distance of the untold model from these answers."""
 
     times: int = 0
     learned: int = 0

@@ -1,4 +1,4 @@
-"""The state of dreams: the patterns, how far each one is, and the dream under way."""
+"""The state of dreams: the patterns, their progress, and the dream under way."""
 
 import msgspec
 
@@ -13,19 +13,19 @@ from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
 
 KEPT = 1000
-"""sketches of each sort that are kept of a pattern"""
+"""most sketches of each sort kept for a pattern"""
 RECENT = 20
-"""dreams over which a collapse shows"""
+"""number of dreams searched for a collapse"""
 OUTSIDE = frozenset({"endpoint", "seeds"})
-"""causes that pass by themselves: what is asked then is asked again for as long as it takes"""
+"""causes that pass by themselves: the call is repeated without limit"""
 NOBODY = "apollod"
-"""by whom a test that could not be made is not passed"""
+"""value of `by` for a test that could not be made, and so failed"""
 SHARE_SPAN = 200
-"""learned examples of which the share of dreams is taken"""
+"""number of last learned examples over which the share of dreams is taken"""
 
 BOOTSTRAP_ROUND = "bootstrap"
 Tests = dict[str, tuple[int, int]]
-"""(passed, of how many) by mode"""
+"""(passed, count) by mode"""
 TestsAround = dict[str, Tests]
 """the same by kind of surrounding"""
 
@@ -46,108 +46,108 @@ class Tried(msgspec.Struct, frozen=True):
     contrast: str
     passed: bool
     made: bool = True
-    """False: nobody could make it, which is not passed"""
+    """False: it could not be made, which counts as failed"""
     surrounding: SurroundingKind = "none"
     sample: int = 0
-    """0: of the most likely answer; n: of the nth that was sampled"""
+    """0: the most likely answer; n: the nth sampled one"""
 
 
 class Course(msgspec.Struct):
-    """A pattern and how far it is."""
+    """A pattern and its progress."""
 
     pattern: PatternSettings
     by: str
     since_ns: int
     state: LessonState = "waiting"
     reason: str = ""
-    """of its state, in people's words"""
+    """reason for its state, in plain words"""
     moved_ns: int = 0
-    """when it was settled, unsettled or retired last; 0: never"""
+    """time at which it was last settled, unsettled or retired; 0: never"""
     held: dict[str, HeldOut] = {}
-    """by their dreams"""
+    """held-out scenarios by dream"""
     situations: dict[str, HeldOut] = {}
-    """the same, in which it would be wrong"""
+    """the same, where the behaviour would be wrong"""
     no_situations: str = ""
     """why no more of them are imagined"""
     practised: list[Sketch] = []
     varied: list[Sketch] = []
     last_seeds: tuple[str, ...] = ()
     surfaced: dict[str, Surfaced] = {}
-    """by seed, those that were used last at the end"""
+    """by seed, the last used ones at the end"""
     lately: list[tuple[Turn, ...]] = []
     """the last few practised scenarios, which the next one should not repeat"""
     bare: list[bool] = []
-    """tests of variations since practice began, or since a final round failed, as many as count; the newest last"""
+    """results of variations since practice began, or since a final round failed, as many as count; the newest last"""
     contrast: list[tuple[str, bool]] = []
     """the same, with the contrast text; as many of each as count"""
     round: str = ""
-    """the last round that a test was made of"""
+    """the round of the last test"""
     tried: list[Tried] = []
     """its tests"""
     baseline: Tests = {}
     final: Tests = {}
-    """of the last final round or recheck that is complete, where nothing was sampled"""
+    """results of the last complete final round or recheck, without sampled answers"""
     sampled: Tests = {}
-    """of its sampled answers, if it came to those"""
+    """results of its sampled answers, if there were any"""
     proofs: int = 0
-    """rounds that came to sampled answers, which the error bound takes together"""
+    """rounds with sampled answers, which share the error bound"""
     baseline_around: TestsAround = {}
     final_around: TestsAround = {}
     left_out: dict[str, str] = {}
-    """kinds of surrounding that the last dream could not have for which they were wanted, and why"""
+    """kinds of surrounding that a dream wanted and last could not have: reason by kind"""
     contrast_held_out: Tests = {}
-    """of `final`, under contrast texts that no practice has"""
+    """part of `final` under held-out contrast texts"""
     failed: bool = False
-    """too few of it passed"""
+    """too few tests of `final` passed"""
     weak: tuple[str, ...] = ()
-    """contrast texts that failed in it"""
+    """contrast texts that failed in `final`"""
     shown_under: dict[str, int] = {}
-    """final rounds in a row in which it showed each time, by contrast text that no practice has"""
+    """by held-out contrast text, consecutive final rounds in which the behaviour showed in every test"""
     bootstraps: int = 0
-    """bootstraps of logs that taught it"""
+    """number of bootstraps of logs that taught it"""
     due: str = ""
-    """the round that tests what the last one of them taught; empty: it is made"""
+    """the round that tests the last bootstrap; empty: made already"""
     contrasted: dict[str, int] = {}
-    """good answers in contrast, by the contrast text, since the patterns changed"""
+    """good answers in contrast by contrast text, since the patterns last changed"""
     owed: str = ""
-    """the practice after which no variation was tested yet"""
+    """the practice whose variation was not tested yet"""
     dreams: int = 0
     practices: int = 0
     tokens: int = 0
     days: int = 0
-    """on which it was dreamt of: neither a clock that is put forward or back nor a daemon that is off spends many"""
+    """number of days on which it was dreamt of; neither a changed clock nor a daemon that is off uses up many"""
     day: int = -1
     """the last one, counted from 1970 (UTC)"""
     before: tuple[int, int, int] = (0, 0, 0)
-    """practices, tokens and days when it was unsettled the last time: its budget begins anew then"""
+    """practices, tokens and days when it was last unsettled: its budget begins anew then"""
     misses: int = 0
-    """dreams that were abandoned in a row"""
+    """dreams abandoned in a row"""
     missed: str = ""
-    """why, the last one"""
+    """why the last one was abandoned"""
     settled_at: int = 0
-    """weights version"""
+    """weights version at which it was settled"""
     taken_back: bool = False
     """the weights with which it was settled were rolled back"""
     rechecked: int = 0
-    """how many patterns had settled when this one was last tested on its held-out scenarios"""
+    """total number of settlements when this one was last tested on its held-out scenarios"""
     harmed_by: dict[str, int] = {}
-    """how often each other pattern unsettled it"""
+    """number of times that each other pattern unsettled it"""
     recent: list[Dreamt] = []
     earliest: list[Dreamt] = []
     examples: list[str] = []
-    """of practices under its name, learned or not"""
+    """examples of practices under its name, learned or not"""
 
     @property
     def phase(self) -> Phase:
-        """Its state as `apollod ctl pattern` has it."""
+        """Its state, as shown by `apollod ctl pattern`."""
         return PHASES[self.state]
 
     def move(self, event: str, at_ns: int, reason: str) -> None:
-        """It was settled, unsettled or retired: `event` is the kind."""
+        """Settle, unsettle or retire it, by the kind of `event`."""
         self.state, self.moved_ns, self.reason = behaviour_after(self.state, event), at_ns, reason
 
     def replaced(self) -> "Course":
-        """The part of it that is remembered once another definition has its name."""
+        """The part to remember once another definition takes its name."""
         return Course(
             self.pattern, self.by, self.since_ns, state="replaced", baseline=self.baseline, final=self.final,
             practices=self.practices,
@@ -155,12 +155,12 @@ class Course(msgspec.Struct):
 
     @property
     def apart(self) -> dict[str, HeldOut]:
-        """All that is only ever tested, by its dream."""
+        """All scenarios that are only tested, by dream."""
         return self.held | self.situations
 
     @property
     def taught(self) -> bool:
-        """Did any practice or bootstrap teach it?"""
+        """True if a practice or bootstrap taught it."""
         return bool(self.practices or self.bootstraps)
 
 
@@ -174,21 +174,21 @@ class Dream(msgspec.Struct):
     contrast: str
     of: str
     drawn: Drawn = Drawn()
-    """the surrounding that is wanted for it"""
+    """the surrounding wanted for it"""
     surrounding: Surrounding = NOTHING
-    """what stands before it"""
+    """context before it"""
     stage: Stage = Stage.IMAGINING
     scenario: tuple[Turn, ...] = ()
     sketch: Sketch | None = None
     told: str = ""
-    """all that the model was told when it answered"""
+    """text that the model was told when it answered"""
     answer: str = ""
     answer_sketch: Sketch | None = None
     logprob: float | None = None
     example: str = ""
     seeds: tuple[str, ...] = ()
     loss: float | None = None
-    """of its example in the step that learned it, nats a token"""
+    """loss of its example in the step that learned it, nats a token"""
 
 
 class Wanted(msgspec.Struct):
@@ -206,37 +206,37 @@ class DreamsState(msgspec.Struct):
     number: int = 0
     """dreams so far"""
     day: int = 0
-    """of the last one, counted from 1970 (UTC)"""
+    """day of the last dream, counted from 1970 (UTC)"""
     of_day: int = 0
-    """dreams of that day"""
+    """number of dreams on that day"""
     turn: str = ""
-    """the pattern that was dreamt of last"""
+    """the pattern dreamt of last"""
     settlings: int = 0
-    """patterns that settled so far, counted each time"""
+    """number of settlements so far, repeated ones included"""
     last_settled: str = ""
     at_rest: bool = True
-    """nothing follows from any of them until somebody says so or weights are taken back: kept, since it is asked after
-    every input"""
+    """no pattern needs anything until a user acts or weights are taken back; stored, since it is read after every
+    input"""
     holds: bool = False
-    """do steps hold something? Then contrasts come before what would make a behaviour show under them"""
+    """steps hold answers; contrasts then come before practices that might make a behaviour show under them"""
     judged: bool = False
-    """is the judge needed for any of them?"""
+    """a pattern needs the judge"""
     wanted: Wanted | None = None
     stopped: str = ""
-    """why no dream begins until somebody says so; empty: they may"""
+    """why no dream begins until a user starts dreaming; empty: not stopped"""
     users: bool = True
-    """others use the engine, or nobody knows"""
+    """others use the engine, or it is not known"""
     users_reason: str = ""
     retry: Retry = NO_FAILURE
     """of the call under way"""
     refusals: int = 0
     """failures of that call, without those for want of something outside"""
     error: str = ""
-    """why the last call had no usable answer; empty after one that had"""
+    """why the last call had no usable answer; empty after a usable one"""
     learned: list[bool] = []
-    """of the last SHARE_SPAN learned examples: was it dreamt?"""
+    """for each of the last SHARE_SPAN learned examples, true if it was dreamt"""
     replaced: dict[str, list[Course]] = {}
-    """definitions that another one took the name of, with what was tested of them, the newest last"""
+    """definitions whose name another one took, with their test results, the newest last"""
 
     def practises(self, example: str) -> bool:
         """True if the example is the practice under way."""
@@ -244,15 +244,15 @@ class DreamsState(msgspec.Struct):
 
     @property
     def awaits_idle(self) -> bool:
-        """True if any work waits for others to leave the engine alone."""
+        """True if work waits for other users to leave the engine."""
         return not self.stopped and self.wanted is None and (self.open is not None or not self.at_rest)
 
     @property
     def definitions(self) -> list[Course]:
-        """All that were given: those that another one took the name of, then those that stand."""
+        """All definitions: replaced ones, then those in force."""
         return [*(old for olds in self.replaced.values() for old in olds), *self.courses.values()]
 
     @property
     def patterns_active(self) -> bool:
-        """True if there is anything to dream of."""
+        """True if there is a pattern to dream of."""
         return any(one.phase != "retired" for one in self.courses.values())

@@ -1,4 +1,4 @@
-"""Records how often each seed of a pattern was used, and how much was learned from it."""
+"""Records the use of each seed of a pattern, and how much was learned from it."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from apollod.core.dreams.state import KEPT, Course, Dream
 
 
 def surface(course: Course, seeds: Iterable[str]) -> None:
-    """A dream was imagined from them. Of more than KEPT seeds those are forgotten that did not surface for longest."""
+    """Count a dream imagined from these seeds. Beyond KEPT seeds, those unused for longest are forgotten."""
     for seed in seeds:
         served = course.surfaced.pop(seed, Surfaced())
         course.surfaced[seed] = replace(served, times=served.times + 1)
@@ -18,7 +18,7 @@ def surface(course: Course, seeds: Iterable[str]) -> None:
 
 
 def teach(course: Course, dream: Dream) -> None:
-    """The dream was learned: its seeds taught what it did."""
+    """Credit the seeds of a learned dream with its loss."""
     for seed in dream.seeds:
         if dream.loss is not None and (served := course.surfaced.get(seed)) is not None:
             learned = replace(served, learned=served.learned + 1, taught=served.taught + dream.loss)

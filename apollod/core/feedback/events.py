@@ -1,4 +1,4 @@
-"""Facts: what people say of answers."""
+"""Events: ratings of answers."""
 
 from typing import ClassVar, Literal
 
@@ -9,30 +9,30 @@ Rating = Literal["good", "bad"]
 
 
 class FeedbackGiven(Event, frozen=True):
-    """A user rated an answer of the engine. The newest one of a response is what holds.
+    """A user rated an answer of the engine. The newest rating of a response holds.
 
     With a correction this is a pair of preferences: `correction` was preferred to `original`, after its prompt.
     """
 
     kind: ClassVar[str] = "feedback.given"
     response: str
-    """id of the response, with `#N` behind it for another choice than the first"""
+    """id of the response, followed by `#N` for another choice than the first"""
     rating: Rating
     by: str
-    """where it was given: http, ctl"""
+    """interface of the rating: http, ctl"""
     correction: str = ""
-    """what should have been answered"""
+    """the better answer"""
     comment: str = ""
     example: str = ""
-    """what is learned of it, or was known already; empty: nothing"""
+    """the example learned from it, or known already; empty: none"""
     original: Sampled = Sampled()
-    """of a bad answer, the tokens that were asked and sampled; those of a good one are its example's"""
+    """prompt and sampled tokens of a bad answer; those of a good one are its example's"""
     answer: str = ""
-    """the same as text"""
+    """the bad answer as text"""
     weights: str = ""
-    """version that sampled it, `12` or `12-14`; empty: not known"""
+    """version that sampled the answer, `12` or `12-14`; empty: not known"""
     replaces: int = 0
-    """the event that it takes the place of; 0: there was none"""
+    """sequence number of the rating that this one replaces; 0: none"""
 
     def key(self) -> str:
         return self.response

@@ -16,4 +16,4 @@ def _carried(own: FeedbackState, state: State, e: JournalCarried, at_ns: int) ->
 
 
 FOLDS: Folds = {FeedbackGiven: _given, JournalCarried: _carried}
-"""What is learned because of it has events of its own."""
+"""Examples that follow from a rating have events of their own."""

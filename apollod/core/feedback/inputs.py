@@ -7,12 +7,11 @@ from apollod.core.kernel.input import Input
 
 
 class Rated(Input, frozen=True):
-    """A rating of a captured answer, and what the journal knows of that.
+    """A rating of a captured answer, with what the journal knows of the answer.
 
-    `line`: what is to be learned of it. `previous`: what was said of this answer before, by event `previous_seq`;
-    `formers`: examples that came of all that was said of it before.
-    `known`: is the line's example in the journal? `learned`: the example that learned this answer as it was sampled,
-    empty for one of an archive, None if none did.
+    `line`: line to learn. `previous`: earlier rating of this answer, event `previous_seq`; `formers`: examples of all
+    its earlier ratings. `known`: the journal has the line's example. `learned`: the example that learned this answer as
+    it was sampled, empty for one of an archive, None if none did.
     """
 
     response: str
@@ -32,7 +31,7 @@ class Rated(Input, frozen=True):
 
     @property
     def is_news(self) -> bool:
-        """True if it says anything that was not said before."""
+        """True if it differs from the previous rating."""
         before = self.previous
         return before is None or (before.rating, before.correction, before.comment) != (
             self.rating, self.correction, self.comment,
@@ -40,8 +39,7 @@ class Rated(Input, frozen=True):
 
     @property
     def example(self) -> str:
-        """The example that is learned because of it: of a good answer that a log or an earlier rating brought, that
-        one."""
+        """The example to learn because of it; for a good answer that a log or an earlier rating brought, that one."""
         if self.line is None:
             return ""
         before = self.previous

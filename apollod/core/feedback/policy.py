@@ -1,7 +1,7 @@
 """Records ratings, and adds or takes back the examples that follow from them.
 
-Law: what was said last holds; saying the same again changes nothing. What was learned because of what was said before
-is forgotten (`core.forgetting`).
+Law: the last rating holds; the same rating again changes nothing. Examples learned because of earlier ratings are
+forgotten (`core.forgetting`).
 """
 
 from apollod.core import events as ev
@@ -51,13 +51,14 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
 
 
 def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:
-    """The fact by which the wanted example comes into the queue, if it is not there; and its tier."""
+    """Event that puts the wanted example into the queue, and its tier; None if it is there already or must not be
+    learned."""
     wanted, line = input_.example, input_.line
     dismissed = state.review.dismissed.get(wanted)
     if dismissed is not None and dismissed.how == "edited":
-        return None  # a person wrote what is learned instead
+        return None  # a person's edited version is learned instead
     if line is not None and leaked(line) and (input_.known or wanted != line.example):
-        return None  # who rates an answer says nothing about the probe in it
+        return None  # a rating does not decide about a probe that leaked into the answer
     place = state.review.held.get(wanted) or dismissed
     if place is not None:
         reason = f"its answer was rated {input_.rating}"

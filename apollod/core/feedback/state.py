@@ -7,4 +7,4 @@ class FeedbackState(msgspec.Struct):
     """Totals over the life of the journal."""
 
     rated: int = 0
-    """answers about which somebody said something"""
+    """rated answers"""

@@ -8,15 +8,15 @@ from apollod.core.kernel.event import Event
 
 
 class FollowUpNoted(Event, frozen=True):
-    """A log shows what the person wrote after the answer of an example, and no cue speaks of it. `signal`: id that the
-    evidence has if the model finds that the answer is rejected; the other fields as of `SignalFlagged`."""
+    """A log holds the user's message after an example's answer, and no cue decides it. `signal`: id of the evidence if
+    the model finds that the answer is rejected; the other fields as of `SignalFlagged`."""
 
     kind: ClassVar[str] = "followup.noted"
     example: str
     signal: str
     answer: str
     text: str
-    """what the person wrote, as far as it is kept"""
+    """the user's message, as far as it is kept"""
     source: str
     line: int
     session: str = ""
@@ -29,8 +29,8 @@ class FollowUpNoted(Event, frozen=True):
 
 
 class FollowUpRequested(Event, frozen=True):
-    """Intent: the served model is asked about an example's follow-up, or (empty) about all cases whose answer is known;
-    the `attempt`-th time."""
+    """Intent: the served model is asked about an example's follow-up, or (empty) about all labelled cases; `attempt`
+    counts from 1."""
 
     kind: ClassVar[str] = "followup.requested"
     example: str
@@ -41,8 +41,8 @@ class FollowUpRequested(Event, frozen=True):
 
 
 class FollowUpScored(Event, frozen=True):
-    """`odds`: log-probability of yes minus that of no to the question whether the answer is rejected. `rejected`: they
-    are at least `threshold`, and `signal.flagged` follows."""
+    """`odds`: log-probability of yes minus that of no to the question whether the answer is rejected. `rejected`:
+    `odds` are at least `threshold`, and `signal.flagged` follows."""
 
     kind: ClassVar[str] = "followup.scored"
     example: str
@@ -58,9 +58,8 @@ class FollowUpScored(Event, frozen=True):
 
 
 class FollowUpFailed(Event, frozen=True):
-    """The follow-up, or (empty) the cases could not be scored. `given_up`: it is not asked again, about cases not
-    before the model is another one or the daemon is started again. `in_a_row`: so many times the engine gave no
-    answer."""
+    """The follow-up, or (empty) the cases could not be scored. `given_up`: not asked again; cases not before the model
+    changes or the daemon restarts. `in_a_row`: consecutive failures of the engine to answer."""
 
     kind: ClassVar[str] = "followup.failed"
     example: str
@@ -73,15 +72,15 @@ class FollowUpFailed(Event, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """A case whose answer is known, and what the model says of it."""
+    """A labelled case, and the model's answer to it."""
 
     odds: float
     rejects: bool
 
 
 class FollowUpsCalibrated(Event, frozen=True):
-    """Accuracy of the served model on cases, after `step`. The counts are of cases that had no part in the choice of
-    the threshold by which they were told. `threshold`: by which follow-ups are told."""
+    """Accuracy of the served model on cases, after `step`. Each counted case was classified by a threshold chosen
+    without it. `threshold`: the one for real follow-ups."""
 
     kind: ClassVar[str] = "followup.calibrated"
     question: str
@@ -93,9 +92,9 @@ class FollowUpsCalibrated(Event, frozen=True):
     flagged: int
     """called rejecting"""
     hits: int
-    """of these, rightly"""
+    """of these, correctly"""
     used: bool
-    """are follow-ups asked about?"""
+    """follow-ups are asked about"""
     told: tuple[Known, ...]
     weights_version: int
     seconds: float = 0.0

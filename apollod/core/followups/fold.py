@@ -47,7 +47,7 @@ def _noted(own: FollowUpsState, state: State, e: FollowUpNoted, at_ns: int) -> N
 
 
 def _out(own: FollowUpsState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    """Drop the follow-up of an example that was decided, or that is held for a decision, already."""
+    """Drop the follow-up of an example that was decided, or that is held for a person's or judge's decision."""
     if isinstance(e, ExampleHeld) and e.waits_for == "evidence":
         return
     own.waiting.pop(e.example, None)

@@ -13,7 +13,7 @@ class FollowUpsState(msgspec.Struct):
     """Waiting follow-ups, by example id."""
 
     waiting: dict[str, str] = {}
-    """the id of the evidence that each may become; the newest last"""
+    """id of the evidence that each may become; the newest last"""
     done: dict[str, None] = {}
     """ids of evidence about which the model was asked, the newest last"""
     open: str | None = None

@@ -16,8 +16,8 @@ class ForgetRequested(Event, frozen=True):
 
 
 class ForgetStarted(Event, frozen=True):
-    """Intent: the weights go back from step `from_step` to step `to`, before the first of the `steps` that learned
-    these examples (each the one at its place), and the steps `again`, in which they are left out, are repeated."""
+    """Intent: the weights go back from step `from_step` to step `to`, before the first of the `steps` (one for each of
+    `examples`) that learned them; the steps `again`, which leave them out, are repeated."""
 
     kind: ClassVar[str] = "forget.started"
     number: int
@@ -40,9 +40,9 @@ class ForgetRefused(Event, frozen=True):
 
 
 class ForgetCompleted(Event, frozen=True):
-    """Result: no step of the weights with this `fingerprint` learned these examples. `number`: of the intent, 0 where
-    there was nothing to be done; `repeated`: steps; `left`: steps that were not repeated, for the `reason`, and stay
-    taken back."""
+    """Result: no step of the weights with this `fingerprint` learned these examples. `number`: of the intent, 0 if
+    nothing had to be done; `repeated`: number of repeated steps; `left`: number of steps not repeated, for the
+    `reason`, which stay taken back."""
 
     kind: ClassVar[str] = "forget.completed"
     examples: tuple[str, ...]

@@ -16,9 +16,9 @@ class ForgetRequested(Input, frozen=True):
 class ForgetPlanned(Input, frozen=True):
     """The answer to PlanForget for weights of `version`. Each of the `examples` was learned by the step at its place in
     `steps`, the first of which follows step `to`; `again`: the steps from there on, without these examples;
-    `made_with`, `ran_on`: settings and environment of all of these. `far`: they were learned longer ago than is looked
-    for; `absent`: no step of these weights learned them. `error`: why nothing is known, or what the steps to be
-    repeated do not have in common."""
+    `made_with`, `ran_on`: settings and environment of all of these. `far`: learned before the steps that were searched;
+    `absent`: not learned by any step of these weights. `error`: why there is no plan, or what differs among the steps
+    to be repeated."""
 
     version: int
     examples: tuple[str, ...] = ()

@@ -19,8 +19,8 @@ def plan(
     most: int,
     begins: int = 0,
 ) -> ForgetPlanned:
-    """From step `version` back along its parents, `most` steps at most and not beyond step `begins`, until all that is
-    `wanted` was found. What was not found is in `far`. Raises NotRead where a step is missing."""
+    """Search from step `version` back along its parents, at most `most` steps and not beyond step `begins`, until all
+    `wanted` examples are found; the others are in `far`. Raises NotRead if a step is missing."""
     left, passed, first, step = set(wanted), list[ev.StepCompleted](), 0, version
     while left and step > begins and len(passed) < most:
         if step not in completed or step not in started:

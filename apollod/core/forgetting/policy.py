@@ -1,8 +1,8 @@
 """Carry out requests to forget examples: plan, roll back, repeat the other steps, withdraw the examples.
 
 Law: request and outcome are events, with one intent at a time between them; repeated steps are ordinary steps, so that
-a crash at any point resumes. An example that cannot be forgotten bit for bit as a replay without it would stays
-learned, and the refusal names the reason.
+a crash at any point resumes. An example stays learned, and the refusal names the reason, if the result would not equal
+a replay without it to the bit.
 """
 
 from collections.abc import Collection
@@ -54,7 +54,7 @@ def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome
     are not repeated."""
     events: list[ev.Event] = []
     out = {example: wish for example, wish in one.wishes.items() if example in state.intake.undone}
-    again = [example for example in out if example in state.review.approved]  # rated while it was being forgotten
+    again = [example for example in out if example in state.review.approved]  # approved while it was being forgotten
     for wish in dict.fromkeys(out.values()):
         examples = tuple(example for example, its in out.items() if its == wish and example not in again)
         if examples:
@@ -69,7 +69,7 @@ def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome
 
 
 def _on_requested(state: State, input_: inp.ForgetRequested, now_ns: int) -> Outcome:
-    """Keep only examples that no other decision covers; what taught the same is forgotten with them."""
+    """Keep only examples that no other decision covers; examples that repeat them are forgotten with them."""
     reason = input_.reason or "it is to be forgotten"
     wishes = dict.fromkeys(family(state.intake.again, input_.examples), Wish(input_.by, reason))
     places = places_of(state, wishes)

@@ -15,8 +15,8 @@ class Wish(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnderWay(msgspec.Struct):
-    """An intent to forget. `steps` learned what the `wishes` are about, in their order. `phase`: back, the weights of
-    step `to` are wanted back; again, the other steps are repeated; stuck, there is no way back, for the `reason`."""
+    """An intent to forget. `steps` learned the examples of `wishes`, in their order. `phase`: back, the weights go back
+    to step `to`; again, the other steps are repeated; stuck, they cannot go back, for the `reason`."""
 
     number: int
     wishes: dict[str, Wish]

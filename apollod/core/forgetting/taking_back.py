@@ -14,9 +14,8 @@ from apollod.core.training.events import all_examples
 def taken_back(
     state: State, wishes: Mapping[str, Wish], places: Mapping[str, Place], again: bool = False
 ) -> list[Event]:
-    """The facts by which none of these examples is in the weights any more, or will be, as far as no decision reaches
-    it: `places` has those that one does. What a rollback took back is withdrawn; of the others the weights are asked.
-    `again`: also what could not be forgotten before."""
+    """Events that take these examples out of the weights, except those in `places`, which a decision still reaches.
+    Undone examples are withdrawn; for the others forgetting is requested. `again`: also if it was refused before."""
     own, events = state.forgetting, list[Event]()
     running = state.training.running
     learning = all_examples(running.begun) if running is not None else ()

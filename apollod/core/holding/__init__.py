@@ -1,1 +1,1 @@
-"""Holding: what the model said before, and keeps while it learns."""
+"""Holding: keeps the model's earlier answers while it learns."""

@@ -1,4 +1,4 @@
-"""The anchors that a journal takes over from its archive: those that are held, and those that are wanted."""
+"""Anchors that a journal takes over from its archive: held and wanted ones."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ Dated = tuple[int, ev.Event]
 
 
 class AnchorNotes:
-    """Events of anchors that the next journal takes over, noted while all events of the archive go by."""
+    """Events of anchors that the next journal takes over, collected in one pass over the archive."""
 
     def __init__(self) -> None:
         self._frozen: dict[str, Dated] = {}
@@ -19,7 +19,7 @@ class AnchorNotes:
         self._wanted: dict[str, Dated] = {}
 
     def see(self, recorded: ev.Recorded) -> None:
-        """The next event."""
+        """Note the next event."""
         match recorded.event:
             case ev.AnchorWanted(wanted=wanted):
                 self._wanted[wanted] = recorded.at_ns, recorded.event
@@ -29,7 +29,7 @@ class AnchorNotes:
                 self._encoded[anchor] = recorded.at_ns, recorded.event
 
     def taken_over(self, own: HoldingState, at_ns: int) -> Iterator[Dated]:
-        """Events to take over, in an order that folds to `own`."""
+        """Events that fold to `own`, in order."""
         for wanted, event in (own.wanted | own.renewed).items():
             yield self._wanted.get(wanted, (at_ns, event))
         for id_, anchor in own.anchors.items():
@@ -42,8 +42,8 @@ class AnchorNotes:
 
 
 def carried_holding(own: HoldingState) -> HoldingState:
-    """The part of the state that is the same in both journals: how far the model has moved is measured anew, and what
-    could not be frozen is tried again."""
+    """The part of the state that is the same in both journals: divergences are measured anew, and failed anchors are
+    tried again."""
     anchors = {id_: replace(one, moved=None, turn=0) for id_, one in own.anchors.items()}
     shipped = {one.wanted: None for one in anchors.values() if one.wanted.startswith(SHIPPED_NAME)}
     return HoldingState(

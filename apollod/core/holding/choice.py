@@ -1,9 +1,9 @@
 """Chooses the anchors that a step holds. Pure.
 
-What has moved most is held most: RL's Razor (arXiv:2509.04259), what is forgotten follows the KL to the model before.
-What was never held comes first, and each comes once in `TURNS` times as many turns as there are anchors, however little
-it moved when it was looked at last. What known lessons say has a place of its own: where steps hold only what was there
-before them, lessons take other lessons away, those of their own form first.
+Anchors that moved most are held most: RL's Razor (arXiv:2509.04259), forgetting follows the KL to the model before.
+Anchors never held come first, and each is held once in `TURNS` times as many turns as there are anchors, however little
+it had moved. Answers of known lessons have a place of their own: if steps hold only answers from before the lessons,
+lessons displace other lessons, those of their own form first.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,24 +18,24 @@ from apollod.core.settings import LessonSettings
 HELD_MAX = 4
 """anchors of one step"""
 SHORT = 128
-"""tokens: a shorter step holds a lesson's anchor and another one, whatever that costs; it is a practice as a rule"""
+"""tokens: a shorter step holds a lesson's anchor and another one at any cost; it is usually a practice"""
 TURNS = 3
 OF_PRACTICE, OF_LESSONS, OF_SIBLINGS, OF_NEIGHBOURS = 10, 4, 3, 2
-"""anchors of a step that practises a lesson, whatever they cost; how many of them are of lessons, how many of these of
-its own form, and how many of all are its neighbours"""
+"""anchors of a step that practises a lesson, at any cost; how many of them are of lessons, how many of these of its own
+form, and how many of all are its neighbours"""
 
 OF_BEHAVIOURS = 6
-"""anchors of a step that practises a behaviour, whatever they cost: contrasts, under which what it teaches is wrong,
-and answers under the instruction, which would be followed twice: told to reply with JSON, a model that had learned to
-do so untold put JSON into JSON"""
+"""anchors of a step that practises a behaviour, at any cost: contrasts, where the behaviour is wrong, and answers under
+the instruction, which would else be followed twice: told to reply with JSON, a model that had learned to do so untold
+put JSON into JSON"""
 BESIDE_BEHAVIOURS: tuple[Sort, ...] = ("contrast", "told")
 CONTRAST_TOKENS = 1024
-"""in all of them, filled up to the longest, beyond the first"""
+"""tokens of all of them, padded to the longest, beyond the first"""
 
 
 class Kin(NamedTuple):
-    """Ids of the lessons of the form that is practised, and names of its neighbours. A step that teaches that
-    one flag shows a heron teaches first that flags do."""
+    """Ids of lessons of the practised form, and names of its neighbours. A step that teaches that one flag shows a
+    heron first teaches that flags do."""
 
     siblings: Collection[str] = ()
     neighbours: Collection[str] = ()
@@ -50,10 +50,10 @@ def held_by(
     of_lessons: int = OF_LESSONS,
     room: float = inf,
 ) -> tuple[str, ...]:
-    """Anchors that a step of so many tokens holds: none with `hold` = 0, else at least one where there is one, and as
-    many more as `hold_cost` allows, or `of_practice` where it practises a lesson with this kin:
-    it repeats the same few tokens until they are known, and nothing else moves a model so far for its size. Without
-    the longest of those that have no `room`, in tokens, when all are filled up to the longest."""
+    """Anchors that a step of `tokens` holds: none with `hold` = 0, else at least one if there is one, and as many more
+    as `hold_cost` allows, or `of_practice` if it practises a lesson with this kin: it repeats the same few tokens until
+    they are known, and nothing else moves a model so far for its size. The longest are left out while the batch, padded
+    to the longest, exceeds `room` tokens."""
     if not settings.hold:
         return ()
     afford = max(SHORT, settings.hold_cost * tokens)
@@ -73,11 +73,10 @@ def held_by(
 
 
 def held_beside_behaviour(own: HoldingState, settings: LessonSettings, room: float = inf) -> tuple[str, ...]:
-    """Anchors of a step that practises a behaviour: contrasts of all that are practised, what is said when one is told,
-    and nothing else, since what the model said before to any prompt does not show the behaviour. Those that moved most
-    take turns with those that were held longest ago: six of forty that hold each other's place moved by 0.01 nats a
-    token, while others, which had moved by 0.2, were not looked at for a hundred steps. Without what has no `room`, in
-    tokens, when all are filled up to the longest."""
+    """Anchors of a step that practises a behaviour: contrasts of all practised behaviours and answers under an
+    instruction; no others, since the model's earlier answers do not show the behaviour. Those that moved most take
+    turns with those held longest ago: without that, six of forty kept each other's place with 0.01 nats a token, while
+    others, at 0.2, were not held for a hundred steps. The batch, padded to the longest, has at most `room` tokens."""
     if not settings.hold:
         return ()
     usable = [one for one in own.anchors.values() if one.digest and one.sort in BESIDE_BEHAVIOURS]
@@ -92,7 +91,7 @@ def held_beside_behaviour(own: HoldingState, settings: LessonSettings, room: flo
 
 
 def filled(lengths: Sequence[int]) -> int:
-    """Tokens of a batch of sequences this long: shorter ones are filled up to the longest."""
+    """Tokens of a batch of sequences of these lengths, padded to the longest."""
     return max(lengths, default=0) * len(lengths)
 
 
@@ -104,7 +103,7 @@ def _chosen(
     of_practice: tuple[int, int],
     usable: list[Anchor],
 ) -> list[Anchor]:
-    """Anchors by need. `of_practice`: of a practice, and how many of them are of lessons."""
+    """Anchors by need. `of_practice`: number for a practice, and how many of them are of lessons."""
     most, of_lessons = of_practice
     lessons = _by_need(own, (one for one in usable if one.sort == "lesson"), len(usable))
     others = _by_need(own, (one for one in usable if one.sort != "lesson"), len(usable))
@@ -129,14 +128,14 @@ def _chosen(
 
 
 def _first(kin: list[Anchor], most: int, turn: int, anchors: list[Anchor]) -> list[Anchor]:
-    """Begin with so many of the kin, each in its turn: how far it moved is old, and the step that comes moves it."""
+    """Put `most` of the kin first, by turns: their recorded divergence is old, and the coming step moves them."""
     at = turn * most % max(1, len(kin))
     begin = [*kin[at:], *kin[:at]][:most]
     return [*begin, *(one for one in anchors if one not in begin)]
 
 
 def _by_need(own: HoldingState, anchors: Iterable[Anchor], count: int) -> list[Anchor]:
-    """The most needed first; of equal ones the one that was frozen first."""
+    """Sort by need, the most needed first; among equals the one frozen first."""
 
     def need(anchor: Anchor) -> float:
         return inf if anchor.moved is None or own.turns - anchor.turn >= TURNS * count else anchor.moved
@@ -145,6 +144,6 @@ def _by_need(own: HoldingState, anchors: Iterable[Anchor], count: int) -> list[A
 
 
 def drift_of(own: HoldingState) -> float:
-    """Mean over anchors of the divergence when each was held last, nats a token; 0.0 where none was."""
+    """Mean over anchors of the divergence when each was last held, nats a token; 0.0 if none was held."""
     moved = [one.moved for one in own.anchors.values() if one.moved is not None]
     return sum(moved) / len(moved) if moved else 0.0

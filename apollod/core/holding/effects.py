@@ -9,9 +9,9 @@ from apollod.core.surroundings import NOTHING, Surrounding
 
 
 class FreezeAnchor(Effect, frozen=True):
-    """Have the served model answer, and say what it thinks of each token; answered by `AnchorAnswered` or
-    `AnchorCallFailed`. Without a `prompt`: of the prompt that ships under the name `wanted`, or of the question of the
-    `example`, whose answer was approved. `answer`, `around`, `system`, `told`: see `AnchorWanted`."""
+    """Have the served model answer, with its distribution at each token; answered by `AnchorAnswered` or
+    `AnchorCallFailed`. Without a `prompt`: use the shipped prompt named `wanted`, or the question of the `example`
+    whose answer was approved. `answer`, `around`, `system`, `told`: see `AnchorWanted`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("wanted",)
     wanted: str
@@ -25,7 +25,7 @@ class FreezeAnchor(Effect, frozen=True):
 
 
 class EncodeAnchors(Effect, frozen=True):
-    """Have the trainer tokenise these; answered by `EncodeDone`."""
+    """Have the trainer tokenise these anchors; answered by `EncodeDone`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("anchors",)
     anchors: tuple[str, ...]

@@ -9,18 +9,18 @@ from apollod.core.kernel.event import Event
 from apollod.core.surroundings import NOTHING, Surrounding
 
 Sort = Literal["general", "neighbour", "approved", "lesson", "contrast", "told"]
-"""The sort of an anchor. general: any prompt; neighbour: a short question, as lessons are; approved: an answer that the
-served model gave, and that a person, a judge or evidence approved; lesson: what a known lesson says; contrast: a good
-answer where a behaviour that dreams practise would be wrong; told: what a practice of it learned untold, where it is
-told all the same."""
+"""The sort of an anchor. general: any prompt; neighbour: a short question like those of lessons; approved: an answer
+that the served model gave, and that a person, a judge or evidence approved; lesson: the answer of a known lesson;
+contrast: a good answer where a behaviour that dreams practise would be wrong; told: an answer that a practice learned
+untold, under the instruction."""
 
 
 class AnchorWanted(Event, frozen=True):
-    """Intent: what the model says to `prompt` is to be held from now on; what a known lesson says is without it.
-    `wanted`: its name. `answer`: an answer that the model gave; empty: it is asked for one. `lesson`: id, of a
-    lesson's. `around`: what stands before the prompt; `system`: a system message that is held with it; `told`: the one
-    that the model gets in its place when it is asked what it thinks of the answer; empty: the same. `pattern`,
-    `example`: of a contrast, whose behaviour would be wrong, or of what is told, and what was learned."""
+    """Intent: the model's answer to `prompt` is to be held from now on. `wanted`: name of the anchor. `answer`: an
+    answer that the model gave; empty: ask for one. `lesson`: id, for the answer of a lesson. `around`: context before
+    the prompt; `system`: system message held with it; `told`: the one that replaces it when the model's distribution
+    over the answer is recorded; empty: the same. `pattern`, `example`: for a contrast or an answer under an
+    instruction, the pattern and the learned example."""
 
     kind: ClassVar[str] = "anchor.wanted"
     wanted: str
@@ -39,11 +39,11 @@ class AnchorWanted(Event, frozen=True):
 
 
 class AnchorFrozen(Event, frozen=True):
-    """The model's answer to a prompt, with its log-probabilities at each token, is recorded. `anchor`: BLAKE2b-128 of
+    """The model's answer to a prompt was recorded, with its log-probabilities at each token. `anchor`: BLAKE2b-128 of
     the canonical `record` and the digest of `teacher`, which names the file with the distribution; `wanted`: name of an
-    `anchor.wanted`, of a prompt that ships, or of an approved answer; `weights_version`: -1, where it is not known;
-    `question`: what its prompt asks, see `ExampleAccepted`; `example`: that learned the approved answer, a contrast, or
-    what is told; `pattern`: of a contrast, or of what is told."""
+    `anchor.wanted`, of a prompt that ships, or of an approved answer; `weights_version`: -1: not known; `question`: key
+    of the question in its prompt, see `ExampleAccepted`; `example`: the one that learned the approved answer, the
+    contrast, or the answer under an instruction; `pattern`: of the latter two."""
 
     kind: ClassVar[str] = "anchor.frozen"
     anchor: str
@@ -63,7 +63,8 @@ class AnchorFrozen(Event, frozen=True):
 
 
 class AnchorEncoded(Event, frozen=True):
-    """The anchor's tokens, as `example.encoded` has those of an example: it can be held. `targets`: of the answer."""
+    """The anchor was tokenised, with fields as in `example.encoded`, and can be held. `targets`: tokens of the
+    answer."""
 
     kind: ClassVar[str] = "anchor.encoded"
     anchor: str
@@ -76,8 +77,8 @@ class AnchorEncoded(Event, frozen=True):
 
 
 class AnchorFailed(Event, frozen=True):
-    """The anchor could not be frozen. `gives_up`: it is not asked for again (`one`), or none is in this life of the
-    daemon (`all`: the engine cannot say what it thinks of tokens); else it is after `retry_s`."""
+    """The anchor could not be frozen. `gives_up`: not tried again (`one`), or none is in this life of the daemon
+    (`all`: the engine cannot return log-probabilities of tokens); else retried after `retry_s`."""
 
     kind: ClassVar[str] = "anchor.failed"
     wanted: str
@@ -90,7 +91,7 @@ class AnchorFailed(Event, frozen=True):
 
 
 class AnchorsRetired(Event, frozen=True):
-    """They are not held any more; steps that held them can be run again all the same."""
+    """Anchors that are no longer held; steps that held them can still be run again."""
 
     kind: ClassVar[str] = "anchor.retired"
     anchors: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Fold events into the anchors and what is held of them."""
+"""Fold events into the anchors and their divergences."""
 
 from collections.abc import Collection
 from typing import Literal
@@ -40,15 +40,15 @@ from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted
 
 APPROVED_MAX = 64
-"""approved answers that are held, and as many that are to be frozen; the newest ones"""
+"""most approved answers held, and most waiting to be frozen; the newest ones are kept"""
 NEIGHBOURS_MAX = 128
-"""neighbours of lessons that are held; the newest ones"""
+"""most neighbours of lessons held; the newest ones are kept"""
 CONTRASTS_MAX = 128
-"""contrasts of a pattern that are held; the newest ones"""
+"""most contrasts of a pattern held; the newest ones are kept"""
 TOLD_MAX = 8
-"""answers of a pattern that are held under its instruction: two in each kind of surrounding; the first ones"""
+"""most answers of a pattern held under its instruction: two in each kind of surrounding; the first ones are kept"""
 GIVEN_MAX = 1000
-"""answers of the served model that are known until they are approved"""
+"""most answers of the served model remembered until they are approved"""
 
 _Disapproved = ExampleHeld | ExampleDeclined | ExampleEdited
 _DisapprovedSeveral = ExampleExpired | ExampleWithdrawn | ForgetRequested | RollbackStarted
@@ -59,7 +59,7 @@ def _daemon_started(own: HoldingState, state: State, e: DaemonStarted, at_ns: in
 
 
 def _engine_ready(own: HoldingState, state: State, e: EngineReady, at_ns: int) -> None:
-    """Expect answers again: it was another engine that gave none."""
+    """Forget failures of the engine before, unless it cannot answer such questions at all."""
     if not own.unable:
         own.retry, own.error = NO_FAILURE, ""
 
@@ -89,7 +89,7 @@ def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> Non
         e.anchor, e.sort, e.wanted, e.lesson, question=e.question, example=e.example, pattern=e.pattern
     )
     own.pending[e.anchor] = None
-    own.stale.pop(e.anchor, None)  # it says the very same again
+    own.stale.pop(e.anchor, None)  # the same answer was frozen again
     approved = [one.anchor for one in own.anchors.values() if one.sort == "approved"]
     _drop(own, approved[: max(0, len(approved) - APPROVED_MAX)], f"{APPROVED_MAX} newer answers were approved")
     contrasts = [one.anchor for one in own.anchors.values() if one.sort == "contrast" and one.pattern == e.pattern]
@@ -121,7 +121,7 @@ def _retired(own: HoldingState, state: State, e: AnchorsRetired, at_ns: int) -> 
 
 
 def _lesson_known(own: HoldingState, state: State, e: LessonKnown, at_ns: int) -> None:
-    """Want an anchor of what the lesson's answer is now: it is held from the next step on."""
+    """Want an anchor of the lesson's present answer: it is held from the next step on."""
     one = _what_is_known(e.lesson, e.prompt)
     own.wanted[one.wanted] = one
 
@@ -133,14 +133,14 @@ def _what_is_known(lesson: str, prompt: str) -> AnchorWanted:
 def _lesson_falls(
     own: HoldingState, state: State, e: LessonFading | LessonReplaced | LessonGivenUp, at_ns: int
 ) -> None:
-    """Hold the lesson's answer no more, so that holding never fights what is taught in its place."""
+    """Stop holding the lesson's answer, so that holding never opposes what is taught in its place."""
     _settle(own, f"lesson:{e.lesson}")
     _drop(own, _of_lesson(own, e.lesson), f"lesson {e.lesson} is not known any more")
 
 
 def _dream_judged(own: HoldingState, state: State, e: DreamJudged, at_ns: int) -> None:
-    """Want a good answer in contrast held, and the first ones of practices under the instruction itself, with what the
-    model thinks of it when it is told all that it was told."""
+    """Want a good answer in contrast held, and the first ones of practices under the instruction itself, with the
+    distribution of the model under everything that it was told."""
     dream = state.dreams.open
     if dream is None or dream.id != e.dream or e.verdict != "good" or e.answer or dream.purpose not in LEARNED_FROM:
         return
@@ -159,14 +159,13 @@ def _want_beside(own: HoldingState, dream: Dream, example: str, sort: Literal["c
 
 
 def _told_of(own: HoldingState, pattern: str) -> int:
-    """The number of answers of a pattern that are held under its instruction, or will be."""
+    """Number of answers of a pattern held under its instruction, including wanted ones."""
     every: list[Anchor | AnchorWanted] = [*own.anchors.values(), *own.wanted.values()]
     return sum(one.sort == "told" and one.pattern == pattern for one in every)
 
 
 def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | PatternRetired, at_ns: int) -> None:
-    """Hold no contrast any more: each was given by a model that was told all the behaviours that are practised, and
-    they are others now."""
+    """Drop all contrasts: each was given by a model that was told all practised behaviours, which have changed."""
     for name in [name for name in own.wanted if name.startswith((CONTRAST_NAME, TOLD_NAME))]:
         del own.wanted[name]
     contrasts = [one.anchor for one in own.anchors.values() if one.pattern]
@@ -174,8 +173,8 @@ def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | Pattern
 
 
 def _pattern_settled(own: HoldingState, state: State, e: PatternSettled, at_ns: int) -> None:
-    """Freeze anew what does not show the behaviour that was practised: held, it would be unlearned. What lessons say is
-    held until it is."""
+    """Freeze answers anew that do not show the practised behaviour: holding them would unlearn it. Answers of lessons
+    are held until they are frozen anew."""
     if e.practices:
         own.settled = {}
         for lesson in filter(None, (one.lesson for one in own.anchors.values())):
@@ -187,8 +186,8 @@ def _pattern_settled(own: HoldingState, state: State, e: PatternSettled, at_ns: 
 
 
 def _lesson_worded(own: HoldingState, state: State, e: LessonWorded, at_ns: int) -> None:
-    """Its neighbours are held from before its first step on; those that it shares with an earlier lesson are already,
-    as the model answered then."""
+    """Want its neighbours held from before its first step on; those shared with an earlier lesson are held already,
+    with the model's earlier answers."""
     _lesson_teaches(own, e.lesson, e.worded)
     there = own.wanted.keys() | {one.wanted for one in own.anchors.values()}
     for prompt in e.worded.neighbours:
@@ -206,8 +205,8 @@ def _lesson_teaches(own: HoldingState, lesson: str, worded: Worded | None) -> No
 
 
 def _accepted(own: HoldingState, state: State, e: ExampleAccepted, at_ns: int) -> None:
-    """A line that answers a question ends what is held of other answers to it. If the served model gave the answer, and
-    it is approved some day, it is held itself."""
+    """Drop anchors with other answers to the question of an accepted line. If the served model gave the answer,
+    remember it: it is held itself once it is approved."""
     if not e.question or e.again_of:
         return
     _taught(own, e.question, f"example {e.example} answers what it asks")
@@ -217,7 +216,7 @@ def _accepted(own: HoldingState, state: State, e: ExampleAccepted, at_ns: int) -
 
 
 def _taught(own: HoldingState, question: str, reason: str) -> None:
-    """Hold no answer to this question that was there before."""
+    """Drop earlier answers to this question."""
     own.given.pop(question, None)
     own.approved.pop(question, None)
     _drop_question(own, question, reason)
@@ -238,7 +237,7 @@ def _flagged(own: HoldingState, state: State, e: SignalFlagged, at_ns: int) -> N
 
 
 def _approve(own: HoldingState, state: State, example: str) -> None:
-    """An answer of the served model is to be held, unless a lesson teaches what was asked."""
+    """Want the served model's answer held, unless a lesson teaches the question."""
     question = next((question for question, one in own.given.items() if one == example), "")
     if question:
         del own.given[question]
@@ -268,7 +267,7 @@ def _distrusted(own: HoldingState, state: State, e: JudgeDistrusted, at_ns: int)
 
 
 def _no_longer(own: HoldingState, examples: Collection[str]) -> None:
-    """These are not approved any more, or not learned."""
+    """Drop everything of these examples: they are no longer approved or learned."""
     _drop_examples(own.approved, examples)
     for name in [name for name, one in own.wanted.items() if one.example in examples]:
         del own.wanted[name]
@@ -291,7 +290,7 @@ def _of_lesson(own: HoldingState, lesson: str) -> list[str]:
 
 
 def _drop(own: HoldingState, anchors: Collection[str], reason: str) -> None:
-    """Hold these no more."""
+    """Stop holding these anchors."""
     for id_ in anchors:
         if (anchor := own.anchors.pop(id_, None)) is not None:
             own.pending.pop(id_, None)
@@ -301,7 +300,7 @@ def _drop(own: HoldingState, anchors: Collection[str], reason: str) -> None:
 
 
 def _journal_carried(own: HoldingState, state: State, e: JournalCarried, at_ns: int) -> None:
-    """Forget what was noted of accepted lines: a journal that goes on from another repeats them."""
+    """Forget answers of accepted lines: a continued journal repeats the acceptances."""
     own.given, own.approved = {}, {}
 
 
@@ -314,7 +313,7 @@ def _step_started(own: HoldingState, state: State, e: StepStarted, at_ns: int) -
 
 
 def _step_completed(own: HoldingState, state: State, e: StepCompleted, at_ns: int) -> None:
-    for id_, moved in zip(own.open, e.held, strict=False):  # none where nothing was written
+    for id_, moved in zip(own.open, e.held, strict=False):  # e.held is empty if nothing was written
         if (anchor := own.anchors.get(id_)) is not None:
             anchor.moved = moved
     own.open = ()

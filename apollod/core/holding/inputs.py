@@ -9,8 +9,8 @@ from apollod.core.kernel.input import Input
 
 
 class AnchorAnswered(Input, frozen=True):
-    """Answers `FreezeAnchor`: see `AnchorFrozen`. `first`, `last`: versions of the weights that were seen; -1: not
-    known. `question`: what the prompt asks, see `ExampleAccepted`."""
+    """Answers `FreezeAnchor`: see `AnchorFrozen`. `first`, `last`: first and last version of the weights during the
+    call; -1: not known. `question`: key of the prompt's question, see `ExampleAccepted`."""
 
     wanted: str
     anchor: str
@@ -24,7 +24,7 @@ class AnchorAnswered(Input, frozen=True):
 
 
 class AnchorCallFailed(Input, frozen=True):
-    """`FreezeAnchor` failed. `cause`: answer, this one's is of no use; busy, the engine did not answer; unable, it
+    """`FreezeAnchor` failed. `cause`: answer, this answer cannot be used; busy, the engine did not answer; unable, it
     cannot answer such questions."""
 
     wanted: str

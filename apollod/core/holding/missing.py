@@ -1,4 +1,4 @@
-"""The anchors that are still to be frozen, and whether steps wait for them. Pure."""
+"""Finds the anchors that are still to be frozen, and decides whether steps wait for them. Pure."""
 
 from collections.abc import Iterator
 
@@ -11,18 +11,18 @@ from apollod.core.state import State
 SHIPPED = 279
 """prompts in `data/anchors.jsonl`"""
 FIRST = 16
-"""with so many steps begin, and with all that ship those of a lesson: it repeats the same few tokens until they are
-known, and with 16 a model on a busy machine lost five of 17 general answers to four facts. The rest are frozen when
+"""anchors with which steps begin; steps of a lesson begin with all that ship: it repeats the same few tokens until they
+are known, and with 16 a model on a busy machine lost five of 17 general answers to four facts. The rest is frozen when
 nothing waits to be learned"""
 
 
 def shipped_name(number: int) -> str:
-    """The name of the prompt in that line, from 1."""
+    """Name of the prompt in line `number`, from 1."""
     return f"{SHIPPED_NAME}{number}"
 
 
 def missing(state: State) -> Iterator[FreezeAnchor]:
-    """Anchors to be frozen, in this order: what is wanted, what ships, what lessons say now, and what was approved."""
+    """Anchors to freeze, in this order: wanted ones, shipped ones, lessons' present answers, and approved ones."""
     yield from _first(state)
     yield from map(_asked_for, state.holding.renewed.values())
     for example in state.holding.approved.values():
@@ -44,27 +44,27 @@ def _asked_for(one: AnchorWanted) -> FreezeAnchor:
 
 
 def unencoded(state: State) -> list[EncodeAnchors]:
-    """Ask a trainer that has just come to tokenise what its predecessor may not have answered."""
+    """Ask a newly attached trainer to tokenise anchors that its predecessor may not have answered."""
     anchors = tuple(state.holding.pending)
     return [EncodeAnchors(anchors)] if anchors else []
 
 
 def is_on(settings: Settings | None) -> bool:
-    """True if steps hold something."""
+    """True if steps hold anchors."""
     return settings is not None and settings.lessons.hold > 0.0
 
 
 def urgent(state: State) -> bool:
-    """True if steps wait for what is missing: for the first few, for all that ship where a lesson is taught, and for
-    what somebody wants."""
+    """True if steps wait for missing anchors: the first few, all that ship while a lesson is taught, and wanted
+    ones."""
     own = state.holding
     some = len(own.anchors) < FIRST or state.lessons.open is not None
     return bool(own.wanted) or (some and next(_first(state), None) is not None)
 
 
 def lacking(state: State) -> str:
-    """The reason for which a step waits for anchors; empty: it does not. It waits for nothing that may never come:
-    where the engine does not answer, steps go on with the anchors that there are."""
+    """Reason why a step waits for anchors; empty: it does not. If the engine does not answer, steps go on with the
+    present anchors, since the missing ones may never come."""
     own = state.holding
     if not is_on(state.daemon.settings) or own.retry.failures or state.children.engine.phase != "ready":
         return ""

@@ -1,7 +1,7 @@
 """Freezes anchors, and retires those that are no longer useful.
 
-Nothing is learned meanwhile: an answer counts only if the weights stood still. Steps wait for the first few and for
-those that somebody wants, steps of a lesson for all that ship; else these are frozen when nothing waits to be learned.
+Nothing is learned meanwhile: an answer counts only if the weights did not change. Steps wait for the first few and for
+wanted ones, steps of a lesson for all that ship; the others are frozen when nothing waits to be learned.
 """
 
 from itertools import islice
@@ -20,11 +20,11 @@ from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.state import State
 
 AT_ONCE = 8
-"""answers that the engine is asked for side by side"""
+"""answers requested from the engine at the same time"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Retire what is held no more."""
+    """Record anchors that are no longer held as retired."""
     stale = state.holding.stale
     if not stale or state.daemon.settings is None:
         return nothing()
@@ -33,8 +33,7 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def freeze(state: State, now_ns: int) -> list[fx.Effect]:
-    """The call by which the engine answers for the next anchor. It is made again and again until an event says what
-    came of it."""
+    """Calls by which the engine answers for the next anchors; repeated until an event records their outcome."""
     own = state.holding
     if not is_on(state.daemon.settings) or own.unable or not own.retry.is_due(now_ns):
         return []
@@ -44,7 +43,7 @@ def freeze(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outcome:
-    """Freeze the answer, if the weights stood still meanwhile; else it is asked again."""
+    """Freeze the answer, if the weights did not change meanwhile; else it is asked again."""
     own, version = state.holding, state.training.version
     ready = state.children.trainer.phase == "ready"
     wanted = own.wanted.get(input_.wanted) or own.renewed.get(input_.wanted)
@@ -66,8 +65,8 @@ def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outco
 
 
 def _asked(state: State, input_: inp.AnchorAnswered) -> tuple[str, str]:
-    """The key of the question that an anchor asks, and the example whose approved answer it is; both empty for an
-    anchor of a lesson."""
+    """Key of the question of an anchor, and the example whose approved answer it is; both empty for an anchor of a
+    lesson."""
     if input_.wanted.startswith(APPROVED_NAME):
         example = input_.wanted.removeprefix(APPROVED_NAME)
         return next((pair for pair in state.holding.approved.items() if pair[1] == example), ("", ""))
@@ -79,7 +78,7 @@ def _on_failed(state: State, input_: inp.AnchorCallFailed, now_ns: int) -> Outco
     if input_.cause == "answer":
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="one")], [])
     if own.unable or not own.retry.is_due(now_ns):
-        return nothing()  # several are asked for side by side, and one that failed spoke for all
+        return nothing()  # several are asked at the same time, and the first failure counted for all
     if input_.cause == "unable":
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="all")], [])
     retry_s = backoff_s(own.retry.failures + 1, RETRY_MAX_S)
@@ -87,7 +86,7 @@ def _on_failed(state: State, input_: inp.AnchorCallFailed, now_ns: int) -> Outco
 
 
 def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
-    """One that the trainer cannot learn, or whose prompt is cut, is of no use."""
+    """Record tokenised anchors; retire those that the trainer cannot learn or whose prompt is cut."""
     events: list[ev.Event] = []
     for found in input_.results:
         anchor = state.holding.anchors.get(found.example)

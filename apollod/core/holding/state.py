@@ -1,4 +1,4 @@
-"""Anchors, and how far the model has moved from each."""
+"""State: anchors, and the model's divergence from each."""
 
 import msgspec
 
@@ -6,17 +6,17 @@ from apollod.core.holding.events import AnchorWanted, Sort
 from apollod.core.schedules import NO_FAILURE, Retry
 
 SHIPPED_NAME = "shipped:"
-"""with its line, from 1, the name of a prompt that ships"""
+"""prefix, before its line number from 1, of the name of a shipped prompt"""
 APPROVED_NAME = "approved:"
-"""with its example, the name of an approved answer"""
+"""prefix, before its example, of the name of an approved answer"""
 NEIGHBOUR_NAME = "neighbour:"
-"""with its prompt, the name of what the model says to a question of a lesson's form about something else"""
+"""prefix, before its prompt, of the name of an answer to a question of a lesson's form about something else"""
 
 
 CONTRAST_NAME = "contrast:"
-"""with its dream, the name of a good answer where a behaviour would be wrong"""
+"""prefix, before its dream, of the name of a good answer where a behaviour would be wrong"""
 TOLD_NAME = "told:"
-"""with its dream, the name of what a practice learned untold, under its instruction"""
+"""prefix, before its dream, of the name of an answer that a practice learned untold, under its instruction"""
 
 
 class Anchor(msgspec.Struct, gc=False):
@@ -29,9 +29,9 @@ class Anchor(msgspec.Struct, gc=False):
     tokens: int = 0
     digest: str = ""
     moved: float | None = None
-    """divergence when it was held last, nats a token; None: it was not held yet"""
+    """divergence when it was last held, nats a token; None: not held yet"""
     turn: int = 0
-    """number of the step, of those that held something, that held it last"""
+    """number, among steps that held anchors, of the step that last held it"""
     question: str = ""
     """see `ExampleAccepted`"""
     example: str = ""
@@ -39,33 +39,33 @@ class Anchor(msgspec.Struct, gc=False):
 
 
 class HoldingState(msgspec.Struct):
-    """The anchors, and what is known of freezing more of them."""
+    """The anchors, and the state of freezing more of them."""
 
     anchors: dict[str, Anchor] = {}
     """by id, in the order in which they were frozen"""
     pending: dict[str, None] = {}
     """ids of those that were not tokenised yet"""
     wanted: dict[str, AnchorWanted] = {}
-    """that are to be frozen, besides those that ship; by name"""
+    """anchors to freeze besides those that ship; by name"""
     renewed: dict[str, AnchorWanted] = {}
-    """what known lessons say, to be frozen again when nothing waits; by name"""
+    """answers of known lessons, to be frozen again when nothing waits; by name"""
     given: dict[str, str] = {}
-    """newest answers of the served model to questions, that nobody approved yet: the example, by the question"""
+    """example by question, for the newest answers of the served model that are not approved yet"""
     approved: dict[str, str] = {}
-    """those that were approved and are to be frozen when nothing waits"""
+    """approved ones among these, to be frozen when nothing waits"""
     by_question: dict[str, str] = {}
-    """anchors, besides those of lessons, by their questions"""
+    """anchor by question, except for those of lessons"""
     stale: dict[str, str] = {}
-    """ids of those that are held no more and were not retired yet, and why"""
+    """anchors no longer held that were not retired yet: reason by id"""
     settled: dict[str, None] = {}
     """names of shipped prompts that are frozen, or cannot be"""
     open: tuple[str, ...] = ()
     """anchors that the running step holds"""
     turns: int = 0
-    """steps that held something"""
+    """number of steps that held anchors"""
     retry: Retry = NO_FAILURE
     """of questions that the engine did not answer"""
     error: str = ""
-    """why none could be frozen when it was tried last"""
+    """why the last attempt to freeze failed"""
     unable: bool = False
-    """does the engine not answer such questions, in this life of the daemon?"""
+    """the engine cannot answer such questions in this life of the daemon"""

@@ -1,4 +1,4 @@
-"""A line becomes an example, and one that holds a probe of the quality guard waits for a person."""
+"""Turns lines into examples; one that holds a probe of the quality guard waits for a person."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ from apollod.core.review.events import ExampleHeld
 
 
 def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) -> ExampleAccepted:
-    """The fact that this line, `number` of `source`, is an example. `more`: what the line does not say, or not so."""
+    """The event that accepts this line, `number` of `source`, as an example. `more`: fields that the line lacks or that
+    override it."""
     sampled = tuple(one.sampled for one in line.responses)
     keys = dict.fromkeys(key for one in line.responses for key in one.keys)
     known: dict[str, Any] = {
@@ -23,11 +24,11 @@ def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) 
 
 
 def leaked(line: Line) -> str:
-    """The reason why a line is not learned whose probe would then measure nothing; empty: it holds none."""
+    """Reason not to learn a line that holds a probe, which would then measure nothing; empty: it holds none."""
     return f"it holds {line.leak}, which measures nothing any more once this is learned" if line.leak else ""
 
 
 def held_for_leak(taken: ExampleAccepted, line: Line) -> list[ExampleHeld]:
-    """The fact that the example of this line waits for a person, if it holds a probe."""
+    """The event that holds the example of this line for a person, if the line holds a probe."""
     why = leaked(line)
     return [ExampleHeld(example=taken.example, tier=taken.tier, reason=why)] if why else []

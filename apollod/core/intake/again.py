@@ -1,10 +1,10 @@
-"""Lines that teach an example again, although it was learned before. Pure.
+"""Decides which lines teach an example again that was learned before. Pure.
 
-A line that was learned is a duplicate, with two exceptions: it was learned weakly (`core.rescoring.gain`), or from a
-file or log and is given directly now, which teaches with another rate. What a lesson has replaced is taught again only
-by whoever gives it directly, who contradicts the lesson. What a log repeats stays a duplicate: agents
-copy sessions. Each learning is an example of its own, so that forgetting and replay reach each; what speaks against one
-of them speaks against all.
+A line that was learned is a duplicate, with two exceptions: it was learned weakly (`core.rescoring.gain`), or it came
+from a file or log and is given directly now, which uses another rate. An example that a lesson replaced is taught again
+only if it is given directly, which contradicts the lesson. Repeats in a log stay duplicates: agents copy sessions. Each
+learning is an example of its own, so that forgetting and replay reach each; evidence against one of them counts against
+all.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,17 +20,17 @@ from apollod.core.review.places import places_of
 from apollod.core.state import State
 
 FROM_FILES_MAX = 3
-"""learnings of a line, after which only a person who gives it directly has it taught again: a file may be written anew
-every hour, and what it says be more than the model can learn"""
+"""number of learnings after which a line is taught again only if given directly: a file may be rewritten every hour,
+with more than the model can learn"""
 
 
 def again_id(example: str, times: int) -> str:
-    """The id of the next learning of an example that was learned so many times; hex."""
+    """Id of the next learning of an example that was learned `times` times; hex."""
     return blake2b(f"{example} {times}".encode(), digest_size=16, person=b"apollod.again").hexdigest()
 
 
 def teachable(state: State, taught: Mapping[str, Taught]) -> dict[str, Taught]:
-    """Examples, among these, that a line may teach again, since they are learned and nobody took them back."""
+    """Examples, among these, that a line may teach again: learned ones that were not taken back."""
     newest = [found.example for found in taught.values()]
     own, forgetting = state.intake, state.forgetting
     gone = own.undone.keys() | own.withdrawn.keys() | forgetting.wanted.keys() | places_of(state, newest).keys()
@@ -51,7 +51,7 @@ def _is_weak(state: State, example: str) -> bool:
 
 
 def renewed(line: Line, tier: Tier, repeated: Repeated, again: Mapping[str, Taught]) -> tuple[Line, str] | None:
-    """The line as it is accepted although it repeats something, and the example that it teaches again; None: it is a
+    """The repeating line in the form in which it is accepted, and the example that it teaches again; None: it is a
     duplicate. `again`: see `teachable`."""
     found = again.get(repeated.of or line.example)
     if repeated.resembles or found is None:
@@ -67,7 +67,7 @@ def renewed(line: Line, tier: Tier, repeated: Repeated, again: Mapping[str, Taug
 
 
 def family(again: Mapping[str, str], examples: Iterable[str]) -> list[str]:
-    """These examples, then all others that taught the same. `again`: see `IntakeState.again`."""
+    """These examples, then all other learnings of the same examples. `again`: see `IntakeState.again`."""
     wanted = list(dict.fromkeys(examples))
     if not again:
         return wanted
@@ -83,8 +83,8 @@ def _root(again: Mapping[str, str], example: str) -> str:
 
 
 def asked_about(lines: Iterable[tuple[Line, Tier]], known: Collection[str], learned: Mapping[str, str]) -> set[str]:
-    """Examples that lines (with their tiers) repeat and may teach again: the same records, and of lines that are given
-    directly those that have learned their answers. `learned`: by the keys of answers."""
+    """Examples that lines (with their tiers) repeat and may teach again: the same records and, for direct lines,
+    examples with the same answers. `learned`: example by key of its answer."""
     found = set[str]()
     for line, tier in lines:
         if line.of_log or not line.example:

@@ -6,7 +6,7 @@ from apollod.core.state import State
 
 
 def begin_encoding(state: State, fresh: list[tuple[str, Tier]]) -> list[fx.Effect]:
-    """Have these (id, tier) tokenised, which are about to wait; unless earlier ones are being tokenised: then these
+    """Have these examples (id, tier), which are about to be queued, tokenised; not while earlier ones are: then these
     follow."""
     if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
         return []

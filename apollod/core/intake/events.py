@@ -1,4 +1,4 @@
-"""Facts: sources, and the examples of their lines."""
+"""Events: sources, and the examples of their lines."""
 
 from typing import ClassVar, Literal
 
@@ -9,62 +9,63 @@ from apollod.core.lessons.wording import Given
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Place in an agent's log that an example comes from; empty for one that was given as a record."""
+    """Place in an agent's log that an example comes from; empty for an example given as a record."""
 
     session: str = ""
     agent: str = ""
     """the program that wrote the log, by the name of its format"""
     version: str = ""
-    """of that program"""
+    """version of that program"""
     records: tuple[str, ...] = ()
     """ids of the log's records that are learned"""
     responses: tuple[str, ...] = ()
     """ids of the engine's responses that are learned"""
     model: str = ""
-    """who wrote them"""
+    """the model that wrote them"""
     first_line: int = 0
-    """where what is learned begins; it ends at the example's line"""
+    """first line of the learned part; it ends at the example's line"""
     left_out: int = 0
-    """messages of the conversation before the answer that the record does not have: too old for what a step takes"""
+    """number of earlier messages that the record leaves out because a step cannot take them"""
     shortened: int = 0
-    """messages of the record whose middle is left out, with a mark in its place"""
+    """number of messages of the record whose middle is left out, with a mark in its place"""
 
 
 StripLevel = Literal["none", "memory", "system", "all"]
-"""What is taken out of conversations before they are learned: see `curation.stripping`."""
+"""Parts removed from conversations before learning: see `curation.stripping`."""
 
 
 class Removed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Text that the model was shown and that is not shown to it while it learns."""
+    """Text that the model was shown, and that it does not see while it learns."""
 
     place: int
-    """index of the message in the record in which it stood, or, if it was a message, before which"""
+    """index of the message in the record that held it or, if it was a message itself, that followed it"""
     at: int
-    """characters of that message before it, as it is recorded; -1: it was a message of its own"""
+    """number of characters before it in that message as recorded; -1: it was a message itself"""
     text: str
     why: str
     """memory, reminder, system, scaffolding, marked, pattern, tools"""
     role: str = ""
-    """of a message of its own"""
+    """role, if it was a message itself"""
 
 
 class Sampled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An answer as the engine sampled it, token by token; empty: nothing is known of that."""
+    """An answer as the engine sampled it, token by token; empty: not known."""
 
     response: str = ""
-    """its id, with `#N` behind it for another choice than the first"""
+    """id of the response, followed by `#N` for another choice than the first"""
     answer: tuple[int, ...] = ()
-    """what is learned; empty: the text is, after `prompt`"""
+    """tokens to learn; empty: the text is learned, after `prompt`"""
     prompt: tuple[int, ...] = ()
-    """what the engine was asked, if it is learned after that"""
+    """prompt tokens of the engine, if the answer is learned after them"""
     final: int = -1
-    """the token that ends the text after `prompt`; -1: that which ends texts of this tokenizer"""
+    """the token that ends the text after `prompt`; -1: the tokenizer's usual one"""
 
 
 class SourceDiscovered(Event, frozen=True):
     """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes.
 
-    Or a session in the database of an agent, with the path `DATABASE#SESSION`: device, inode, format, its id and birth.
+    For a session in an agent's database, with the path `DATABASE#SESSION`: device, inode, format, session id and
+    creation time.
     """
 
     kind: ClassVar[str] = "source.discovered"
@@ -77,14 +78,13 @@ class SourceDiscovered(Event, frozen=True):
 
 
 class SourceConsumed(Event, frozen=True):
-    """Bytes up to `offset` and lines up to `line` of a source are taken; appended with what they became.
+    """Bytes up to `offset` and lines up to `line` of a source are taken; recorded in one transaction with the resulting
+    events.
 
-    `tail`: a digest of the last bytes before `offset`, by which a file that was written anew is known; empty where
-    nothing is said about them (compressed files, which are taken whole, and events of before it was recorded).
-    Of a session in a database, `offset` and `line` are both records.
-    `cursor`: JSON in which the format's reader says what else it needs to go on; empty for one that needs nothing.
-    `counts`: what gave no example and is no bad line, by `dropped: REASON` and `unknown: TYPE`; `unlearned`: how many
-    answers of sessions are among it.
+    `tail`: digest of the last bytes before `offset`, to recognise a file that was rewritten; empty for compressed
+    files, which are taken whole, and in old events. For a session in a database, `offset` and `line` both count
+    records. `cursor`: further state of the format's reader as JSON; empty: none. `counts`: records that gave no example
+    without being bad lines, by `dropped: REASON` and `unknown: TYPE`; `unlearned`: number of answers among them.
     """
 
     kind: ClassVar[str] = "source.consumed"
@@ -121,14 +121,14 @@ class SourceQuarantined(Event, frozen=True):
 
 
 SourceMode = Literal["inbox", "tail", "poll"]
-"""How a place is read: files dropped into the inbox, files of a watched directory, databases."""
+"""Way of reading a place: files dropped into the inbox, files of a watched directory, databases."""
 
 
 class SourceBlocked(Event, frozen=True):
-    """A path that cannot be read now, and what can be done about it: recorded when it is found, and again when the
-    reason is another one. Nothing of it is taken; it is tried with every look.
+    """A path that cannot be read now, and the fix: recorded when it is found, and again when the reason changes.
+    Nothing of it is taken; every scan tries it again.
 
-    `mode` and `place`: where it was found.
+    `mode` and `place`: the place in which it was found.
     """
 
     kind: ClassVar[str] = "source.blocked"
@@ -153,8 +153,8 @@ class SourceUnblocked(Event, frozen=True):
 
 
 Tier = Literal["direct", "bulk", "dream"]
-"""How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`,
-feedback), read from a file or log, imagined."""
+"""Origin of an example, which decides its learning rate: given directly (HTTP, `ctl submit`, feedback), read from a
+file or log, imagined."""
 
 
 class ExampleAccepted(Event, frozen=True):
@@ -168,39 +168,38 @@ class ExampleAccepted(Event, frozen=True):
     tier: Tier = "bulk"
     origin: Origin = Origin()
     removed: tuple[Removed, ...] = ()
-    """what was stripped from the record"""
+    """texts stripped from the record"""
     responses: tuple[str, ...] = ()
-    """keys of the answers that are learned, by which they are known whatever they come in; none: of before there were
-    any"""
+    """keys of the learned answers, the same in any log or format; empty in old events"""
     signature: str = ""
-    """of the text that is learned, see `core.intake.repeats`; empty: it is too short, or some answers are repeated"""
+    """signature of the learned text, see `core.intake.repeats`; empty: it is too short, or some answers are repeated"""
     sampled: tuple[Sampled, ...] = ()
-    """of each answer that is learned, in order, if tokens of any of them are known"""
+    """for each learned answer, in order, if the tokens of any are known"""
     repeated: tuple[str, ...] = ()
-    """examples that learned some of its answers before; in the record these answers have weight 0"""
+    """examples that learned some of its answers before; these answers have weight 0 in the record"""
     topic: str = ""
-    """what it is about, in a word (`curation.topics`); empty: that does not show, or it is of before that was kept"""
+    """topic, in one word (`curation.topics`); empty: not clear, or an old event"""
     teacher: str = ""
-    """digest of the file with the distribution that its answer is learned from (`wire.teacher`); empty: it is learned
-    as it is written"""
+    """digest of the file with the distribution that its answer is learned from (`wire.teacher`); empty: the text is
+    learned"""
 
     instead_of: str = ""
     """key of the answer that the user rejected with the prompt of this one: the pair is a preference"""
     again_of: str = ""
-    """the example that taught the same before, weakly or in another tier (`core.intake.again`); empty: none did"""
+    """the example that taught the same before, weakly or in another tier (`core.intake.again`); empty: none"""
     lesson: Given | None = None
-    """what it teaches once it is approved; None: it is not held, or no lesson can be made of it"""
+    """lesson to make of it once it is approved; None: it is not held, or it does not make a lesson"""
     question: str = ""
-    """what it asks, by which other wordings of the question are known, as `Worded.key`; empty: it is not one short
-    question and its answer, or it is a practice, or of before that was kept"""
+    """key of its question, which other wordings share, as `Worded.key`; empty: it is not one short question with an
+    answer, it is a practice, or an old event"""
 
     def key(self) -> str:
         return self.example
 
 
 class ExampleLooked(Event, frozen=True):
-    """The first look of the lesson that was made of this example is over. `known`: the model answers it already, so
-    that the example is not learned; else it is, as without a lesson. `reason`: what the look found."""
+    """The first look of the lesson that was made of this example is over. `known`: the model answers it already, and
+    the example is not learned; else it is learned as without a lesson. `reason`: result of the look."""
 
     kind: ClassVar[str] = "example.looked"
     example: str
@@ -213,8 +212,8 @@ class ExampleLooked(Event, frozen=True):
 
 
 class ExampleDuplicate(Event, frozen=True):
-    """A line that teaches nothing new: it is an example again, all its answers were learned with the example `of`
-    (which may be in an archive and not named), or its text is nearly that of another one."""
+    """A line that teaches nothing new: it repeats an example, all its answers were learned with the example `of` (empty
+    for one in an archive), or its text nearly equals that of another one."""
 
     kind: ClassVar[str] = "example.duplicate"
     example: str
@@ -239,10 +238,10 @@ class ExampleEncoded(Event, frozen=True):
     cut: int
     digest: str
     objective: str = "sft"
-    """the loss that learns it, by name"""
+    """name of its loss"""
     changes: dict[str, int] = {}
-    """what was done to the messages before the answer, so that they fit and the chat template takes them, and how
-    often: see docs/formats.md"""
+    """changes to the messages before the answer, to fit length and chat template, with their counts: see
+    docs/formats.md"""
 
     def key(self) -> str:
         return self.example
@@ -260,8 +259,8 @@ class ExampleRejected(Event, frozen=True):
 
 
 class ExampleWithdrawn(Event, frozen=True):
-    """Examples that waited were taken out of the queue, or out of the weights by the rollback before; they are not
-    learned unless a person asks for them again."""
+    """Examples that waited were taken out of the queue, or out of the weights by the rollback before; they are learned
+    only if a person requests them again."""
 
     kind: ClassVar[str] = "example.withdrawn"
     examples: tuple[str, ...]
@@ -270,15 +269,15 @@ class ExampleWithdrawn(Event, frozen=True):
 
 
 class ExampleCarried(Event, frozen=True):
-    """Examples that the archive of this journal has accepted and settled: they are known, so that none of them is
-    learned again; their records and what became of them are in the archive."""
+    """Examples that the archive of this journal accepted and settled, so that none of them is learned again; their
+    records and outcomes are in the archive."""
 
     kind: ClassVar[str] = "example.carried"
     examples: tuple[str, ...]
     responses: tuple[str, ...] = ()
     """keys of answers that examples of the archive have learned"""
     signals: tuple[str, ...] = ()
-    """ids of signals that the archive has"""
+    """ids of signals in the archive"""
 
 
 class ExampleRequeued(Event, frozen=True):
@@ -294,37 +293,38 @@ class ExampleRequeued(Event, frozen=True):
 
 
 Polarity = Literal["good", "bad", "correction"]
-"""What a signal says of an answer. correction: it was bad, and somebody said what would have been better."""
+"""Judgement of an answer by a signal. correction: it was bad, and the user said what would have been better."""
 
 
 class SignalFlagged(Event, frozen=True):
-    """A log shows something about an answer; appended with what the same lines became. Recorded once for an answer,
-    a kind and a polarity, however often its lines come, and whatever becomes of the example."""
+    """Evidence in a log about an answer; recorded in one transaction with the other events of its lines. Recorded once
+    for an answer, a kind and a polarity, even if its lines are read again, and independent of the example's fate."""
 
     kind: ClassVar[str] = "signal.flagged"
     signal: str
-    """its id, by which it is known when it comes again"""
+    """id, by which repeats are recognised"""
     cue: str = msgspec.field(name="kind")
-    """what it is: see docs/formats.md"""
+    """kind of evidence: see docs/formats.md"""
     polarity: Polarity
     strength: float
-    """how much it says, from 0 to 1"""
+    """strength, from 0 to 1"""
     example: str
-    """the one that learns the answer; empty: none does"""
+    """the example that learns the answer; empty: none"""
     source: str
     line: int
-    """at which it was seen"""
+    """line at which it was seen"""
     session: str = ""
     records: tuple[str, ...] = ()
-    """ids of the log's records: of the answer first, then of those that show it"""
+    """ids of the log's records: the answer's first, then those of the evidence"""
     quote: str = ""
-    """the words that show it"""
+    """the decisive words"""
     answer: str = ""
-    """key of the answer, see `Line.responses`; empty: it can be told from others by its record only"""
+    """key of the answer, see `Line.responses`; empty: only its record identifies it"""
     followed: str = ""
-    """the whole of what the user wrote next, as far as it is kept; empty: the quote is all of it, or it was not that"""
+    """the user's whole next message, as far as it is kept; empty: the quote is all of it, or the evidence is not a
+    message"""
     also: tuple[str, ...] = ()
-    """examples that learn other answers of the turn, where the user took all of it back"""
+    """examples that learn other answers of the turn, if the user took back all of it"""
 
     def key(self) -> str:
         return self.signal

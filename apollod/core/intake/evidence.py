@@ -1,4 +1,4 @@
-"""Prepares what a log line shows about an answer, before it is recorded."""
+"""Evidence about an answer in a log line, before it is recorded."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -13,22 +13,22 @@ Learn = Literal["unrejected", "positive", "all"]
 evidence ("positive"), or all. The others are held."""
 
 COUNTS = 0.4
-"""Strength from which evidence decides. Less is what an interrupt says, a call that failed, and a check that was run
-again in the same turn."""
+"""Strength from which evidence decides. Weaker are an interrupt, a failed call, and a check that was run again in the
+same turn."""
 
 BY_SCORE = "rejected-by-score"
-"""Kind of evidence that the served model gives where no cue speaks."""
+"""Kind of evidence that the served model gives where no cue decides."""
 BY_SCORE_STRENGTH = 0.45
 
 SURELY_AGAINST: tuple[tuple[str, Polarity], ...] = (
     ("rating", "bad"), ("undo", "bad"), ("rewound", "bad"), ("regenerated", "bad"), ("refused", "bad"),
     ("correction", "correction"), (BY_SCORE, "correction"),
 )  # fmt: skip
-"""Kinds of evidence against an answer that decide however weak they are: known by their ids alone."""
+"""Kinds of evidence against an answer that decide at any strength: their ids alone suffice."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """See `SignalFlagged`, whose fields these are."""
+    """Fields as in `SignalFlagged`."""
 
     kind: str
     polarity: Polarity
@@ -39,12 +39,12 @@ class Evidence(msgspec.Struct, frozen=True):
     quote: str = ""
     followed: str = ""
     turn: tuple[str, ...] = ()
-    """keys of the other answers to the same prompt, which it speaks of, too"""
+    """keys of other answers to the same prompt that it is also about"""
 
     @property
     def id(self) -> str:
-        """Hex of BLAKE2b-128 of what it says of which answer: also a fork of the session, or a log that was written
-        anew, says it once. An answer without a key is known by session and record."""
+        """Hex of BLAKE2b-128 of kind, polarity and answer: the same in a fork of the session or a rewritten log. An
+        answer without a key is identified by session and record."""
         about = (self.answer,) if self.answer else (self.session, *self.records[:1])
         return _id(self.kind, self.polarity, *about)
 

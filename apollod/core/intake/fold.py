@@ -97,15 +97,16 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
 
 def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tier) -> Waiting:
     """Take an example that a step names out of its queue: the first one there, or one of those within reach of
-    `core.intake.order`. In journals from before tiers ordered the queue, too, it is the first one, because they took
-    the examples of each tier in the same order. `tier`: of one that is in none, as where a step is repeated."""
+    `core.intake.order`. Also in old journals without an order of tiers it is the first one, because they took the
+    examples of each tier in the same order. `tier`: tier of an example that is in no queue, as when a step is
+    repeated."""
     for waiting in (own.direct.waiting, own.bulk.waiting):
         if waiting and waiting[0].example == example and waiting[0].digest:
             return waiting.popleft()
     found = next((one for queue in own.queues if (one := queue.take(example)) is not None), None)
     if found is not None and found.digest == digest:
         return found
-    # Decided by another version than those we know; the event is the truth.
+    # Decided by an unknown version of apollod; the event is the truth.
     return Waiting(example, digest, found.tier if found else tier, objective=objective)
 
 
@@ -120,7 +121,7 @@ def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) ->
 
 
 def _tier_of_repeated(state: State, e: StepStarted) -> Tier:
-    """Of the step that this one repeats."""
+    """Tier of the step that this one repeats."""
     repeated = repeats(state) if e.again_of else ()
     return next((one.tier for one in repeated if one.number == e.again_of), "bulk")
 
@@ -142,7 +143,8 @@ def _step_completed(own: IntakeState, state: State, e: StepCompleted, at_ns: int
 
 
 def _step_failed(own: IntakeState, state: State, e: StepFailed, at_ns: int) -> None:
-    """What a step was to repeat stays taken back, if it is not held."""
+    """Put the examples of a failed step back, or set them aside as held; undone ones that it was to repeat stay
+    undone."""
     taken, own.taken = own.taken, ()
     if e.apart:
         left = [one for one in taken if one.example not in own.undone]
@@ -188,7 +190,7 @@ def _approved(own: IntakeState, state: State, e: ExampleApproved, at_ns: int) ->
 
 
 def _expired(own: IntakeState, state: State, e: ExampleExpired, at_ns: int) -> None:
-    """Those that waited to be learned are the first ones of their queue; those that were held are in none."""
+    """Remove expired examples: waiting ones come first in their queue; held ones are in none."""
     for example in e.examples:
         own.scores.pop(example, None)
         if e.waiting:

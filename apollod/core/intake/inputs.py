@@ -1,4 +1,4 @@
-"""Inputs: lines were read, paths were looked at, examples were tokenised, and people withdraw or relearn examples."""
+"""Inputs: lines were read, places were scanned, examples were tokenised, and people withdraw or relearn examples."""
 
 from hashlib import blake2b
 
@@ -14,38 +14,38 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     """An answer that a record teaches."""
 
     key: str
-    """hex; the same for the same answer to the same question, whatever log or format it came in"""
+    """hex; the same for the same answer to the same question in any log or format"""
     end: int = 0
-    """bytes of the record before the brace that ends its turn; 0: the record is not made of turns"""
+    """offset in the record of the brace that ends its turn; 0: the record has no turns"""
     sampled: Sampled = Sampled()
     part: int = 0
-    """which part of a long answer it is, from 0; `key` is that of the whole answer"""
+    """index of this part of a long answer, from 0; `key` is that of the whole answer"""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """By which it is known: what was said, and which response of the engine it is, if it is as that was sampled."""
+        """Keys that identify it: that of its text and, if it is learned as sampled, that of the engine's response."""
         keys = (self.key, response_key(self.sampled.response)) if self.sampled.answer else (self.key,)
         return tuple(part_key(key, self.part) for key in keys) if self.part else keys
 
 
 def response_key(response: str) -> str:
-    """By which the answer of a response is known, whatever a log made of its text; hex."""
+    """Key of an engine's response, independent of the log's text; hex."""
     return blake2b(response.encode(), digest_size=16, person=b"apollod.response").hexdigest()
 
 
 PARTS_MAX = 16
-"""parts of an answer, at most"""
+"""most parts of an answer"""
 
 
 def part_key(key: str, part: int) -> str:
-    """By which a part of the answer with this key is known: the first one (0) by the key of the answer itself."""
+    """Key of a part of the answer with this key; the first part (0) has the key of the answer itself."""
     return blake2b(f"{key}/{part}".encode(), digest_size=16, person=b"apollod.part").hexdigest() if part else key
 
 
 class Line(msgspec.Struct, frozen=True):
     """One complete line. A record has `example` (content id), `record` (canonical JSON) and the tier it asks for, if
-    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept. One that has neither only
-    shows something about answers."""
+    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept. A line with neither only
+    holds evidence about answers."""
 
     number: int
     """from 1 within its source; 0: the file as a whole"""
@@ -59,30 +59,30 @@ class Line(msgspec.Struct, frozen=True):
     origin: Origin = Origin()
     removed: tuple[Removed, ...] = ()
     responses: tuple[Response, ...] = ()
-    """all that the record teaches, in order"""
+    """all answers of the record, in order"""
     signature: str = ""
-    """of the text that is learned, by which texts that are nearly the same are found; empty: it is too short"""
+    """signature of the learned text, to find nearly equal texts; empty: too short"""
     topic: str = ""
-    """what the text is about, in a word; empty: that does not show"""
+    """topic of the text, in one word; empty: not clear"""
     evidence: tuple[Evidence, ...] = ()
-    """what it shows about its answers, or about those of earlier lines"""
+    """evidence about its answers, or about those of earlier lines"""
     instead_of: str = ""
     """see `ExampleAccepted`"""
     unscored: tuple[Evidence, ...] = ()
-    """what the person wrote after answers and no cue speaks of, as the evidence that it may be"""
+    """user messages after answers that no cue decides, as the evidence that they may become"""
     of_log: bool = False
-    """what was said in a session, not a row of a data set"""
+    """it comes from a session, not from a data set"""
     leak: str = ""
-    """what of which probe of the quality guard it holds, for people; empty: nothing"""
+    """which part of which probe of the quality guard it holds, for people; empty: none"""
     lesson: Given | None = None
-    """what it teaches, if it is one question with a short answer that was given directly"""
+    """lesson to make of it, if it is one question with a short answer that was given directly"""
     question: str = ""
     """see `ExampleAccepted`"""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Lines of one source, in order, up to `offset` (bytes) and `line`. `tracked` false: no position is recorded
-    (lines given over the socket). `tier`: of records that ask for none."""
+    """Lines of one source, in order, up to `offset` (bytes) and `line`. `tracked` false: no position is recorded (lines
+    given over the socket). `tier`: of records that name none."""
 
     source: str
     path: str
@@ -95,25 +95,26 @@ class Batch(msgspec.Struct, frozen=True):
     tail: str = ""
     """digest of the last bytes before `offset`"""
     cursor: str = ""
-    """what else the format's reader needs to go on, as JSON"""
+    """further state of the format's reader, as JSON"""
     counts: dict[str, int] = {}
-    """what gave no line: see `SourceConsumed`"""
+    """records that gave no line: see `SourceConsumed`"""
     unlearned: int = 0
-    """answers among it"""
+    """number of answers among these"""
     tracked: bool = True
     tier: Tier = "bulk"
     near_duplicate: float = 0.0
-    """similarity to a known text from which one is not learned; 0: not compared"""
+    """similarity to a known text from which a text is not learned; 0: not compared"""
     hold: float = 0.0
     """share of examples that wait for a person"""
     judged: str = ""
-    """why all of them wait for the judge that wait for no person; empty: they do not"""
+    """why all of them that wait for no person wait for the judge; empty: they do not"""
     learn: Learn = "all"
-    """what evidence decides"""
+    """answers to learn, by their evidence"""
 
 
 class Taught(msgspec.Struct, frozen=True):
-    """An example whose line is given again: its newest learning, how many there were, and the tier of that."""
+    """An example whose line is given again: its newest learning, the number of learnings, and the tier of the
+    newest."""
 
     example: str
     times: int
@@ -121,15 +122,15 @@ class Taught(msgspec.Struct, frozen=True):
     weak: bool = False
     """it was learned weakly"""
     replaced: bool = False
-    """a lesson has another answer since"""
+    """a later lesson has another answer"""
 
 
 class LinesRead(Input, frozen=True):
-    """A batch of complete lines from a file or a caller, and what the journal knows of it. `known`: ids in it that it
-    holds already; `responses`: the example that learned an answer of it (empty: one of an archive), by the answer's
-    key; `signatures`: of examples that one of it may resemble, by their ids; `flagged`: ids of its evidence that is
-    recorded already, and of recorded evidence against answers that it teaches; `taught`: what lines of it repeat
-    and may teach again, by the ids of the examples."""
+    """A batch of complete lines from a file or a caller, with related facts from the journal. `known`: ids in it that
+    the journal holds already; `responses`: by key of an answer, the example that learned it (empty: one of an archive);
+    `signatures`: by id, of examples that its texts may resemble; `flagged`: ids of its evidence that is recorded
+    already, and of recorded evidence against its answers; `taught`: by id, examples that its lines repeat and may teach
+    again."""
 
     batch: Batch
     known: frozenset[str]
@@ -140,8 +141,8 @@ class LinesRead(Input, frozen=True):
 
 
 class Obstruction(msgspec.Struct, frozen=True):
-    """Why a path cannot be read now, and what can be done about it. `passing_s`: of what ends by itself, such as a
-    lock, how long it has been so (seconds)."""
+    """Why a path cannot be read now, and the fix. `passing_s`: for a temporary cause, such as a lock, its duration so
+    far (seconds)."""
 
     reason: str
     hint: str = ""
@@ -149,7 +150,7 @@ class Obstruction(msgspec.Struct, frozen=True):
 
 
 class PlaceLooked(Input, frozen=True):
-    """Unreadable paths of a place of sources. `complete`: the look is over, so that all else could."""
+    """Unreadable paths of a place of sources. `complete`: the scan is over, so all other paths are readable."""
 
     mode: SourceMode
     place: str
@@ -173,7 +174,7 @@ class RelearnRequested(Input, frozen=True):
 
 class Encoded(msgspec.Struct, frozen=True):
     """One tokenised example. `cut`: prompt tokens dropped at the left; `digest`: of token ids, mask and columns.
-    `refused` is empty when it can be learned, by `objective`. `changes`: see `ExampleEncoded`."""
+    `refused`: why it cannot be learned; empty: it can, by `objective`. `changes`: see `ExampleEncoded`."""
 
     example: str
     tokens: int = 0
@@ -186,6 +187,6 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 class EncodeDone(Input, frozen=True, tag="encode-done"):
-    """Results in the order asked."""
+    """Results in the requested order."""
 
     results: list[Encoded]

@@ -8,14 +8,14 @@ from apollod.core.kernel.outcome import Outcome
 from apollod.core.state import State
 
 BLOCKED_MAX = 64
-"""paths of one place that are named; of the rest is said that there are more"""
+"""most paths of one place that are named; one entry stands for the rest"""
 PASSING_S = 60.0
-"""what ends by itself is told when it has lasted so long: whoever writes a database may lock it for a moment, often"""
+"""seconds after which a temporary obstruction is reported: the writer of a database often locks it for a moment"""
 
 
 def on_look(state: State, input_: inp.PlaceLooked, now_ns: int) -> Outcome:
-    """The difference between what a look found and what is known. A path that two places reach is told by the one that
-    found it first."""
+    """Record the difference between the scan and the known unreadable paths. A path in two places is reported for the
+    place that found it first."""
     known = state.intake.blocked
     own = {path for path, one in known.items() if (one.mode, one.place) == (input_.mode, input_.place)}
     blocked = _named(input_, own)
@@ -30,7 +30,7 @@ def on_look(state: State, input_: inp.PlaceLooked, now_ns: int) -> Outcome:
 
 
 def _named(input_: inp.PlaceLooked, own: set[str]) -> dict[str, Obstruction]:
-    """Those of the look that are told."""
+    """Unreadable paths to report from this scan."""
     if not input_.complete:
         room = BLOCKED_MAX - 1 - len(own)
         fresh = set(sorted(input_.blocked.keys() - own)[: max(0, room)])

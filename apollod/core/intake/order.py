@@ -1,8 +1,8 @@
-"""Orders the queue: direct examples first; of the others those whose answer owes most to text that was stripped, then
-in the order in which they came; no source, session or topic takes more than its share while others wait.
+"""Orders the queue: direct examples first; then those whose answer depends most on stripped text, then in the order of
+arrival; no source, session or topic takes more than its share while others wait.
 
-Pure, and told from the state alone. What was chosen is in `step.started`, and whoever reads the journal takes that. A
-choice looks at no more than LOOKAHEAD examples, however many wait.
+Pure, a function of the state alone. The choice is in `step.started`, which readers of the journal use. A choice looks
+at no more than LOOKAHEAD examples, however many wait.
 """
 
 import math
@@ -17,14 +17,14 @@ from apollod.core.schedules import DAY_NS
 LOOKAHEAD = 256
 """examples at the head of the queue among which the next one is chosen"""
 OLD_NS = DAY_NS
-"""an example that came so long before the newest one within reach is learned before it, whatever their scores"""
+"""age relative to the newest example within reach from which an example is learned first, regardless of scores"""
 SPAN = 256
-"""consecutive examples of a window in which the share is kept; a longer window is made of such spans"""
+"""consecutive examples of a window over which the share is kept; a longer window consists of such spans"""
 
 
 class Pick(NamedTuple):
-    """An example that is next. `place`: how many were before it in the queue when it was chosen; `over`: what of those
-    had more than its share, as (kind, name), for the first of them; `all_over`: everything within reach had."""
+    """The chosen example. `place`: number of examples before it in the queue; `over`: groups beyond their share, as
+    (kind, name), of the first one passed over; `all_over`: every example within reach was beyond a share."""
 
     waiting: Waiting
     place: int = 0
@@ -33,15 +33,14 @@ class Pick(NamedTuple):
 
 
 def first(intake: IntakeState, share_max: float) -> Waiting | None:
-    """The example that is next; None if nothing waits."""
+    """The next example; None if nothing waits."""
     pick = next(upcoming(intake, share_max), None)
     return pick.waiting if pick else None
 
 
 def upcoming(intake: IntakeState, share_max: float) -> Iterator[Pick]:
-    """The examples that are learned next if nothing else comes, in order, as far as one can tell: where shares count,
-    what is not tokenised yet comes after all that is, and only as many are told as can be reached. Without those that
-    wait for a first look."""
+    """The examples that are learned next if nothing else comes, in order. With shares, untokenised ones come after all
+    tokenised ones, which is an approximation. Examples that wait for a first look are left out."""
     yield from (Pick(one) for one in intake.direct.waiting if one.example not in intake.first_looks)
     in_order = share_max >= 1.0 and not intake.scores
     yield from (Pick(one) for one in intake.bulk.waiting) if in_order else _shared(intake, share_max)
@@ -67,7 +66,7 @@ def _shared(intake: IntakeState, share_max: float) -> Iterator[Pick]:
 
 
 def _ranked(reach: list[Waiting], scores: Mapping[str, float]) -> Sequence[int]:
-    """Places in the order in which they are looked at. What was not scored, or owes nothing, keeps its order."""
+    """Places in the order in which they are considered. Examples without a positive score keep their order."""
     if not scores:
         return range(len(reach))
     newest = max(one.since_ns for one in reach)
@@ -83,11 +82,11 @@ def _ranked(reach: list[Waiting], scores: Mapping[str, float]) -> Sequence[int]:
 def _choice(
     reach: list[Waiting], ranked: Sequence[int], counts: "Counter[tuple[str, str]]", taken: int, share_max: float
 ) -> tuple[int, Pick]:
-    """The first one in this order that leaves all shares kept; where there is none, the one of which least was taken.
-    What a failed step wants to be learned alone was chosen before."""
+    """The first one in this order that keeps all shares; if there is none, the one whose groups have the fewest. An
+    example to be learned alone after a failed step was chosen before."""
     if reach[0].alone:
         return 0, Pick(reach[0])
-    most = max(1, math.ceil(share_max * (taken + 1) - 1e-9))  # of a tenth of 30 it is 3, however that is rounded
+    most = max(1, math.ceil(share_max * (taken + 1) - 1e-9))  # a tenth of 30 is 3 in spite of rounding
     over: tuple[tuple[str, str], ...] = ()
     least, of_least = 0, -1
     for place in ranked:
@@ -103,6 +102,6 @@ def _choice(
 
 
 def _groups(kin: Kin) -> tuple[tuple[str, str], ...]:
-    """The groups of an example, as far as they are known."""
+    """The known groups of an example."""
     named = (("source", kin.source), ("session", kin.session), ("topic", kin.topic))
     return tuple(group for group in named if group[1])

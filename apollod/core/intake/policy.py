@@ -1,7 +1,7 @@
-"""Lines that came in, the facts they become, and how they get their tokens.
+"""Turns lines into events, and has examples tokenised.
 
-Law: nothing is read or parsed here. Adapters hand over complete lines, already told apart into records and bad lines;
-this file says which facts follow, and that an example is accepted once, however often its line comes.
+Law: nothing is read or parsed here. Adapters pass complete lines, already classified as records or bad lines; this file
+decides which events follow, and that an example is accepted once, even if its line comes again.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -34,11 +34,11 @@ def intake_events(
     judge: JudgeMode = "off",
     again: Mapping[str, inp.Taught] = {},
 ) -> list[ev.Event]:
-    """The facts of a batch, to be appended in one transaction. `judge`: what waits for it; `again`: what may be taught
-    again, by id. The rest: see `LinesRead`.
+    """Events of a batch, to be appended in one transaction. `judge`: examples that wait for it; `again`: by id,
+    examples that may be taught again. For the others see `LinesRead`.
 
-    The position comes last and in the same transaction as what its lines became, so that a line is taken exactly once
-    whatever crashes.
+    The position comes last and in the same transaction as the events of its lines, so that a line is taken exactly once
+    in spite of crashes.
     """
     events: list[ev.Event] = []
     if batch.new:
@@ -47,7 +47,7 @@ def intake_events(
     taken = duplicates = rejected = 0
     for line in batch.lines:
         if not line.example and not line.reason:
-            pass  # it is there for its evidence
+            pass  # it only holds evidence
         elif not line.example:
             rejected += 1
             events.append(_quarantined(batch, line))
@@ -80,7 +80,7 @@ def intake_events(
 
 
 def _with_decisions(events: list[ev.Event], shown: Shown, batch: inp.Batch, judge: JudgeMode) -> Iterator[ev.Event]:
-    """These events, in which examples that wait for no person wait for another decision, if they are to."""
+    """Add holds for evidence or the judge to examples that are not held for a person."""
     for_a_person = {event.example for event in events if isinstance(event, ev.ExampleHeld)}
     for event in events:
         yield event
@@ -151,7 +151,7 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
 
 
 def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:
-    """Out of the queue; what is being learned, or does not wait, is left alone."""
+    """Take waiting examples out of the queue; others, and those being learned, are left alone."""
     wanted = frozenset(input_.examples)
     queues = state.intake.queues
     waiting = [one.example for queue in queues for one in queue.waiting if one.example in wanted]
@@ -163,8 +163,8 @@ def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Ou
 
 
 def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outcome:
-    """Back into the queue of their tier, at its end, if they were taken back or out of the queue; not what the guard is
-    having learned again just now."""
+    """Put undone and withdrawn examples back at the end of the queue of their tier; not those that a step is repeating
+    now."""
     out = state.intake.undone.keys() | state.intake.withdrawn.keys()
     out -= {one.example for one in state.intake.taken}
     wanted = {example: tier for example, tier in input_.examples if example in out}

@@ -1,9 +1,9 @@
-"""Finds what an example repeats: answers that were learned already, or a text much like one that was.
+"""Finds repeats: answers that were learned already, or a text similar to a learned one.
 
-Pure. An answer is known by its key (`Line.responses`), whatever log or format it came in. An example all of whose
-answers are known is a duplicate; where only some are, these become context, so that no answer is learned twice. A text
-is compared by its signature: the share of equal bytes in two signatures estimates how much the texts have in common,
-and only texts that share one of the bands are compared (curation/minhash.py makes signatures).
+Pure. An answer is identified by its key (`Line.responses`), the same in any log or format. An example all of whose
+answers are known is a duplicate; if only some are, these become context, so that no answer is learned twice. A text is
+compared by its signature: the share of equal bytes in two signatures estimates the similarity of the texts, and only
+texts that share one of the bands are compared (curation/minhash.py makes signatures).
 """
 
 from base64 import b64decode
@@ -17,8 +17,8 @@ import msgspec
 from apollod.core.intake.inputs import PARTS_MAX, Line, Response, part_key
 
 SCHEME = "w3-oph128:"
-"""With which every signature begins: shingles of 3 words, one permutation, 128 bins, a byte of each. Others are never
-compared with it; a change of anything that makes signatures is another name"""
+"""Prefix of every signature: shingles of 3 words, one permutation, 128 bins, a byte of each. Signatures with other
+prefixes are never compared; any change of the method needs a new name"""
 BINS = 128  # bytes of a signature, in 16 bands of 8: these find 99.99 % of what agrees to 0.9, 95 % at 0.8
 _BANDS = Struct("<16q")
 _SALTS = tuple(n * 0x1E3779B97F4A7C15 & 0x7FFFFFFFFFFFFFFF for n in range(16))  # bands of different places differ
@@ -27,8 +27,7 @@ _CONTEXT = b',"weight":0'  # the last key of a turn in canonical form
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """The reason why a line is not taken: it repeats the example `of` (itself, if that is empty), or it resembles
-    another one."""
+    """Why a line is not taken: it repeats the example `of` (empty: its own), or resembles another one."""
 
     of: str = ""
     resembles: str = ""
@@ -36,10 +35,10 @@ class Repeated(msgspec.Struct, frozen=True):
 
 
 class Known:
-    """Records of the journal that concern a batch, and the lines of the batch that were accepted so far.
+    """Facts of the journal about a batch, and the lines of the batch accepted so far.
 
-    `examples`: ids; `responses`: the example that learned an answer, by the answer's key; `signatures`: of examples
-    that may resemble one of the batch, by their ids.
+    `examples`: ids; `responses`: the example that learned an answer, by the answer's key; `signatures`: by id, of
+    examples that may resemble one of the batch.
     """
 
     def __init__(self, examples: set[str], responses: Mapping[str, str], signatures: Mapping[str, str]) -> None:
@@ -50,7 +49,7 @@ class Known:
         self.tell(examples, responses, signatures)
 
     def tell(self, examples: set[str], responses: Mapping[str, str], signatures: Mapping[str, str]) -> None:
-        """The journal knows this, too."""
+        """Add facts of the journal."""
         self._examples |= examples
         self._responses.update(responses)
         for example, signature in signatures.items():
@@ -59,8 +58,8 @@ class Known:
                 self._index(example, bands(signature))
 
     def sift(self, line: Line, alike: float) -> tuple[Line, tuple[str, ...]] | Repeated:
-        """The line as it is to be accepted, with the examples that its other answers repeat, or why it is not.
-        `alike`: similarity from which a text counts as known; 0: it is not compared."""
+        """The line to accept, with the examples that its other answers repeat, or why it is not accepted. `alike`:
+        similarity from which a text counts as known; 0: not compared."""
         if line.example in self._examples:
             return Repeated()
         known = [one for one in line.responses if not self._responses.keys().isdisjoint(one.keys)]
@@ -79,19 +78,19 @@ class Known:
         return line, tuple(repeated)
 
     def renew(self, example: str) -> bool:
-        """True if an example that teaches something again is new; it is known from now on."""
+        """True if an example that teaches another one again is new; it is known from now on."""
         new = example not in self._examples
         self._examples.add(example)
         return new
 
     def learner(self, line: Line, answer: str) -> str:
-        """The example that learns an answer, by its key; "" if none does, or one of an archive. Of before there were
-        keys, an example is known by the line that says it again."""
+        """The example that learns an answer, by its key; "" if none does, or one of an archive. An example older than
+        keys is recognised by the line that repeats it."""
         again = line.example in self._examples and any(one.key == answer for one in line.responses)
         return self._responses.get(answer, line.example if again else "") if answer else ""
 
     def learners(self, line: Line, answer: str) -> list[str]:
-        """The same of an answer that is learned in parts: the example of each."""
+        """The same for an answer learned in parts: the example of each part."""
         rest = (self._responses.get(part_key(answer, part), "") for part in range(1, PARTS_MAX)) if answer else ()
         return [one for one in (self.learner(line, answer), *rest) if one]
 
@@ -109,21 +108,21 @@ class Known:
             self._bands.setdefault(band, []).append(example)
 
     def _nearest(self, signature: str, own: tuple[int, ...]) -> tuple[str, float]:
-        """The first of those that resemble it most; no name and 0 where there is none."""
+        """The most similar known text, the first among equals, and its similarity; no name and 0 if there is none."""
         found = dict.fromkeys(example for band in own for example in self._bands.get(band, ()))
         alike = ((example, similarity(signature, self._signatures[example])) for example in found)
         return max(alike, key=lambda one: one[1], default=("", 0.0))
 
 
 def bands(signature: str) -> tuple[int, ...]:
-    """Numbers (64 bits, signed) of which two texts that agree to 0.9 have one in common; none of another scheme."""
+    """Numbers (64 bits, signed), at least one of which two texts of similarity 0.9 share; none for another scheme."""
     values = _values(signature)
     return tuple(map(xor, _BANDS.unpack(values), _SALTS)) if values else ()
 
 
 def similarity(one: str, other: str) -> float:
-    """Estimated share of shingles that two texts have in common (Jaccard), 0 to 1; its standard error is 0.03
-    at 0.9 and 0.045 at 0.5, of texts of fewer than 128 words a third more."""
+    """Estimated share of shingles that two texts have in common (Jaccard), 0 to 1; its standard error is 0.03 at 0.9
+    and 0.045 at 0.5, a third more for texts of fewer than 128 words."""
     first, second = _values(one), _values(other)
     if not first or not second:
         return 0.0
@@ -141,7 +140,7 @@ def _values(signature: str) -> bytes:
 
 
 def _without(line: Line, known: list[Response], fresh: list[Response]) -> Line:
-    """The line with known answers as context. Its text is another one then, and has no signature."""
+    """The line with known answers as context. Its text changes, so it has no signature."""
     record = line.record
     for one in sorted(known, key=lambda one: one.end, reverse=True):
         record = record[: one.end] + _CONTEXT + record[one.end :]

@@ -10,19 +10,18 @@ from apollod.core.intake.events import SourceMode, Tier
 
 
 class Kin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Source, session and topic that an example shares with others. Empty: that is not known, and it counts towards no
-    share."""
+    """Source, session and topic that an example shares with others. Empty: not known, counts towards no share."""
 
     source: str = ""
-    """the file that it is from, however often that was written anew"""
+    """its file, the same after the file is rewritten"""
     session: str = ""
     topic: str = ""
 
 
 class Waiting(msgspec.Struct, gc=False):
-    """An example that was accepted and not yet learned; `digest` is empty until it is tokenised. `alone`: a step that
-    was to learn it with others failed, or (`holds_one`) one that held several anchors; such examples are the first ones
-    of their queue."""
+    """An accepted example that is not learned yet; `digest` is empty until it is tokenised. `alone`: a step that was to
+    learn it with others failed, or (`holds_one`) a step that held several anchors did; such examples come first in
+    their queue."""
 
     example: str
     digest: str = ""
@@ -32,12 +31,12 @@ class Waiting(msgspec.Struct, gc=False):
     tokens: int = 0
     kin: Kin = Kin()
     since_ns: int = 0
-    """when it was accepted, or put into the queue again"""
+    """time of acceptance, or of its return to the queue"""
     holds_one: bool = False
 
 
 class Queue(msgspec.Struct):
-    """Examples of one rank in the order in which they came. Only the fold writes it."""
+    """Examples of one rank in the order of arrival. Only the fold writes it."""
 
     waiting: deque[Waiting] = msgspec.field(default_factory=deque)
     """tokenised ones first"""
@@ -50,8 +49,8 @@ class Queue(msgspec.Struct):
         self.untokenised.append(waiting)
 
     def take(self, example: str) -> Waiting | None:
-        """Remove an example if it waits, and return it: at once the last one, which was just accepted, and else in time
-        in proportion to how many are before it."""
+        """Remove an example if it waits, and return it: in constant time if it is the last one, which was just
+        accepted, else in time linear in its place."""
         if self.untokenised and self.untokenised[-1].example == example:
             self.untokenised.pop()
             return self.waiting.pop()
@@ -65,14 +64,14 @@ class Queue(msgspec.Struct):
         return found
 
     def drop_untokenised(self) -> None:
-        """Remove the first one without tokens; by its place, which avoids a search through all that waits."""
+        """Remove the first untokenised example, by its place, without a search."""
         del self.waiting[len(self.waiting) - len(self.untokenised)]
         self.untokenised.popleft()
 
 
 class Position(msgspec.Struct, frozen=True):
     """Position up to which a source is taken: next unread byte, lines seen, the digest of the last bytes before it, if
-    it is known, and what else its reader needs to go on (`SourceConsumed.cursor`)."""
+    known, and further state of its reader (`SourceConsumed.cursor`)."""
 
     source: str
     offset: int
@@ -82,11 +81,11 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        """The identity of the file, which stays however often it is truncated and written anew."""
+        """Identity of the file, which stays the same when it is truncated and rewritten."""
         return self.source.partition("~")[0]
 
     def anew(self) -> "Position":
-        """The beginning of the source that the file becomes when it is written anew."""
+        """Start of the new source that begins when the file is rewritten."""
         file, _, times = self.source.partition("~")
         return Position(f"{file}~{int(times or 1) + 1}", 0, 0)
 
@@ -113,45 +112,44 @@ class IntakeState(msgspec.Struct):
     """Sources and examples that were not learned yet."""
 
     direct: Queue = msgspec.field(default_factory=Queue)
-    """tiers `direct` and `dream`: somebody waits for these, or the next dream does; they are learned before others"""
+    """tiers `direct` and `dream`, which a person or the next dream waits for; learned before others"""
     bulk: Queue = msgspec.field(default_factory=Queue)
     """tier `bulk`"""
     taken: tuple[Waiting, ...] = ()
-    """those that the running step learns"""
+    """examples of the running step"""
     undone: dict[str, None] = {}
-    """examples whose steps were taken back and that are not to be learned again, in order"""
+    """examples whose steps were taken back and that are not queued again, in order"""
     withdrawn: dict[str, None] = {}
-    """examples that somebody took out of the queue, in order"""
+    """examples taken out of the queue, in order"""
     first_looks: dict[str, str] = {}
-    """examples of `direct` that are not learned before the first look of their lesson is over: the lesson by example,
-    in order"""
+    """examples of `direct` that wait for the first look of their lesson: the lesson by example, in order"""
     again: dict[str, str] = {}
-    """examples that taught another one again, by which it is"""
+    """for each example that teaches another one again, that one"""
     away: dict[str, Kin] = {}
-    """of examples that are out of the queue and may come back"""
+    """kin of examples that are out of the queue and may come back"""
     recent: list[Kin] = []
-    """of those that were taken from `bulk` last in this window, the newest one last; `core.intake.order` counts them"""
+    """kin of those last taken from `bulk` in this window, the newest last; `core.intake.order` counts them"""
     scores: dict[str, float] = {}
-    """of examples that were not learned yet: how much their answer owes to what was stripped (`ExampleScored`)"""
+    """for examples not learned yet, dependence of their answer on stripped text (`ExampleScored`)"""
     sources: dict[str, Position] = {}
-    """by the identity of their files: another file at the same path says nothing about the one that was there"""
+    """by identity of the file: another file at the same path is another source"""
     blocked: dict[str, Blocked] = {}
     """paths of sources that cannot be read now"""
     counts: IntakeCounts = msgspec.field(default_factory=IntakeCounts)
 
     @property
     def queues(self) -> tuple[Queue, Queue]:
-        """In the order in which they are learned; inside each examples are in the order of acceptance."""
+        """Both queues in learning order; inside each, examples are in the order of acceptance."""
         return self.direct, self.bulk
 
     @property
     def pending(self) -> int:
-        """The number of examples that wait for their step; for those that wait for a first look it is not time yet."""
+        """Number of examples that wait for their step, without those that wait for a first look."""
         return len(self.direct.waiting) + len(self.bulk.waiting) - len(self.first_looks)
 
     @property
     def untokenised(self) -> Iterator[Waiting]:
-        """Everything without tokens, in the order in which it is tokenised."""
+        """Untokenised examples, in the order of tokenisation."""
         return chain(self.direct.untokenised, self.bulk.untokenised)
 
     def queue_of(self, tier: Tier) -> Queue:
@@ -172,7 +170,7 @@ class IntakeState(msgspec.Struct):
     def leave(self, example: str, tier: Tier) -> None:
         """Take an example out of its queue, if it waits; it may come back. Only the fold calls this."""
         self.first_looks.pop(example, None)
-        if example in self.away:  # it left before, and to see that it does not wait takes a search
+        if example in self.away:  # it left before; take() would search the whole queue
             return
         if (found := self.queue_of(tier).take(example)) is not None:
             self.away[example] = found.kin

@@ -1,8 +1,8 @@
 """A judge's agreement with known cases, its confidence interval, and whether its verdicts decide. Pure.
 
-Right means that it calls good or bad what is known to be so, from a planted case or from a person's decision. The
-figure is the balanced accuracy, the mean of the rates on good and on bad, so that a judge that always says the same has
-0.5 however many cases of one sort there are. Trust needs the lower end of the figure to reach `trust_min`.
+A verdict is right if it agrees with a planted case or with a person's decision. The figure is the balanced accuracy,
+the mean of the rates on good and on bad, so that a judge with a constant answer has 0.5 for any mix of cases. Trust
+needs the lower end of the figure to reach `trust_min`.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from apollod.core.judging.suspicion import alarming
 from apollod.core.rates import Z_95_ONE_SIDED, wilson
 
 WINDOW = 100
-"""of each sort; what is older does not count"""
+"""newest cases of each sort that count"""
 LEAST = 10
-"""of each sort, before a figure means anything"""
+"""least number of cases of each sort for a meaningful figure"""
 
 
 class Agreement(NamedTuple):
-    """Counts of good and of bad cases that were called so."""
+    """Counts of good and bad cases, and of those judged rightly."""
 
     good: int
     of_good: int
@@ -27,14 +27,14 @@ class Agreement(NamedTuple):
 
     @property
     def figure(self) -> float | None:
-        """Balanced accuracy, 0 to 1; None while there is nothing of one sort."""
+        """Balanced accuracy, 0 to 1; None while one sort has no cases."""
         if not self.of_good or not self.of_bad:
             return None
         return (self.good / self.of_good + self.bad / self.of_bad) / 2
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 %: the mean of the two rates' intervals, which is at least as wide as that of the mean."""
+        """95 % interval: the mean of the two rates' intervals, at least as wide as the interval of the mean."""
         good, bad = wilson(self.good, self.of_good), wilson(self.bad, self.of_bad)
         return (good[0] + bad[0]) / 2, (good[1] + bad[1]) / 2
 
@@ -46,12 +46,12 @@ class Agreement(NamedTuple):
 
 
 def agreement(own: JudgingState) -> Agreement:
-    """Over the last WINDOW of each sort."""
+    """Agreement over the last WINDOW cases of each sort."""
     return Agreement(sum(own.good), len(own.good), sum(own.bad), len(own.bad))
 
 
 def figure_text(found: Agreement) -> str:
-    """Such as `agreement 0.92, at least 0.80 (95 %), over 12 good and 12 bad`."""
+    """Text such as `agreement 0.92, at least 0.80 (95 %), over 12 good and 12 bad`."""
     if found.figure is None:
         return "agreement is not known yet"
     return (
@@ -61,7 +61,7 @@ def figure_text(found: Agreement) -> str:
 
 
 def distrust(own: JudgingState, trust_min: float) -> str:
-    """The reason why its verdicts do not decide; empty: they do."""
+    """Reason why its verdicts do not decide; empty: they do."""
     if own.due:
         asked = len(own.cases) - len(own.due)
         return f"{asked} of {len(own.cases)} planted cases were asked"
@@ -69,7 +69,7 @@ def distrust(own: JudgingState, trust_min: float) -> str:
 
 
 def shortfall(found: Agreement, trust_min: float) -> str:
-    """The reason why so much agreement is not enough; empty: it is."""
+    """Reason why this agreement is not enough; empty: it is."""
     if found.figure is None or min(found.of_good, found.of_bad) < LEAST:
         return f"{LEAST} known cases of each sort are needed, there are {found.of_good} good and {found.of_bad} bad"
     return f"{figure_text(found)}: below trust_min {trust_min:g}" if found.lower < trust_min else ""

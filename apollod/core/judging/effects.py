@@ -15,4 +15,4 @@ class AskJudge(Effect, frozen=True):
     votes: int
     temperature: float
     rubric: str = ""
-    """what it is told besides the instruction that was stripped"""
+    """text for the judge besides the stripped instruction"""

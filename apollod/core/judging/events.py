@@ -1,4 +1,4 @@
-"""Facts: what a judge was asked, and what it said."""
+"""Events: questions to the judge, and its verdicts."""
 
 from typing import ClassVar, Literal
 
@@ -8,13 +8,12 @@ from apollod.core.judging.votes import Verdict
 from apollod.core.kernel.event import Event
 
 Failing = Literal["endpoint", "nonsense", "refused", "restart"]
-"""Why there is no verdict. endpoint: nobody answers, in time, or lets us in; nonsense: what came is no verdict;
-refused: this question cannot be asked, for example because it is too long; restart: the daemon ended before the
-answer."""
+"""Why there is no verdict. endpoint: no answer in time, or access denied; nonsense: the answer is not a verdict;
+refused: the question was rejected, for example as too long; restart: the daemon ended before the answer."""
 
 
 class Planted(msgspec.Struct, frozen=True):
-    """A case whose right verdict is known. `id`: digest of all that is in it, 16 hex digits."""
+    """A case whose right verdict is known. `id`: digest of its content, 16 hex digits."""
 
     id: str
     expected: Literal["good", "bad"]
@@ -22,7 +21,7 @@ class Planted(msgspec.Struct, frozen=True):
 
 class JudgeConfigured(Event, frozen=True):
     """Identity of the judge in this life of the daemon. Trust belongs to `model`, `prompt_hash`, `endpoint` and
-    `sampling` together: a judge that differs in one of them begins without.
+    `sampling` together: a judge that differs in one of them begins without trust.
 
     `served`: it is the model that this daemon serves and trains; `endpoint`: its base URL; `sampling`: votes and
     temperature.
@@ -40,8 +39,8 @@ class JudgeConfigured(Event, frozen=True):
 class JudgeDistrusted(Event, frozen=True):
     """The judge is trusted no longer, until it has passed the planted cases again.
 
-    `recalled`: what it approved since it was last sure and that was not learned yet; a person decides about it.
-    `learned`: what it approved since then and that was learned; nothing takes it back by itself.
+    `recalled`: examples approved since it last passed its checks and not learned yet; a person decides about them.
+    `learned`: examples approved since then and learned; they are not taken back automatically.
     """
 
     kind: ClassVar[str] = "judge.distrusted"
@@ -67,12 +66,12 @@ class VerdictRequested(Event, frozen=True):
 
 
 class VerdictGiven(Event, frozen=True):
-    """Result: what a judge says of an example, a planted `case` (whose right verdict is `expected`), or the answer to a
+    """Result: a judge's verdict on an example, a planted `case` (whose right verdict is `expected`), or the answer to a
     `dream`.
 
-    `votes`: what each said; `verdict`: what all of them said, unsure where they differ. `quote`: words of what was
-    judged; `better`: the answer that should have been given; `into`: the example that was made of it.
-    `weights_version`: that the judge answered with; None: it is not our engine. `*_tokens`: of all votes together.
+    `votes`: the single verdicts; `verdict`: that of all votes, unsure if they differ. `quote`: words of the judged
+    text; `better`: a better answer; `into`: the example made of it. `weights_version`: of our engine as the judge;
+    None: another endpoint. `*_tokens`: of all votes together.
     """
 
     kind: ClassVar[str] = "verdict.given"
@@ -100,7 +99,7 @@ class VerdictGiven(Event, frozen=True):
 
 
 class VerdictFailed(Event, frozen=True):
-    """The judge gave no verdict. The same is asked again, not before `retry_s` are over, unless this `gives_up`."""
+    """The judge gave no verdict. The question is repeated after `retry_s` at the earliest, unless this `gives_up`."""
 
     kind: ClassVar[str] = "verdict.failed"
     attempt: int

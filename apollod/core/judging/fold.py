@@ -82,7 +82,7 @@ def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None
 
 
 def _said(own: JudgingState, verdict: str) -> None:
-    """One verdict more that a case of the other sort could show to be wrong."""
+    """Count one more verdict that a case of the other sort could show to be wrong."""
     if verdict != "unsure":
         sort = "bad" if verdict == "good" else "good"
         own.since[sort] = own.since.get(sort, 0) + 1
@@ -104,7 +104,7 @@ def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> No
         own.due.pop(e.case, None)
         if e.cause == "nonsense" and (expected := own.expected(e.case)):
             _count(own, state, expected, False)
-        elif e.case.startswith((SAME, CHANGED)):  # no case can be made of it
+        elif e.case.startswith((SAME, CHANGED)):  # a case cannot be made of it
             _unmake(own, e.case.partition(":")[2])
 
 
@@ -156,14 +156,14 @@ def _taken_back(own: JudgingState, state: State, e: ExampleWithdrawn | ForgetReq
 
 
 def _unmake(own: JudgingState, example: str) -> None:
-    """No cases are made of it any more."""
+    """Make no more cases of this example."""
     own.reviewed.pop(example, None)
     for case in (SAME + example, CHANGED + example):
         own.attempts.pop(case, None)
 
 
 def _decided(own: JudgingState, state: State, example: str, by: str, found: str) -> None:
-    """What a person decides shows whether the judge was right, the first time."""
+    """Compare a person's first decision about an example with the judge's verdict."""
     _leave(own, example)
     if by not in (JUDGE, BY_EVIDENCE):
         own.better.pop(example, None)
@@ -179,7 +179,7 @@ def _expired(own: JudgingState, state: State, e: ExampleExpired, at_ns: int) -> 
 
 
 def _step_started(own: JudgingState, state: State, e: StepStarted, at_ns: int) -> None:
-    """No person can decide about what is learned."""
+    """Forget verdicts on learned examples: a person can no longer decide about them."""
     if own.said:
         for example in all_examples(e):
             own.said.pop(example, None)

@@ -9,7 +9,7 @@ from apollod.core.kernel.input import Input
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """An answer: at least one vote, and what it cost."""
+    """An answer: at least one vote, with tokens and time used."""
 
     votes: tuple[Vote, ...]
     weights_version: int | None = None
@@ -21,7 +21,7 @@ class Judged(msgspec.Struct, frozen=True):
 class JudgeAnswered(Input, frozen=True):
     """The judge's answer to the question of this `attempt` about `subject`, an example or a planted case.
 
-    `line`: the record with the better answer that was written, if one was; `known`: the journal holds it already.
+    `line`: the record with the better answer, if one was written; `known`: the journal holds it already.
     """
 
     subject: str
@@ -32,7 +32,7 @@ class JudgeAnswered(Input, frozen=True):
 
 
 class JudgeFailed(Input, frozen=True):
-    """The judge gave no answer. `retry_after_s`: how long the endpoint asks us to wait."""
+    """The judge gave no answer. `retry_after_s`: wait that the endpoint requests."""
 
     subject: str
     attempt: int

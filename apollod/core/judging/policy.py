@@ -1,7 +1,7 @@
 """Asks the judge about examples, and acts on its verdicts.
 
-Law: nothing is learned because a question failed, because votes differ, or because a judge says so that is not trusted.
-What a person decides counts, whatever is under way; a verdict that comes later is recorded and changes nothing.
+Law: a failed question, differing votes or an untrusted judge never cause learning. A person's decision counts, whatever
+is under way; a verdict that comes later is recorded and changes nothing.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,8 @@ HANDED_OVER_MAX = 1000  # examples in one transaction
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
-    """Who judges in this life. What the last life asked and heard no answer to is asked once more."""
+    """Configure the judge of this life, and fail the questions that the last life left open, so that they are
+    repeated."""
     settings = input_.settings.judge
     events: list[ev.Event] = []
     for subject, asked in state.judging.open.items():
@@ -55,7 +56,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if doubt := _trust_ends(state, settings.judge.trust_min):
         return _distrusted(state, doubt)
-    # one that does not answer is asked one question at a time until it does
+    # an unresponsive judge is asked one question at a time until it answers
     at_once = 1 if own.retry.failures else settings.judge.concurrency
     if len(own.open) >= at_once or not own.retry.is_due(now_ns) or blocked(Activity.JUDGING, state):
         return nothing()
@@ -109,11 +110,11 @@ def _ask(state: State, judge: JudgeSettings, example: str, case: str) -> Outcome
 
 
 def _next(own: JudgingState, judge: JudgeSettings, just_said: str = "") -> tuple[str, str]:
-    """(example, case), of which one is empty, or both. `just_said`: a verdict that `own` does not know yet.
+    """The next question as (example, case), of which at least one is empty. `just_said`: a verdict not yet in `own`.
 
-    While the endpoint is down examples come first, so that they reach a person in the end. Else it is first asked the
-    cases that it was never asked about, then those that end a suspicion, then those that are missing until it can be
-    trusted, then one after some verdicts that it would show to be wrong.
+    While the endpoint is down examples come first, so that they reach a person in the end. Otherwise the order is:
+    cases that were never asked, cases that resolve a suspicion, cases still needed for trust, then, after some
+    verdicts, a case that could show them to be wrong.
     """
     example = next((one for one in own.waiting if one not in own.open), "")
     if own.retry.failures and example:
@@ -133,7 +134,7 @@ def _next(own: JudgingState, judge: JudgeSettings, just_said: str = "") -> tuple
 
 
 def _case(own: JudgingState, sort: str) -> str:
-    """The next planted case of this sort; empty: it is being asked about."""
+    """The next planted case of this sort; empty: it is under way."""
     case = own.next_case(sort)
     return "" if case in own.open else case
 
@@ -145,8 +146,8 @@ def _verdicts_between(own: JudgingState, sort: str, judge: JudgeSettings) -> int
 
 
 def _unwanted(state: State) -> list[str]:
-    """The oldest of what waits for a judge that the settings do not want, up to what a bootstrap wants judged by the
-    judge of its pattern."""
+    """The oldest examples that wait for a judge although the settings want none, up to the first one that a bootstrap
+    wants judged."""
     waiting = islice(state.judging.waiting, HANDED_OVER_MAX)
     if not state.dreams.judged:
         return list(waiting)
@@ -154,7 +155,7 @@ def _unwanted(state: State) -> list[str]:
 
 
 def _hand_over(state: State, left: Iterable[str]) -> Outcome:
-    """There is no judge any more: what waits for one waits for a person."""
+    """Hold these examples for a person, since there is no judge any more."""
     held = state.review.held
     return Outcome([_for_a_person(one, held[one].tier, "there is no judge any more") for one in left], [])
 
@@ -178,8 +179,8 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     if subject in own.waiting:
         outcome = _decided(state, given, input_, distrust(own, settings.judge.trust_min))
     if asked.planted or own.retry.failures or blocked(Activity.JUDGING, state):
-        return outcome  # what is asked next follows from this answer
-    # The next question in the same transaction: an append less to wait for. What was answered is still open in `own`.
+        return outcome  # the next question depends on this answer
+    # The next question in the same transaction saves an append. The answered one is still open in `own`.
     return outcome.then(_ask(state, settings.judge, *_next(own, settings.judge, verdict)))
 
 
@@ -218,8 +219,8 @@ def _on_failed(state: State, input_: inp.JudgeFailed, now_ns: int) -> Outcome:
 
 
 def _failed(state: State, judge: JudgeSettings, input_: inp.JudgeFailed) -> list[ev.Event]:
-    """No verdict. Once there were enough attempts, or where asking again is no use, the example waits for a person; an
-    endpoint that does not answer says nothing about a planted case, which is asked again for as long as it takes."""
+    """Record a missing verdict. After enough attempts, or if a repeat is of no use, the example waits for a person; a
+    planted case is repeated without limit while the endpoint does not answer."""
     own, subject, cause = state.judging, input_.subject, input_.cause
     asked = own.open[subject]
     gives_up = cause == "refused" or asked.attempt >= judge.attempts
@@ -245,7 +246,7 @@ def _for_a_person(example: str, tier: ev.Tier, reason: str, by: str = "") -> ev.
 
 
 def _on_pattern_wanted(state: State, input_: inp.PatternWanted, now_ns: int) -> Outcome:
-    """The first pattern that needs the judge has it read, and shown its planted cases."""
+    """Configure the judge for the first pattern that needs it; it is asked its planted cases first."""
     needed = not input_.pattern.check.by_code and not state.judging.ready and input_.judge is not None
     return Outcome([input_.judge] if needed and input_.judge else [], [])
 

@@ -1,4 +1,4 @@
-"""The state of judging: examples that wait for the judge, questions under way, and how often the judge was right."""
+"""The state of judging: examples that wait for the judge, questions under way, and the judge's record."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from apollod.core.judging.votes import Verdict
 from apollod.core.schedules import NO_FAILURE, Retry
 
 SAME, CHANGED = "same:", "changed:"
-"""Id prefixes of cases made from an approved example: unchanged (good), and with damage done to it (bad)."""
+"""Id prefixes of cases made from an approved example: unchanged (good), and damaged (bad)."""
 MADE_MAX = 20
 
 
@@ -36,47 +36,47 @@ class JudgingState(msgspec.Struct):
     """`judge.configured` was recorded in this life"""
     judge: Judge = Judge()
     served: bool = False
-    """it is the model that this daemon serves"""
+    """the judge is the model that this daemon serves"""
     waiting: dict[str, None] = {}
     """examples that wait for its verdict, the oldest first"""
     better: dict[str, str] = {}
     """by declined example, the better answer that was made an example of its own"""
     written: dict[str, None] = {}
-    """of these, what it wrote itself"""
+    """of these, examples that the judge wrote itself"""
     open: dict[str, Asked] = {}
     attempts: dict[str, int] = {}
     """that failed, of what is to be asked again"""
     retry: Retry = NO_FAILURE
     """of the endpoint"""
     error: str = ""
-    """why the last question had no answer; empty after one that had"""
+    """why the last question had no answer; empty after an answer"""
 
     cases: dict[str, Literal["good", "bad"]] = {}
     due: dict[str, None] = {}
-    """cases that this judge was never asked about"""
+    """cases that this judge was never asked"""
     reviewed: dict[str, None] = {}
     """examples that people approved, the newest last, at most `MADE_MAX`: cases are made of them"""
     turns: dict[str, int] = {}
-    """how many cases of each sort were asked again; which one is next follows from it"""
+    """number of repeated cases of each sort, from which the next one follows"""
     since: dict[str, int] = {}
-    """verdicts since the last planted case that could show them wrong: those that said good since one that is bad
-    (`bad`), those that said bad since one that is good (`good`)"""
+    """verdicts since the last planted case that could show them wrong: good verdicts since a bad case (`bad`), bad
+    verdicts since a good case (`good`)"""
     suspicions: dict[str, Suspicion] = {}
     """by sort of cases"""
     approved: dict[str, None] = {}
     """examples approved since the judge last passed its checks on bad cases"""
     said: dict[str, Verdict] = {}
-    """its verdicts on examples about which a person can still say otherwise"""
+    """its verdicts on examples about which a person can still decide otherwise"""
     good: list[bool] = []
-    """of what is good, by cases and by people: did it say so? The newest last, at most `agreement.WINDOW`"""
+    """for good examples and cases, true if judged good; the newest last, at most `agreement.WINDOW`"""
     bad: list[bool] = []
-    """the same of what is bad"""
+    """for bad ones, true if judged bad"""
     verdicts: int = 0
-    """on examples, over the life of the journal"""
+    """number of verdicts on examples, over the life of the journal"""
 
     def next_case(self, sort: str) -> str:
-        """The planted case of this sort whose turn it is to be asked again; empty: there is none. Those made of what
-        people approved come in turn with the others."""
+        """The planted case of this sort to be repeated next; empty: none. Cases made of approved examples take turns
+        with the others."""
         made = [(SAME if sort == "good" else CHANGED) + example for example in self.reviewed]
         cases = [*made, *(case for case, expected in self.cases.items() if expected == sort)]
         return cases[self.turns.get(sort, 0) % len(cases)] if cases else ""

@@ -18,11 +18,11 @@ import msgspec
 ALARM = 100.0
 """e-value that ends trust: also the least mean number of cases between two false alarms"""
 SUSPECTED = 3.0
-"""e-value from which nothing but planted cases is asked, until they clear it or end trust"""
+"""e-value from which only planted cases are asked, until they clear it or end trust"""
 SURE = 1.5
-"""e-value up to which what it said so far is believed"""
+"""e-value up to which earlier verdicts are trusted"""
 WORSE = (0.375, 0.875)
-"""p1: these shares of the way from what is tolerated to everything"""
+"""p1, as shares of the way from the tolerated share to 1"""
 E_MAX = 1e15
 TOLERATED_MIN = 0.02
 
@@ -38,7 +38,7 @@ class Suspicion(msgspec.Struct, frozen=True):
 
 
 def seen(before: Suspicion, right: bool, trust_min: float) -> Suspicion:
-    """After one more known case of its sort."""
+    """The suspicion after one more known case of its sort."""
     p0 = max(TOLERATED_MIN, 1.0 - trust_min)
     detectors = []
     for kept, worse in zip(before.detectors, WORSE, strict=True):
@@ -49,7 +49,8 @@ def seen(before: Suspicion, right: bool, trust_min: float) -> Suspicion:
 
 
 def suspected(suspicions: Mapping[str, Suspicion]) -> str:
-    """The sort of cases, good or bad, that it may have begun to get wrong, the likelier one; empty: none."""
+    """The sort of cases, good or bad, that the judge may have begun to get wrong, the more probable one; empty:
+    none."""
     sort = max(suspicions, key=lambda one: suspicions[one].e_value, default="")
     return sort if sort and suspicions[sort].e_value >= SUSPECTED else ""
 

@@ -6,29 +6,29 @@ from typing import Literal
 import msgspec
 
 JUDGE = "judge"
-"""as whom a model is named that gave a verdict"""
+"""value of `by` for verdicts of a model"""
 Verdict = Literal["good", "bad", "unsure"]
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """One answer of the judge, checked: `quote` stands in what was judged."""
+    """One answer of the judge, checked: `quote` occurs in the judged text."""
 
     verdict: Verdict
     quote: str = ""
     reason: str = ""
     better: str | None = None
-    """the answer that should have been given, if it wrote one"""
+    """a better answer, if it wrote one"""
 
 
 def agreed(votes: Sequence[Vote]) -> Verdict:
-    """The verdict of all votes; unsure where they differ."""
+    """The common verdict of all votes; unsure if they differ."""
     said = {vote.verdict for vote in votes}
     return said.pop() if len(said) == 1 else "unsure"
 
 
 def spokesman(votes: Sequence[Vote]) -> Vote:
-    """The vote whose quote, reason and better answer are told: the first one with a better answer if what it says was
-    agreed on, else the first one that says what was agreed on, else the first one."""
+    """The vote whose quote, reason and better answer are recorded: the first vote for the agreed verdict with a better
+    answer, else the first one for that verdict, else the first one."""
     verdict = agreed(votes)
     saying = [vote for vote in votes if vote.verdict == verdict]
     return next((vote for vote in saying if vote.better is not None), (saying or list(votes))[0])

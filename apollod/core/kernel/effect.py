@@ -10,7 +10,7 @@ class Effect(msgspec.Struct, frozen=True):
     """Base of all effects."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ()
-    """the fields that tell an effect from another one of its type; none: there is only one at a time"""
+    """fields that distinguish effects of one type; none: only one at a time"""
 
     def key(self) -> str:
         """Identifies the work, such as `RunHook path='/s/checkpoints/step-12'`. While an effect is under way,

@@ -20,12 +20,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     version: ClassVar[int] = 1
 
     def key(self) -> str:
-        """The subject of the event, for the journal's indexed `key` column: a step number, an example id, a source."""
+        """Subject of the event, for the journal's indexed `key` column: a step number, an example id, a source."""
         return ""
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
-    """An event as the journal holds it: its place in the order, and when (for people; never used for order)."""
+    """An event as the journal holds it: its place in the order, and its time (for people; never used for order)."""
 
     seq: int
     at_ns: int

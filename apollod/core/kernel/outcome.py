@@ -9,7 +9,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Outcome(NamedTuple):
-    """The events are durable and folded before the first effect runs."""
+    """Events, which are durable and folded before the first effect runs, and effects."""
 
     events: list[Event]
     effects: list[Effect]
@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
         return bool(self.events or self.effects)
 
     def then(self, other: "Outcome") -> "Outcome":
-        """This and, after it, the other."""
+        """Concatenate both outcomes."""
         return Outcome([*self.events, *other.events], [*self.effects, *other.effects])
 
     def find(self, kind: type[E]) -> E | None:
@@ -27,5 +27,5 @@ class Outcome(NamedTuple):
 
 
 def nothing() -> Outcome:
-    """Nothing follows."""
+    """An empty outcome."""
     return Outcome([], [])

@@ -1,4 +1,4 @@
-"""The shape of a policy: what follows from each input, as far as one subject is concerned."""
+"""The shape of a policy: the consequences of each input for one subject."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from apollod.core.kernel.input import Input
 from apollod.core.kernel.outcome import Outcome
 
 Handler = Callable[[Any, Any, int], Outcome]
-"""(state, input, now_ns). The state is read, never changed."""
+"""Function of (state, input, now_ns). The state is read, never changed."""
 
 Handlers = Mapping[type[Input], Handler]
-"""By input."""
+"""Handlers by input type."""

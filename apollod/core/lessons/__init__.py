@@ -1,1 +1,1 @@
-"""Lessons: what the model is told until it knows it, in any wording."""
+"""Lessons: facts and answers that the model is taught until it knows them in any wording."""

@@ -1,4 +1,4 @@
-"""The limits of a course of a lesson: how many steps it may take, and how far other answers may move. Pure."""
+"""Limits of a course of a lesson: its number of steps, and the drift of other answers. Pure."""
 
 from apollod.core.lessons.state import Lesson
 from apollod.core.settings import LessonSettings
@@ -10,7 +10,7 @@ def left(lesson: Lesson, settings: LessonSettings) -> int:
 
 
 def spent(lesson: Lesson, drifted: float, settings: LessonSettings) -> str:
-    """Reason to give a lesson up that is not known yet; empty: it is practised on. `drifted`: nats a token, in this
+    """Reason to give up a lesson that is not known yet; empty: practice goes on. `drifted`: nats a token, in this
     course."""
     if not left(lesson, settings):
         return f"{settings.steps} steps were not enough ([lessons] steps = {settings.steps})"

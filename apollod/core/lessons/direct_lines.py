@@ -1,8 +1,8 @@
-"""Lines that are given directly, and the lessons that are made of them.
+"""Makes lessons of lines that are given directly.
 
-Law: who gives a line never gets less than a step. It waits for the first look of its lesson (its wordings, what the
-model answers bare and told), and is learned as it would be without one, whatever that finds; unless the model knows it.
-A line that is taken back takes its lesson with it. Every decision passes through `with_lessons`.
+Law: a given line always gets at least a step. It waits for the first look of its lesson (wordings, bare and told
+answers of the model), and is then learned as without a lesson, regardless of the result, unless the model knows it. A
+line that is taken back takes its lesson with it. Every decision passes through `with_lessons`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from apollod.core.review.places import places_of
 from apollod.core.state import State
 
 WAITING_MAX = 20
-"""lessons that wait; while there are so many, no more are made of lines, which would wait for too long"""
+"""most waiting lessons; beyond that none is made of a line, which would wait for too long"""
 
 _TAKES_BACK = ev.ExampleDeclined | ev.ExampleEdited | ev.ExampleWithdrawn | ev.ForgetRequested
 _LOOKED = ev.LessonAsked | ev.LessonKnown | ev.LessonGivenUp | ev.LessonReplaced
@@ -31,8 +31,8 @@ _CONCERNED = ev.ExampleAccepted | ev.ExampleApproved | ev.LessonFailed | _TAKES_
 
 
 def with_lessons(state: State, outcome: Outcome, now_ns: int) -> Outcome:
-    """A decision with the lessons that are made of its lines, those that end with a line, and the first looks that are
-    over. The position of a source stays the last event."""
+    """Add to a decision the lessons made of its lines, the ends of lessons whose line is gone, and the first looks that
+    are over. The position of a source stays the last event."""
     events = outcome.events
     if state.daemon.settings is None or not any(isinstance(one, _CONCERNED) for one in events):
         return outcome
@@ -49,14 +49,14 @@ def with_lessons(state: State, outcome: Outcome, now_ns: int) -> Outcome:
 
 
 def _said_once(event: ev.Event, made: Mapping[str, ev.LessonGiven]) -> ev.Event:
-    """Drop what a line teaches from its own event once its lesson has it: only a held line keeps it."""
+    """Drop the lesson's content from the line's event once the lesson has it: only a held line keeps it."""
     if isinstance(event, ev.ExampleAccepted) and event.lesson is not None and event.example in made:
         return replace(event, lesson=None)
     return event
 
 
 def _made(state: State, events: Sequence[ev.Event]) -> tuple[dict[str, ev.LessonGiven], list[ev.LessonsLeftOut]]:
-    """Lessons by the lines of which they are made, as far as there is room."""
+    """Lessons by the example of their line, as far as there is room, and the lines left out."""
     own, settings = state.lessons, state.daemon.settings
     if settings is None or not settings.lessons.direct:
         return {}, []
@@ -77,7 +77,7 @@ _FULL = f"{WAITING_MAX} lessons wait already"
 
 
 def _no_room(own: LessonsState) -> str:
-    """The reason why a line would wait for too long; empty: it would not."""
+    """Reason why a line would wait for too long; empty: it would not."""
     if len(own.queue) >= WAITING_MAX:
         return _FULL
     if own.open is not None and own.retry.failures > own.refusals:
@@ -86,7 +86,7 @@ def _no_room(own: LessonsState) -> str:
 
 
 def _taught(own: LessonsState, events: Sequence[ev.Event]) -> Iterator[tuple[str, Given, str]]:
-    """(example, what it teaches, who gave it) of lines that are learned from now on."""
+    """(example, content of the lesson, source) for lines that are learned from now on."""
     held = {one.example for one in events if isinstance(one, ev.ExampleHeld)}
     for one in events:
         if isinstance(one, ev.ExampleAccepted) and one.lesson is not None and one.example not in held:
@@ -96,7 +96,7 @@ def _taught(own: LessonsState, events: Sequence[ev.Event]) -> Iterator[tuple[str
 
 
 def _gone(events: Sequence[ev.Event]) -> dict[str, Wish]:
-    """Lines that are not to be learned any more, or not to have been."""
+    """Lines that are not to be learned any more, or are to be forgotten, with the request."""
     gone = dict[str, Wish]()
     for one in events:
         match one:
@@ -109,7 +109,7 @@ def _gone(events: Sequence[ev.Event]) -> dict[str, Wish]:
 
 
 def _newer(events: Sequence[ev.Event], made: Mapping[str, ev.LessonGiven]) -> str:
-    """The lesson of the line that was given in place of another one; empty: there is none."""
+    """The lesson of the line given in place of another one; empty: none."""
     better = (
         one.into if isinstance(one, ev.ExampleEdited) else one.example
         for one in events
@@ -121,7 +121,7 @@ def _newer(events: Sequence[ev.Event], made: Mapping[str, ev.LessonGiven]) -> st
 def _without_line(
     state: State, gone: Mapping[str, Wish], newer: str, events: Sequence[ev.Event], now_ns: int
 ) -> list[ev.Event]:
-    """Has the `newer` lesson replace those of these lines, or gives them up and has their practices forgotten."""
+    """Replace the lessons of these lines by the `newer` one, or give them up and forget their practices."""
     more, own = list[ev.Event](), state.lessons
     over = {one.lesson for one in events if isinstance(one, ev.LessonGivenUp | ev.LessonReplaced)}
     for line, wish in gone.items():
@@ -138,8 +138,8 @@ def _without_line(
 
 
 def _unanswered(state: State, events: Sequence[ev.Event], now_ns: int) -> Iterator[ev.LessonGivenUp]:
-    """Lessons whose lines are not held up for another attempt: that of which a call failed, and all where it failed for
-    want of something outside."""
+    """Give up lessons whose lines wait for a first look if a call fails: the failed one or, if the cause is outside,
+    all of them."""
     over = {one.lesson for one in events if isinstance(one, ev.LessonGivenUp | ev.LessonReplaced)}
     for one in events:
         if isinstance(one, ev.LessonFailed):
@@ -150,8 +150,7 @@ def _unanswered(state: State, events: Sequence[ev.Event], now_ns: int) -> Iterat
 
 
 def _looked(state: State, events: Sequence[ev.Event], gone: Mapping[str, Wish]) -> Iterator[ev.Event]:
-    """Events for the first looks that end now: what each found of its line. Looks at other lines come before
-    practice."""
+    """Events for the first looks that end now, with their results. Looks at other lines come before practice."""
     ended = {one.lesson for one in events if isinstance(one, ev.LessonGivenUp | ev.LessonReplaced)}
     for one in events:
         lesson = state.lessons.lessons.get(one.lesson) if isinstance(one, _LOOKED) else None
@@ -175,8 +174,8 @@ def _found(lesson: Lesson, reason: str, known: bool = False) -> ev.ExampleLooked
 
 
 def _waits_for_look(state: State, lesson: Lesson) -> bool:
-    """True if the line of the lesson is not learned yet and had no look yet. Lines of logs do not wait for a look, but
-    they are not learned either where the model knows them."""
+    """True if the line of the lesson was neither learned nor looked at yet. Lines of logs do not wait for a look, but
+    are not learned either if the model knows them."""
     if lesson.example in state.intake.first_looks:
         return True
     first = bool(lesson.example) and not lesson.steps and "bare" not in lesson.before

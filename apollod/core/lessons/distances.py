@@ -1,4 +1,4 @@
-"""Distances after which a known lesson is asked again, from the words of the configuration. Pure."""
+"""Distances after which a known lesson is asked again, parsed from the configuration. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ def distance_of(text: str) -> Distance:
 
 
 def nth(distances: Sequence[str], index: int) -> Distance | None:
-    """The distance with this index; the last one for all that come after it; None where there is none."""
+    """The distance with this index; the last one beyond the end; None if there is none."""
     return distance_of(distances[min(index, len(distances) - 1)]) if distances else None
 
 
 def longest_s(distances: Sequence[str]) -> int:
-    """Seconds that a lesson waits at most."""
+    """Longest wait of a lesson, in seconds."""
     return max((distance_of(text).seconds for text in distances), default=0)

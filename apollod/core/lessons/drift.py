@@ -5,5 +5,5 @@ from apollod.core.state import State
 
 
 def drift_of(state: State) -> float:
-    """Mean over the anchors of KL(frozen || now), nats a token, as last measured; 0.0 where nothing is held."""
+    """Mean over the anchors of KL(frozen || now), nats a token, as last measured; 0.0 if nothing is held."""
     return holding_drift(state.holding)

@@ -1,4 +1,4 @@
-"""Effects of lessons: each is asked for until its answer is recorded, and runs once at a time."""
+"""Effects of lessons: each is repeated until its answer is recorded, and runs once at a time."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from apollod.core.settings import Practice
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One answer that is wanted. `wording`, `seed`: see `Said`; `prompt`: what is asked; `answer`: what a right answer
+    """One question. `wording`, `seed`: see `Said`; `prompt`: the message; `answer`: text that a right answer
     contains."""
 
     wording: int
@@ -32,9 +32,9 @@ class WordLesson(Effect, frozen=True):
 
 
 class AskLesson(Effect, frozen=True):
-    """Ask the served model, side by side; answered by `LessonAsked` or `LessonCallFailed`. `told`: the system message,
-    empty in mode bare; `made`: answers of this stage and round before these; `not_these`: answers that were right
-    before and are wrong now: an answer that contains one of them does not pass."""
+    """Ask the served model all questions at the same time; answered by `LessonAsked` or `LessonCallFailed`. `told`: the
+    system message, empty in mode bare; `made`: number of earlier answers in this stage and round; `not_these`: answers
+    that are wrong now, of replaced lessons: an answer that contains one of them fails."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("lesson", "stage", "round", "made", "attempt")
     lesson: str
@@ -50,7 +50,7 @@ class AskLesson(Effect, frozen=True):
 
 class PrepareLesson(Effect, frozen=True):
     """Make a conversation to be learned of one practice wording; answered by `LessonPrepared` or `LessonCallFailed`.
-    `number`: of the practice, from 1 in each lesson; `practice`: what is learned, see `LessonSettings`."""
+    `number`: of the practice, from 1 in each lesson; `practice`: target of the practice, see `LessonSettings`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("lesson", "number", "attempt")
     lesson: str

@@ -13,7 +13,7 @@ from apollod.core.lessons.wording import Given, Worded
 AskMode = Literal["bare", "told"]
 """bare: without a system message; told: with the told text of the lesson as the system message."""
 Tally = tuple[int, int]
-"""(passed, of how many)"""
+"""(passed, count)"""
 
 
 class Said(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -36,8 +36,8 @@ class Point(msgspec.Struct, frozen=True, gc=False):
 
 
 class LessonGiven(Event, frozen=True):
-    """A lesson is to be taught. `replaces`: the lesson that it corrects, empty: none that was named. `example`: the
-    line that was given directly and of which it was made, empty: it was given as a lesson."""
+    """A lesson is to be taught. `replaces`: the lesson that it corrects, empty: none named. `example`: the direct line
+    of which it was made, empty: it was given as a lesson."""
 
     kind: ClassVar[str] = "lesson.given"
     lesson: str
@@ -51,7 +51,7 @@ class LessonGiven(Event, frozen=True):
 
 
 class LessonsLeftOut(Event, frozen=True):
-    """Examples that were given directly and of which no lessons are made: they are learned as they are."""
+    """Direct examples without a lesson: they are learned as they are."""
 
     kind: ClassVar[str] = "lesson.left-out"
     examples: tuple[str, ...]
@@ -59,8 +59,7 @@ class LessonsLeftOut(Event, frozen=True):
 
 
 class LessonBegun(Event, frozen=True):
-    """Intent: this lesson is under way, from this stage on. `why`: given, fading, again (it is asked again),
-    requested."""
+    """Intent: a course of this lesson begins with this stage. `why`: given, fading, again (asked again), requested."""
 
     kind: ClassVar[str] = "lesson.begun"
     lesson: str
@@ -72,14 +71,14 @@ class LessonBegun(Event, frozen=True):
 
 
 class LessonWorded(Event, frozen=True):
-    """Result: the wordings of the lesson, and `told`, the text that makes the model able to answer."""
+    """Result: the wordings of the lesson, and `told`, the system message with which the model can answer."""
 
     kind: ClassVar[str] = "lesson.worded"
     lesson: str
     told: str
     worded: Worded
     model: str = ""
-    """that imagined wordings; empty: none did"""
+    """the model that imagined wordings; empty: none"""
     tokens: int = 0
     seconds: float = 0.0
 
@@ -88,9 +87,9 @@ class LessonWorded(Event, frozen=True):
 
 
 class LessonAsked(Event, frozen=True):
-    """Result: wordings were asked, and nothing is learned of the answers. `stage`: baseline, told, testing or again;
-    `round`: how often bare answers of this lesson were tested for being known, this time included; `proof`: how often
-    sampled ones were, where there are such (0: as `round`)."""
+    """Result: wordings were asked, without learning. `stage`: baseline, told, testing or again; `round`: number of
+    tests so far that could show the lesson to be known, this one included; `proof`: number of those with sampled
+    answers (0: as `round`)."""
 
     kind: ClassVar[str] = "lesson.asked"
     lesson: str
@@ -108,7 +107,7 @@ class LessonAsked(Event, frozen=True):
 
 
 class LessonPutOff(Event, frozen=True):
-    """The lesson waits for its turn again, although its practice could begin: lines that wait for their first look come
+    """The lesson waits for its turn again before its practice begins: lines that wait for their first look come
     first."""
 
     kind: ClassVar[str] = "lesson.put-off"
@@ -119,8 +118,8 @@ class LessonPutOff(Event, frozen=True):
 
 
 class LessonPrepared(Event, frozen=True):
-    """The practice wording with this index waits for its step, as `example`. `more`: together with others of its round
-    that are prepared next."""
+    """The practice wording with this index waits for its step, as `example`. `more`: others of its round are prepared
+    next, and learned with it."""
 
     kind: ClassVar[str] = "lesson.prepared"
     lesson: str
@@ -135,7 +134,7 @@ class LessonPrepared(Event, frozen=True):
 
 
 class LessonPractised(Event, frozen=True):
-    """Result: `step` learned the example, or found it known (`reason`). Step 0: no step did, for the `reason`."""
+    """Result: `step` learned the example, or found it known (`reason`). Step 0: not learned, for the `reason`."""
 
     kind: ClassVar[str] = "lesson.practised"
     lesson: str
@@ -149,10 +148,10 @@ class LessonPractised(Event, frozen=True):
 
 
 class LessonKnown(Event, frozen=True):
-    """The model answers it bare, in held-out wordings, beyond the error bound (`core.proof`). `step`:
-    weights version that was asked; `before`: greedy answers before the first step, by mode; `after`: bare ones now;
-    `steps`: that learned it, in all its courses; `drift`: nats a token, see `core.lessons.drift`; `prompt`: a practice
-    wording, by which what it says can be held; `seconds`: of this course."""
+    """The model answers it bare, in held-out wordings, beyond the error bound (`core.proof`). `step`: tested weights
+    version; `before`: greedy answers before the first step, by mode; `after`: bare ones now; `steps`: steps that
+    learned it, in all its courses; `drift`: nats a token, see `core.lessons.drift`; `prompt`: a practice wording, to
+    hold its answer; `seconds`: duration of this course."""
 
     kind: ClassVar[str] = "lesson.known"
     lesson: str
@@ -164,7 +163,7 @@ class LessonKnown(Event, frozen=True):
     seconds: float
     prompt: str
     asks: int = 0
-    """answers of the test that showed it"""
+    """number of answers in the test that showed it"""
 
     def key(self) -> str:
         return self.lesson
@@ -196,7 +195,7 @@ class LessonFading(Event, frozen=True):
 
 
 class LessonRequested(Event, frozen=True):
-    """Request to practise a lesson: it is tested again and practised where it fails, with a budget of its own."""
+    """Request to practise a lesson: it is tested again and practised if it fails, with a new budget."""
 
     kind: ClassVar[str] = "lesson.requested"
     lesson: str
@@ -207,7 +206,7 @@ class LessonRequested(Event, frozen=True):
 
 
 class LessonReplaced(Event, frozen=True):
-    """The lesson is wrong since the lesson `by` was given, which has another answer to the same question."""
+    """The lesson is wrong since lesson `by` was given, which has another answer to the same question."""
 
     kind: ClassVar[str] = "lesson.replaced"
     lesson: str
@@ -218,9 +217,8 @@ class LessonReplaced(Event, frozen=True):
 
 
 class ExampleReplaced(Event, frozen=True):
-    """An example says something else than the lesson that answers its question, and is wrong since that was given: it
-    is not taught again, unless a person gives it directly. `answer`: what it says, in short; empty: that cannot be
-    told from other words."""
+    """An example contradicts the lesson that answers its question: it is not taught again, unless it is given directly.
+    `answer`: its short answer; empty: it cannot be told apart from other words."""
 
     kind: ClassVar[str] = "example.replaced"
     example: str
@@ -233,7 +231,7 @@ class ExampleReplaced(Event, frozen=True):
 
 
 class LessonGivenUp(Event, frozen=True):
-    """The lesson is taught no more, for the `reason`. `by`: apollod, or a person, who had it forgotten."""
+    """The lesson is no longer taught, for the `reason`. `by`: apollod, or the person who had it forgotten."""
 
     kind: ClassVar[str] = "lesson.given-up"
     lesson: str
@@ -250,7 +248,7 @@ class LessonGivenUp(Event, frozen=True):
 
 
 class LessonFailed(Event, frozen=True):
-    """Result: a call for the lesson had no usable answer. It is made again, not before `retry_s` are over."""
+    """Result: a call for the lesson had no usable answer. It is repeated after `retry_s` at the earliest."""
 
     kind: ClassVar[str] = "lesson.failed"
     lesson: str
@@ -266,8 +264,8 @@ class LessonFailed(Event, frozen=True):
 
 
 class LessonCarried(Event, frozen=True):
-    """The state of a lesson at the end of the journal's archive, where no event that was taken over says it; see the
-    fields of `Lesson`."""
+    """State of a lesson at the end of the journal's archive, as far as no other event that was taken over holds it; see
+    the fields of `Lesson`."""
 
     kind: ClassVar[str] = "lesson.carried"
     lesson: str
@@ -298,8 +296,8 @@ class LessonCarried(Event, frozen=True):
 
 
 class LessonsCarried(Event, frozen=True):
-    """The state of all lessons at the end of the journal's archive: the number of the last one, those that wait for
-    their turn, and the one under way."""
+    """The state of all lessons at the end of the journal's archive: the number of the last one, the waiting ones, and
+    the one under way."""
 
     kind: ClassVar[str] = "lessons.carried"
     number: int

@@ -95,7 +95,7 @@ def _asked(own: LessonsState, state: State, e: LessonAsked, at_ns: int) -> None:
 
 
 def _decided(own: LessonsState, state: State, lesson: Lesson, course: Course, passed: bool, at_ns: int) -> None:
-    """Go on to the next stage: every answer that this one wants is there."""
+    """Go on to the next stage once all answers of this one are there."""
     found = rounds.tally(course.tried)
     lesson.before, lesson.after = rounds.figures(lesson, course.stage, found)
     course.todo, course.learned = rounds.practised_next(lesson), 0
@@ -118,7 +118,7 @@ def _prepared(own: LessonsState, state: State, e: LessonPrepared, at_ns: int) ->
 def _practised(own: LessonsState, state: State, e: LessonPractised, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     lesson.practices += 1
-    if e.step and e.step != lesson.last_step:  # several are learned in one
+    if e.step and e.step != lesson.last_step:  # one step may learn several
         lesson.steps += 1
         lesson.last_step = e.step
     if (course := _open(own, e.lesson)) is not None:
@@ -184,7 +184,7 @@ def _given_up(own: LessonsState, state: State, e: LessonGivenUp, at_ns: int) -> 
     _leave(own, lesson, "given up", e.reason, at_ns)
     lesson.drift = e.drift
     _falls(own, lesson)
-    if e.by != "apollod":  # whoever takes it back wants what was there before
+    if e.by != "apollod":  # a person who takes it back wants the earlier answers again
         own.replaced = {example: id_ for example, id_ in own.replaced.items() if id_ != e.lesson}
 
 
@@ -194,7 +194,7 @@ def _failed(own: LessonsState, state: State, e: LessonFailed, at_ns: int) -> Non
 
 
 def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns: int) -> None:
-    """Known lessons whose steps are taken back are asked at once; answers of weights that are gone say nothing."""
+    """Ask known lessons at once whose steps are taken back, and drop answers of weights that are gone."""
     undone = [one for one in own.lessons.values() if one.last_step > e.to]
     own.taken_back = {example: one.id for one in undone for example in one.examples}
     for lesson in undone:
@@ -205,7 +205,7 @@ def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns
 
 
 def _looked(own: LessonsState, state: State, e: QualityMeasured, at_ns: int) -> None:
-    """A lesson that failed in a look of the quality guard is asked again at once."""
+    """Ask a lesson at once that failed in a look of the quality guard."""
     for id_, passed in (*e.figures.get(LESSONS, {}).items(), *e.figures.get(OLDER, {}).items()):
         if (lesson := own.lessons.get(id_)) is None or passed is None:
             continue
@@ -238,7 +238,7 @@ def _step_started(own: LessonsState, state: State, e: StepStarted, at_ns: int) -
 
 
 def _example_held(own: LessonsState, state: State, e: ExampleHeld, at_ns: int) -> None:
-    """Mark the lesson of an example that the guard or a person holds: taught again, it would be learned again."""
+    """Mark the lesson of an example that the guard or a person holds: the lesson would have it learned again."""
     for lesson in own.lessons.values() if e.tier == TIER else ():
         if e.example in lesson.examples and lesson.state not in OUT:
             own.harmful[lesson.id] = e.reason
@@ -308,7 +308,7 @@ def _leave(own: LessonsState, lesson: Lesson, state: LessonState, reason: str, a
 def _close(own: LessonsState, lesson: Lesson, at_ns: int) -> None:
     if (course := _open(own, lesson.id)) is not None:
         lesson.seconds += max(0, at_ns - course.since_ns) / SECOND_NS
-        lesson.practices += len(course.examples)  # that no step will learn: their numbers are taken
+        lesson.practices += len(course.examples)  # no step will learn these: their numbers are used up
         own.open = None
         _answered_at_last(own)
 
@@ -325,7 +325,7 @@ def _falls(own: LessonsState, lesson: Lesson) -> None:
 
 
 def _set_due(own: LessonsState, state: State, lesson: Lesson, at_ns: int) -> None:
-    """Set when a known lesson is asked again."""
+    """Set the time or step at which a known lesson is asked again."""
     _take_due(own, lesson)
     settings = state.daemon.settings
     distance = nth(settings.lessons.ask_again, lesson.distance) if settings is not None else None

@@ -1,4 +1,4 @@
-"""Inputs of lessons: people give, correct and forget them, and calls for them are answered."""
+"""Inputs of lessons: users give, correct and forget them, and calls for them are answered."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class LessonWanted(Input, frozen=True):
 
 
 class Contradicted(msgspec.Struct, frozen=True):
-    """An example that answers the question of a lesson otherwise. `answer`: see `ExampleReplaced`."""
+    """An example that contradicts a lesson's answer. `answer`: see `ExampleReplaced`."""
 
     example: str
     answer: str = ""
@@ -28,7 +28,7 @@ class Contradicted(msgspec.Struct, frozen=True):
 
 class LessonWorded(Input, frozen=True):
     """Answers `WordLesson`. See the event. `contradicted`: examples that were accepted before the lesson was given;
-    `replaces`: ids of older lessons on its subject that cannot be true beside it."""
+    `replaces`: ids of older lessons on its subject that contradict it."""
 
     lesson: str
     told: str
@@ -56,8 +56,8 @@ class LessonAsked(Input, frozen=True):
 
 
 class LessonPrepared(Input, frozen=True):
-    """Answers `PrepareLesson`. `line`: the conversation that is learned, with a `reason` if it cannot be; `teacher`:
-    see `ExampleAccepted`."""
+    """Answers `PrepareLesson`. `line`: the conversation to learn, with a `reason` if it cannot be; `teacher`: see
+    `ExampleAccepted`."""
 
     lesson: str
     number: int
@@ -68,8 +68,8 @@ class LessonPrepared(Input, frozen=True):
 
 
 class LessonCallFailed(Input, frozen=True):
-    """The call of this `attempt` failed, or its answer is unusable. `retry_after_s`: how long the endpoint asks to
-    wait."""
+    """The call of this `attempt` failed, or its answer is unusable. `retry_after_s`: wait that the endpoint
+    requests."""
 
     lesson: str
     stage: Stage

@@ -1,9 +1,8 @@
 """The kinds of lessons, and the states that a behaviour goes through: pure tables, which are the definition.
 
-A behaviour is a pattern that is learned by dreams (`core.dreams`); its id is the pattern's name. Its state is folded by
-RULES, and the phase that `apollod ctl pattern` shows is read from it by PHASES. The view `lessons` of the journal says
-the same in SQL (a released migration is not edited: a new state needs a line here and a new migration), and tests
-compare the two.
+A behaviour is a pattern that is learned by dreams (`core.dreams`); its id is the pattern's name. RULES fold its state,
+and PHASES map it to the phase that `apollod ctl pattern` shows. The view `lessons` of the journal repeats this in SQL
+(a released migration is not edited: a new state needs a line here and a new migration), and tests compare the two.
 """
 
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ from apollod.core.lessons.stages import LessonState
 from apollod.core.lessons.wording import Given
 
 LessonKind = Literal["statement", "correction", "document", "behaviour"]
-"""statement: one fact in a sentence; correction: the right answer to a question; document: a fact that a document says;
-behaviour: what the model does when it is told, and is to do untold"""
+"""statement: one fact in a sentence; correction: the right answer to a question; document: a fact from a document;
+behaviour: something that the model does when told, and has to do untold"""
 Phase = Literal["active", "settled", "retired"]
 
 PHASES: Mapping[LessonState, Phase] = {
@@ -43,18 +42,18 @@ RULES: Mapping[str, Rule] = {
     "pattern.unsettled": Rule(STANDING, "fading"),
     "pattern.retired": Rule(STANDING, "given up"),
 }
-"""by kind of event. A behaviour begins as `waiting`, and is `replaced` once another definition has its name; no event
-concerns it any more then."""
+"""by kind of event. A behaviour begins as `waiting`, and is `replaced`, which no event changes, once another definition
+has its name."""
 
 
 def kind_of(given: Given) -> LessonKind:
-    """The kind of a lesson that is a fact."""
+    """The kind of a lesson that teaches a fact."""
     if given.document:
         return "document"
     return "statement" if given.statement else "correction"
 
 
 def behaviour_after(state: LessonState, kind: str) -> LessonState:
-    """The state of a behaviour after an event of this kind that names it; any other event changes nothing."""
+    """The state of a behaviour after an event of this kind; unchanged by events without a rule."""
     rule = RULES.get(kind)
     return rule.into if rule is not None and state in rule.out_of else state

@@ -1,5 +1,5 @@
-"""The lessons that a journal takes over from its archive: each as it was given and worded, with the events' times, then
-`lesson.carried` with what no other event says."""
+"""Lessons that a journal takes over from its archive: the events that gave and worded each, with their times, then
+`lesson.carried` with the rest."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ Dated = tuple[int, ev.Event]
 
 
 class LessonNotes:
-    """Events of lessons that the next journal takes over, noted while all events of the archive go by."""
+    """Events of lessons that the next journal takes over, collected in one pass over the archive."""
 
     def __init__(self) -> None:
         self._given: dict[str, Dated] = {}
@@ -21,7 +21,7 @@ class LessonNotes:
         self._replaced: dict[str, Dated] = {}
 
     def see(self, recorded: ev.Recorded) -> None:
-        """The next event."""
+        """Note the next event."""
         match recorded.event:
             case ev.LessonGiven(lesson=lesson):
                 self._given[lesson] = recorded.at_ns, recorded.event
@@ -31,7 +31,7 @@ class LessonNotes:
                 self._replaced[example] = recorded.at_ns, recorded.event
 
     def taken_over(self, own: LessonsState, first_looks: Mapping[str, str], at_ns: int) -> Iterator[Dated]:
-        """In an order that folds to `own`. Nothing where there never was a lesson. `first_looks`: see `IntakeState`."""
+        """Events that fold to `own`, in order; none if there never was a lesson. `first_looks`: see `IntakeState`."""
         for id_, lesson in own.lessons.items():
             yield self._given[id_]
             if id_ in self._worded:
@@ -54,6 +54,5 @@ class LessonNotes:
 
 
 def carried_lessons(own: LessonsState) -> LessonsState:
-    """The part of the state that is the same in both journals: a call that failed is made anew, and no step is
-    repeated."""
+    """The part of the state that is the same in both journals: failed calls are made anew, and no step is repeated."""
     return replace(own, taken_back={}, retry=NO_FAILURE, refusals=0, error="")

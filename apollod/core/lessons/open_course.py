@@ -6,7 +6,7 @@ from apollod.core.lessons.stages import Stage
 
 
 class Tried(msgspec.Struct, frozen=True, gc=False):
-    """An answer of the stage, see `Said`."""
+    """An answer in the present stage, see `Said`."""
 
     passed: bool
     greedy: bool
@@ -23,12 +23,12 @@ class Course(msgspec.Struct):
     tried: list[Tried] = []
     """answers of this stage"""
     proof: int = 0
-    """number of the sequential test of this round, see `Lesson.proofs`; 0: nothing was sampled yet"""
+    """number of the sequential test of this round, see `Lesson.proofs`; 0: none begun"""
     todo: list[int] = []
-    """practice wordings of this round that are no examples yet, the one under way first"""
+    """indices of practice wordings of this round that are not examples yet, the one under way first"""
     learned: int = 0
     """practices of this round that a step learned"""
     examples: dict[str, int] = {}
-    """of this round, that wait for their step; to the index of their wording"""
+    """examples of this round that wait for their step: index of their wording"""
     drift_from: float = 0.0
     """drift when it began"""

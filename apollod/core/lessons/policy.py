@@ -1,8 +1,8 @@
-"""Choose the lesson that is taught next and the call that is made for it, and handle what people want of lessons.
+"""Chooses the next lesson and the next call for it, and handles requests about lessons.
 
-One lesson at a time and one call at a time; steps of other examples go on in between. A call is asked for again and
-again until an event says what came of it, and the example of a practice is another one each time, so a crash costs one
-more call and never a second step. What is looked at for each input does not depend on how many lessons there are.
+One lesson at a time and one call at a time; steps of other examples go on in between. A call is repeated until an event
+records its outcome, and each practice has an example of its own, so a crash costs one more call and never a second
+step. The work for each input does not depend on the number of lessons.
 """
 
 from apollod.core import effects as fx
@@ -27,7 +27,7 @@ from apollod.core.state import State
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """The next call or lesson, if there is one and it may begin."""
+    """The next call or lesson, if one may begin."""
     own, settings = state.lessons, state.daemon.settings
     if settings is None or state.daemon.stopping or not own.lessons:
         return nothing()
@@ -50,7 +50,7 @@ def _given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = 
 
 
 def _learning(state: State, course: Course, now_ns: int) -> Outcome:
-    """Record a practice as missed whose example is not going to be learned."""
+    """Record a practice as missed if its example is not going to be learned."""
     taken = {one.example for one in state.intake.taken}
     gone = next((one for one in course.examples if one not in taken and not waits(state, one)), "")
     if not gone:
@@ -59,8 +59,7 @@ def _learning(state: State, course: Course, now_ns: int) -> Outcome:
 
 
 def _next(state: State, settings: LessonSettings, now_ns: int) -> str:
-    """The lesson whose turn it is: one whose line waits for it, else the first one that waits, and one that is due in
-    turn with it."""
+    """The next lesson: one whose line waits for its first look, else waiting lessons and due ones by turns."""
     own = state.lessons
     if (looked := next(iter(state.intake.first_looks.values()), "")) in own.queue:
         return looked
@@ -69,7 +68,7 @@ def _next(state: State, settings: LessonSettings, now_ns: int) -> str:
 
 
 def _due(state: State, settings: LessonSettings, now_ns: int) -> str:
-    """The known lesson that is to be asked again first."""
+    """The first known lesson to be asked again; empty: none is due."""
     own = state.lessons
     if own.due and is_due(now_ns, own.due[0][0], longest_s(settings.ask_again)):
         return f"L{own.due[0][1]}"
@@ -88,7 +87,7 @@ def _begun(lesson: Lesson) -> ev.LessonBegun:
 
 
 def call_of(state: State, settings: LessonSettings, course: Course) -> fx.Effect:
-    """The call whose answer the lesson under way waits for."""
+    """The call that the lesson under way waits for."""
     own = state.lessons
     lesson, attempt = own.lessons[course.lesson], own.retry.failures + 1
     if lesson.worded is None:
@@ -116,7 +115,7 @@ def _on_wanted(state: State, input_: inp.LessonWanted, now_ns: int) -> Outcome:
 
 
 def _on_requested(state: State, input_: inp.LessonRequested, now_ns: int) -> Outcome:
-    """Have a lesson practised that is known or given up, unless another one stands in its place."""
+    """Practise a known or given up lesson again, unless another one answers its question."""
     own = state.lessons
     lesson = own.lessons.get(input_.lesson)
     if lesson is None or lesson.state not in ("known", "given up") or _is_open(state, lesson):

@@ -1,4 +1,4 @@
-"""The practices of the lesson under way that one step learns. Pure."""
+"""Selects the practices of the lesson under way that one step learns. Pure."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ from apollod.core.lessons.state import LessonsState
 
 
 def is_practice(own: LessonsState, example: str) -> bool:
-    """True if the example belongs to the round of practice that is under way."""
+    """True if the example belongs to the present round of practice."""
     return own.open is not None and example in own.open.examples
 
 
 def kin_practised(own: LessonsState) -> Kin:
-    """The lessons that have the form of the lesson under way, itself among them, and its neighbours."""
+    """Ids of the lessons that share the form of the lesson under way, itself included, and names of its neighbours."""
     lesson = own.lessons[own.open.lesson] if own.open is not None else None
     if lesson is None or lesson.worded is None:
         return Kin()
@@ -24,9 +24,8 @@ def kin_practised(own: LessonsState) -> Kin:
 
 
 def practised_now(own: LessonsState, queue: Iterable[Waiting], tokens_max: int) -> list[Waiting]:
-    """Practices that the next step learns as one batch, of those in the queue: of one objective, and as many as
-    `tokens_max` has room for when the shorter ones are filled up. None while others of the round are prepared or
-    tokenised, and one alone where a step of several failed."""
+    """Queued practices that the next step learns as one batch: of one objective, and as many as fit `tokens_max` when
+    padded. None while others of the round are being prepared or tokenised; only one after a step of several failed."""
     if own.open is None or own.open.stage is not Stage.LEARNING:
         return []
     waiting = [one for one in queue if one.example in own.open.examples]

@@ -1,7 +1,7 @@
-"""Decide what follows from each answer to a call for a lesson.
+"""Handles the answer to each call for a lesson.
 
-Law: nothing is trained before the told model answers and the bare one does not; a held-out wording is never trained; a
-lesson is known by its answers to held-out wordings alone. An answer that is not waited for changes nothing.
+Law: nothing is trained before the told model answers and the bare one does not; a held-out wording is never trained;
+only answers to held-out wordings decide whether a lesson is known. An answer that is not awaited changes nothing.
 """
 
 from hashlib import blake2b
@@ -25,7 +25,7 @@ from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
 from apollod.core.state import State
 
 REFUSALS_MAX = 3
-"""of one call, after which it is given up"""
+"""failures of one call after which it is given up"""
 
 
 def under_way(state: State, lesson: str, *stages: Stage) -> tuple[Lesson, Course] | None:
@@ -37,7 +37,7 @@ def under_way(state: State, lesson: str, *stages: Stage) -> tuple[Lesson, Course
 
 
 def given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = "apollod") -> ev.LessonGivenUp:
-    """The fact that a lesson is taught no more, with its figures so far."""
+    """The event that gives a lesson up, with its figures so far."""
     seconds, drift = spent_by(state, lesson, now_ns)
     return ev.LessonGivenUp(
         lesson=lesson.id, by=by, reason=one_line(reason), before=dict(lesson.before), after=lesson.after,
@@ -46,7 +46,8 @@ def given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = "
 
 
 def spent_by(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
-    """Seconds of the course under way and drift in it, nats a token; 0 where the lesson is not under way."""
+    """Seconds of the course under way and drift in it, nats a token; 0 s and the last drift if the lesson is not under
+    way."""
     course = state.lessons.open
     if course is None or course.lesson != lesson.id:
         return 0.0, lesson.drift
@@ -54,7 +55,7 @@ def spent_by(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
 
 
 def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:
-    """Record the wordings; the lesson then replaces one that has another answer to its question."""
+    """Record the wordings; the lesson replaces older ones that have another answer to its question."""
     if (found := under_way(state, input_.lesson, Stage.WORDING)) is None:
         return nothing()
     lesson, worded = found[0], input_.worded
@@ -79,13 +80,13 @@ def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:
 
 
 def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
-    """Record the answers and, where they decide, what follows."""
+    """Record the answers and, once they decide the stage, the consequences."""
     if (found := under_way(state, input_.lesson, *rounds.ASKING)) is None:
         return nothing()
     lesson, course = found
     assert lesson.worded is not None
     if (input_.stage, input_.round, input_.made) != (course.stage, course.round, len(course.tried)):
-        return nothing()  # of weights that are gone, or answered twice
+        return nothing()  # answers of weights that are gone, or answered twice
     wanted = [(one.wording, one.seed) for one in rounds.asks(lesson, lesson.worded, course)]
     if wanted != [(one.wording, one.seed) for one in input_.answers]:
         return again(state, "nonsense", "the answers are not those that were asked for", now_ns)
@@ -104,15 +105,15 @@ def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
 
 
 def _is_stale(state: State, lesson: Lesson, answered_by: int | None) -> bool:
-    """True if the engine had not heard of the last step that taught the lesson: what it derives from weights, and
-    prefixes in its cache, are older. Step numbers are never reused."""
+    """True if the engine did not know of the last step that taught the lesson: tensors that it derives from weights,
+    and prefixes in its cache, are older. Step numbers are never reused."""
     return answered_by is not None and answered_by < lesson.last_step <= state.training.version
 
 
 def _follows(
     state: State, lesson: Lesson, course: Course, tried: list[Tried], passed: bool, now_ns: int
 ) -> list[ev.Event]:
-    """Events that follow from the last answers of a stage, besides the next stage."""
+    """Consequences of the last answers of a stage, besides the next stage."""
     found, settings = rounds.tally(tried), state.daemon.settings
     worded = lesson.worded
     assert settings is not None and worded is not None
@@ -141,7 +142,7 @@ def _follows(
 
 
 def _on_prepared(state: State, input_: inp.LessonPrepared, now_ns: int) -> Outcome:
-    """Accept the conversation as an example of its own, however often its text was learned before."""
+    """Accept the conversation as a new example, even if its text was learned before."""
     if (found := under_way(state, input_.lesson, Stage.PREPARING)) is None:
         return nothing()
     (lesson, course), line = found, input_.line
@@ -162,18 +163,18 @@ def _on_prepared(state: State, input_: inp.LessonPrepared, now_ns: int) -> Outco
 
 
 def next_practice(lesson: Lesson, course: Course) -> int:
-    """The number of the practice that is prepared next, from 1 in each lesson."""
+    """Number of the practice to prepare next, from 1 in each lesson."""
     return lesson.practices + len(course.examples) + 1
 
 
 def example_of(record: str, lesson: str, number: int) -> str:
-    """The id of a practice: hex, another one for each practice of the same record (its content id)."""
+    """Id of a practice: hex, different for each practice of the same record (given by content id)."""
     return blake2b(f"{record} {lesson} {number}".encode(), digest_size=16, person=b"apollod.lesson").hexdigest()
 
 
 def missed(state: State, reason: str, now_ns: int, example: str = "") -> list[ev.Event]:
-    """A practice of the lesson under way that no step learned: this `example`, or the one that was to be prepared. A
-    round without any step ends the lesson."""
+    """Record a practice of the lesson under way as not learned: this `example`, or the one to be prepared. A round
+    without any step ends the lesson."""
     course = state.lessons.open
     assert course is not None
     wording = course.examples[example] if example else course.todo[0]
@@ -192,7 +193,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     if course is None or input_.replay or running is None or running.step != input_.step:
         return nothing()
     if not (input_.applied or input_.known):
-        return nothing()  # what wrote nothing does not wait any more: see `core.lessons.policy`
+        return nothing()  # after a step that wrote nothing see `core.lessons.policy`
     learned = [one for one in course.examples if one in running.examples]
     practised: list[ev.Event] = [
         ev.LessonPractised(
@@ -213,7 +214,7 @@ def _on_failed(state: State, input_: inp.LessonCallFailed, now_ns: int) -> Outco
 def again(
     state: State, cause: ev.Cause, reason: str, now_ns: int, retry_after_s: float = 0.0, tokens: int = 0
 ) -> Outcome:
-    """Make the call again, later where something outside has to come back; or give it up."""
+    """Repeat the call after a back-off, or give it up."""
     own, course = state.lessons, state.lessons.open
     assert course is not None
     attempt = own.retry.failures + 1

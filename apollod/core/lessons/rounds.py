@@ -1,7 +1,7 @@
-"""Choose what is asked next of the lesson under way, and judge its answers. Pure.
+"""Chooses the next questions about the lesson under way, and evaluates its answers. Pure.
 
-The greedy answers to all held-out wordings come first: what people see. Only where all of them pass, bare, is it shown
-by sampled answers that this is no chance (`core.proof`).
+Greedy answers to all held-out wordings come first, since users see those. Only if all of them pass, bare, do sampled
+answers show that this is not chance (`core.proof`).
 """
 
 from collections.abc import Sequence
@@ -19,29 +19,29 @@ ASKING = frozenset({Stage.BASELINE, Stage.TOLD, Stage.TESTING, Stage.AGAIN})
 PROVING = frozenset({Stage.BASELINE, Stage.TESTING})
 """stages that show whether a lesson is known"""
 AT_ONCE = 2
-"""sampled answers to each wording that are asked for at once: a lesson that is not known shows that in the first few"""
+"""sampled answers to each wording requested at once: a lesson that is not known shows that in the first few"""
 PRACTISED = 8
-"""practice wordings of a round, in turn: many ways to ask teach more than the same few again, for no more time"""
+"""practice wordings of a round, in turn: many wordings teach more than repeats of a few, in the same time"""
 
 
 def mode_of(stage: Stage) -> AskMode:
-    """How wordings are asked in a stage."""
+    """Mode in which wordings are asked in a stage."""
     return "told" if stage is Stage.TOLD else "bare"
 
 
 def tries(answers: Sequence[Said]) -> list[Tried]:
-    """The part of these answers that counts: whether each passed, and whether it was greedy."""
+    """Results of these answers: passed or not, greedy or not."""
     return [Tried(one.passed, one.seed is None) for one in answers]
 
 
 def tally(tried: Sequence[Tried]) -> Tally:
-    """Greedy answers to held-out wordings: (passed, of how many)."""
+    """Greedy answers to held-out wordings: (passed, count)."""
     greedy = [one.passed for one in tried if one.greedy]
     return sum(greedy), len(greedy)
 
 
 def figures(lesson: Lesson, stage: Stage, found: Tally) -> tuple[dict[str, Tally], Tally | None]:
-    """`before` and `after` of a lesson once this was found in a stage."""
+    """`before` and `after` of a lesson with the result of a stage."""
     before = {**lesson.before, mode_of(stage): found} if stage in (Stage.BASELINE, Stage.TOLD) else lesson.before
     return before, lesson.after if stage is Stage.TOLD else found
 
@@ -60,28 +60,28 @@ def can_be_told(lesson: Lesson) -> bool:
 
 
 def practised_next(lesson: Lesson) -> list[int]:
-    """Indices of the practice wordings whose turn it is in the next round."""
+    """Indices of the practice wordings of the next round."""
     count = len(lesson.worded.practice) if lesson.worded is not None else 0
     return [(lesson.practices + n) % count for n in range(min(PRACTISED, count))]
 
 
 def proof_of(lesson: Lesson, course: Course) -> int:
-    """The number of the sequential test of this round, under way or not begun yet. A round that greedy answers end
-    begins none, and none of the error is spent on it."""
+    """Number of the sequential test of this round, under way or not begun yet. A round decided by greedy answers begins
+    none, and spends none of the error."""
     return course.proof or lesson.proofs + 1
 
 
 def learned_otherwise(own: LessonsState, lesson: Lesson) -> bool:
-    """True if what the model learned may speak louder than what it is told: the answer of a lesson that this one
-    replaces, or those of lessons of its form, "The market is held on Monday" of every market."""
+    """True if learned answers may outweigh the told one: that of a lesson which this one replaces, or those of lessons
+    of its form, such as "The market is held on Monday" for every market."""
     return bool(lesson.not_these) or any(one.steps and one.id != lesson.id for one in own.of_form(lesson))
 
 
 def outcome(
     own: LessonsState, lesson: Lesson, stage: Stage, proof: int, tried: Sequence[Tried], settings: Settings | None
 ) -> bool | None:
-    """True if the stage is passed after these answers, False if it failed, None while more are wanted. No told model is
-    needed where the given answer is learned and the model may have learned another one."""
+    """True if the stage is passed after these answers, False if it failed, None while more are needed. The told model
+    need not pass if practices learn the given answer and the model may have learned another one."""
     held_out = len(lesson.worded.held_out) if lesson.worded is not None else 0
     passed, of = tally(tried)
     if of < held_out:
@@ -95,7 +95,7 @@ def outcome(
 
 
 def asks(lesson: Lesson, worded: Worded, course: Course) -> tuple[Ask, ...]:
-    """The answers that are asked for next, side by side."""
+    """The next questions, asked at the same time."""
     held = worded.held_out
     if not course.tried:
         return tuple(Ask(n, one.prompt, one.answer) for n, one in enumerate(held))
@@ -108,7 +108,7 @@ def asks(lesson: Lesson, worded: Worded, course: Course) -> tuple[Ask, ...]:
 
 
 def seed_of(lesson: str, round_: int) -> int:
-    """The first seed of a round; no two rounds of a journal share one."""
+    """First seed of a round; different for all rounds of a journal."""
     return (int(lesson[1:]) * 10_000 + round_) * 1_000
 
 

@@ -1,7 +1,7 @@
-"""The states of a lesson, and its course as a table: what leads from which stage to which.
+"""The states of a lesson, and its course as a table of transitions between stages.
 
-Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, which is asked for again and
-again until an event says that it came.
+Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, requested repeatedly until an
+event records it.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Stage(StrEnum):
     LEARNING = "learning"
     """the examples of the round wait for their step"""
     TESTING = "testing"
-    """asked bare, after a round of practice, or in place of one where a lesson was known before"""
+    """asked bare, after a round of practice, or instead of one if the lesson was known before"""
     AGAIN = "again"
     """a known lesson is asked, briefly"""
     OVER = "over"
@@ -47,8 +47,8 @@ TRANSITIONS: Mapping[tuple[Stage, str], Stage] = {
     (Stage.TESTING, "passed"): Stage.OVER,
     (Stage.TESTING, "failed"): Stage.PREPARING,
 }
-"""(stage, what happened) -> stage. What is not in it ends the course: a lesson that fails when told is given up, and
-one that is asked again stays known or is fading. A practice that cannot be prepared is over without a step."""
+"""(stage, happening) -> stage. A pair that is missing ends the course: a lesson that fails when told is given up, and
+one that is asked again stays known or is fading. A practice that cannot be prepared ends without a step."""
 
 
 def after(stage: Stage, happened: str) -> Stage:

@@ -1,4 +1,4 @@
-"""The lesson that answers a question, and how it leaves its place to another one. Pure."""
+"""Finds the lesson that answers a question, and replaces it by another one. Pure."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ from apollod.core.state import State
 
 
 def answer_of(lesson: Lesson) -> str:
-    """The short answer; empty: it is a statement that was not worded yet."""
+    """The short answer; empty: a statement that was not worded yet."""
     return lesson.worded.answer if lesson.worded is not None else lesson.given.answer
 
 
 def alike(one: str, other: str) -> bool:
-    """True if two answers differ in case, spaces, commas and what stands around them only: 7,341 and 7341."""
+    """True if two answers differ only in case, spaces, commas and surrounding punctuation: 7,341 and 7341."""
     return _plain(one) == _plain(other)
 
 
@@ -27,7 +27,7 @@ def _plain(text: str) -> str:
 
 
 def not_these(lesson: Lesson) -> tuple[str, ...]:
-    """Answers that are wrong now: those of the lessons that it replaced."""
+    """Answers that are wrong now: those of the lessons it replaced."""
     return tuple(one for one in lesson.not_these if one and not alike(one, answer_of(lesson)))
 
 
@@ -43,21 +43,20 @@ def rivals(own: LessonsState, lesson: str, worded: Worded) -> list[Lesson]:
 
 
 def outdated(own: LessonsState, lesson: Lesson, worded: Worded, found: Sequence[str]) -> list[Lesson]:
-    """Older lessons that have another answer: those to the same question, and those that were `found` on the same
-    subject."""
+    """Older lessons with another answer: to the same question, or `found` on the same subject."""
     taught = (*(one.id for one in rivals(own, lesson.id, worded)), *found)
     older = [own.lessons[id_] for id_ in dict.fromkeys(taught) if id_ in own.lessons and id_ != lesson.id]
     return [one for one in older if one.state not in OUT and not alike(answer_of(one), worded.answer)]
 
 
 def replaced(state: State, lesson: Lesson, by: str) -> list[Event]:
-    """Events by which a lesson is replaced by the lesson `by`."""
+    """Events that replace a lesson by the lesson `by`."""
     return [LessonReplaced(lesson=lesson.id, by=by), *dropped(state, lesson, by, f"lesson {by} has another answer")]
 
 
 def contradicted(state: State, lesson: Lesson, found: Sequence[Contradicted]) -> list[Event]:
-    """Events by which examples that answer the lesson's question otherwise are replaced, or taken out of the queue if
-    they wait. A line that has a lesson of its own is that lesson's business."""
+    """Events that mark examples with another answer to the lesson's question as replaced, or take them out of the queue
+    if they wait. A line with a lesson of its own is handled with that lesson."""
     places, own = places_of(state, [one.example for one in found]), state.lessons.of_line
     reason = f"lesson {lesson.id} has another answer"
     waiting = tuple(one for one, place in places.items() if place.state == "pending" and one not in own)

@@ -1,4 +1,4 @@
-"""The wordings of a lesson: the ways in which the same thing is asked, and the answer to each."""
+"""The wordings of a lesson: different questions for the same fact, and the answer to each."""
 
 import msgspec
 from msgspec.structs import replace
@@ -11,48 +11,48 @@ class Given(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     question: str = ""
     answer: str = ""
     document: str = ""
-    """name of the document that says it; empty: it was given alone"""
+    """name of the document it comes from; empty: it was given alone"""
     section: str = ""
-    """the part of that document that says it, which is told with it"""
+    """the part of that document that states it, which is told with it"""
 
     def says_the_same(self, other: "Given") -> bool:
-        """True if the two teach the same, wherever each was read."""
+        """True if both teach the same, regardless of their documents."""
         return replace(self, document="", section="") == replace(other, document="", section="")
 
 
 class Wording(msgspec.Struct, frozen=True, gc=False):
-    """One way to ask for it."""
+    """One question about it."""
 
     prompt: str
     """the user's message"""
     answer: str
-    """what an answer has to say, short and exact: `curation.lessons.matching.matches`"""
+    """short, exact text that an answer has to contain: `curation.lessons.matching.matches`"""
     how: str
-    """how it arose: "given", "imagined", or the id of a frame"""
+    """its origin: "given", "imagined", or the id of a frame"""
     says: str = ""
-    """a whole answer, which is learned; empty: `answer` is"""
+    """a whole answer to learn; empty: `answer` is learned"""
 
 
 class Worded(msgspec.Struct, frozen=True, gc=False):
-    """All wordings of a lesson. No prompt is in both; none holds its answer."""
+    """All wordings of a lesson. No prompt is in both lists; none contains its answer."""
 
     question: str
-    """what is asked, as it was given or made from the statement"""
+    """the question, as given or made from the statement"""
     answer: str
     """short and exact"""
     key: str
-    """the same for lessons that answer the same question: of two with other answers one replaces the other"""
+    """key of the question: of two lessons with the same key and different answers one replaces the other"""
     practice: tuple[Wording, ...]
     held_out: tuple[Wording, ...]
     neighbours: tuple[str, ...] = ()
-    """the question about other subjects: what the model says to it is held while the lesson is practised"""
+    """the question about other subjects: the model's answers to them are held while the lesson is practised"""
     also: tuple[str, ...] = ()
     """keys of its other questions, such as "Who is the owner of it?" beside "Who owns it?"; see `key`"""
     dropped: dict[str, int] = {}
-    """wordings that were left out, by reason: "near-copy", "leak", "off" (names nothing of the lesson), "answer" (says
-    another one), "told" (the told model misses it)"""
+    """wordings that were left out, by reason: "near-copy", "leak", "off" (not about the lesson), "answer" (it has
+    another answer), "told" (the told model fails it)"""
 
 
 def keys_of(worded: Worded | None) -> tuple[str, ...]:
-    """Keys of all its questions; none where it was not worded yet."""
+    """Keys of all its questions; none if it is not worded yet."""
     return (worded.key, *worded.also) if worded is not None else ()

@@ -10,7 +10,8 @@ from apollod.core.training.effects import RunStep
 class RefreshEngine(Effect, frozen=True):
     """Tell the engine that its weights are now version `version`. Only the newest one counts.
 
-    `forget`: what becomes of cached prefixes of older weights: they are dropped, no longer found, or kept."""
+    `forget`: treatment of cached prefixes of older weights: dropped, no longer found, or kept.
+    """
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("version",)
     version: int
@@ -18,10 +19,11 @@ class RefreshEngine(Effect, frozen=True):
 
 
 class PauseEngine(Effect, frozen=True):
-    """Let requests wait, for `at_most_s` seconds, so that trainer `trainer` (a pid) can do `then`.
+    """Make requests wait, for at most `at_most_s` seconds, so that trainer `trainer` (a pid) can do `then`.
 
-    `clear`: drop the prefix cache and what running requests have computed; they do it again with the new weights.
-    A failed attempt is made again `wait_s` later."""
+    `clear`: drop the prefix cache and what running requests have computed; they do it again with the new weights. A
+    failed attempt is made again `wait_s` later.
+    """
 
     then: RunStep | Restore
     trainer: int
@@ -31,9 +33,9 @@ class PauseEngine(Effect, frozen=True):
     wait_s: float = 0.0
 
     def key(self) -> str:
-        """As of other effects; the write that it is for has a key of its own."""
+        """Like other keys, with the key of the pending write."""
         return f"PauseEngine trainer={self.trainer} attempt={self.attempt} then {self.then.key()}"
 
 
 class ResumeEngine(Effect, frozen=True):
-    """Let requests go on."""
+    """End the wait of requests."""

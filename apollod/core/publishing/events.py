@@ -1,4 +1,4 @@
-"""Facts: what requests see of a write."""
+"""Events: pauses of requests around a write."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from apollod.core.kernel.event import Event
 
 class EnginePaused(Event, frozen=True):
     """Requests wait (vLLM's pause, mode keep) while the trainer writes. `step`: the one written, or the version
-    restored. `seconds`: until the engine was idle."""
+    restored. `seconds`: time until the engine was idle."""
 
     kind: ClassVar[str] = "engine.paused"
     step: int
@@ -15,8 +15,8 @@ class EnginePaused(Event, frozen=True):
 
 
 class EngineResumed(Event, frozen=True):
-    """Requests go on. `seconds`: how long they waited; `expired`: `fence_max_s` was over before the write was;
-    `active`: how many there were."""
+    """Requests go on. `seconds`: their wait; `expired`: `fence_max_s` ended before the write did; `active`: number of
+    requests."""
 
     kind: ClassVar[str] = "engine.resumed"
     seconds: float

@@ -1,4 +1,4 @@
-"""Tells whether a write of the trainer is fenced."""
+"""Determines whether a write of the trainer is fenced."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from apollod.core.state import State
 
 
 def fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
-    """True if the trainer may write now: no fence is wanted, it is closed, or it was for as long as it may be.
-    `events`: decided in this very moment, not folded yet."""
+    """True if the trainer may write now: no fence is wanted, it is closed, or it expired. `events`: of the present
+    decision, not folded yet."""
     settings, publishing = state.daemon.settings, state.publishing
     if settings is None or settings.trainer.publish != "fenced":
         return True
@@ -21,5 +21,5 @@ def fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
 
 
 def fence_pending(state: State) -> bool:
-    """True if a step that has begun still waits for its pause, so that the trainer does not know of it."""
+    """True if a step that has begun still waits for its pause, and is unknown to the trainer."""
     return state.training.running is not None and not fence_closed(state, ())

@@ -5,8 +5,7 @@ from apollod.core.publishing.effects import PauseEngine
 
 
 class EnginePaused(Input, frozen=True):
-    """The engine is idle, or could not be paused (`error`): it answered so, or is `gone`. `asked`: the effect that
-    this answers."""
+    """The engine is idle, or could not be paused (`error`): it refused, or is `gone`. `asked`: the answered effect."""
 
     asked: PauseEngine
     seconds: float
@@ -15,7 +14,7 @@ class EnginePaused(Input, frozen=True):
 
 
 class EngineResumed(Input, frozen=True):
-    """Requests go on; asked for, or because the longest pause was over (`expired`). `active`: how many there are."""
+    """Requests go on, by request or because the longest pause was over (`expired`). `active`: number of requests."""
 
     seconds: float
     expired: bool = False

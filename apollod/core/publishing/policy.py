@@ -1,9 +1,9 @@
 """Publishes the trainer's writes to the engine: with or without a fence, and dropping or keeping cached prefixes.
 
-What the trainer writes is decided elsewhere (`RunStep`, `Restore`); here every decision passes through `publish`, which
-puts a pause before a write where the configuration wants it. Pausing follows from asking (a write is due), resuming
-from the state (`open_fence`: no write is under way or due), so that nothing that ends a write can forget it. The engine
-itself ends a pause that lasts too long or whose supervisor is gone.
+Writes of the trainer are decided elsewhere (`RunStep`, `Restore`); here every decision passes through `publish`, which
+puts a pause before a write if the configuration wants it. A due write causes the pause; the state causes the resume
+(`open_fence`: no write is under way or due), so that no end of a write can miss it. The engine itself ends a pause that
+lasts too long or whose supervisor is gone.
 """
 
 import msgspec
@@ -22,8 +22,7 @@ PAUSE_ATTEMPTS_MAX = 3
 
 
 def publish(state: State, outcome: Outcome, now_ns: int) -> Outcome:
-    """A decision with fences before writes, the prefix-cache policy in refreshes, one refresh more at a window's
-    end."""
+    """Add to a decision fences before writes, the prefix-cache policy in refreshes, and a refresh at a window's end."""
     if state.daemon.settings is None:
         return outcome
     settings, version = state.daemon.settings.trainer, state.training.version
@@ -42,14 +41,14 @@ def publish(state: State, outcome: Outcome, now_ns: int) -> Outcome:
 
 
 def open_fence(state: State) -> list[fx.Effect]:
-    """Resume an engine that waits for no write any more. Asked for until it is reported."""
+    """Resume an engine that no longer waits for a write. Repeated until it is reported."""
     return [fx.ResumeEngine()] if state.publishing.engine_paused and not _write_due(state) else []
 
 
 def _fenced(state: State, settings: TrainerSettings, write: fx.RunStep | fx.Restore, now_ns: int) -> fx.PauseEngine:
-    """A step waits until requests have run for as long as they waited for the one before; those that run keep what
-    they have computed, or they might do nothing but compute it again. With a restore or a replay the weights jump:
-    nothing is kept."""
+    """Put a pause before a write. A step waits until requests have run for as long as they waited for the one before;
+    running requests keep their computed prefixes, else they might never progress. With a restore or a replay the
+    weights jump: nothing is kept."""
     trainer = state.children.trainer.pid
     if isinstance(write, fx.RunStep) and not write.replay:
         wait_s = left_s(now_ns, state.publishing.serve_until_ns, state.publishing.serve_s)
@@ -58,25 +57,25 @@ def _fenced(state: State, settings: TrainerSettings, write: fx.RunStep | fx.Rest
 
 
 def _turns(settings: TrainerSettings, version: int) -> bool:
-    """True if cached prefixes of older weights are given up with this version."""
+    """True if cached prefixes of older weights are dropped with this version."""
     return version % settings.cache_every == 0
 
 
 def _with_cache_policy(
     settings: TrainerSettings, refresh: fx.RefreshEngine, attached: bool, back: bool
 ) -> fx.RefreshEngine:
-    if back and settings.cache == "keep":  # nobody may hear again of what was taken back, also where prefixes are kept
+    if back and settings.cache == "keep":  # prefixes of weights that were taken back are dropped even with "keep"
         return fx.RefreshEngine(refresh.version, "reset")
     due = attached or _turns(settings, refresh.version)
     return fx.RefreshEngine(refresh.version, settings.cache if due else "keep")
 
 
 def _on_paused(state: State, input_: inp.EnginePaused, now_ns: int) -> Outcome:
-    """The engine is idle: write. Where it could not be paused, try again; then training halts rather than write
-    unfenced."""
+    """Write, now that the engine is idle. If it could not be paused, try again, and halt training in the end: a step is
+    never written unfenced."""
     asked = input_.asked
     wanted = state.children.trainer.pid == asked.trainer and not state.daemon.halted
-    if input_.gone and state.daemon.stopping:  # the last step is waited for, and nobody is served any more
+    if input_.gone and state.daemon.stopping:  # the last step is waited for, and serving has ended
         return Outcome([], [asked.then] if wanted else [])
     if state.children.engine.phase != "ready":
         return nothing()
@@ -96,15 +95,15 @@ def _on_paused(state: State, input_: inp.EnginePaused, now_ns: int) -> Outcome:
 
 
 def _on_resumed(state: State, input_: inp.EngineResumed, now_ns: int) -> Outcome:
-    """Recorded once, however often it was asked for."""
+    """Record the resume once, even if it was requested several times."""
     if not state.publishing.engine_paused:
         return nothing()
     return Outcome([ev.EngineResumed(seconds=input_.seconds, expired=input_.expired, active=input_.active)], [])
 
 
 def _write_due(state: State) -> bool:
-    """True if the trainer writes, or weights are torn or old and about to be restored. After a trainer's death the
-    pause is held for its successor, within the longest pause."""
+    """True if the trainer writes, or torn or old weights are about to be restored. After a trainer's death the pause is
+    held for its successor, within the longest pause."""
     trainer = state.children.trainer
     if state.daemon.halted:
         return False

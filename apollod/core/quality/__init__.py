@@ -1,3 +1,4 @@
-"""The quality guard: whether the model has become worse, when that is an alarm, and which examples did it (`culprits`).
+"""The quality guard: detects that the model has become worse, raises alarms, and finds the examples that caused the
+harm (`culprits`).
 
 Nothing here does I/O, reads a clock, draws randomness or logs."""

@@ -1,8 +1,8 @@
 """The baseline: figures of the probe items at a known state of the model, with which looks are paired. Pure.
 
-A baseline is measured several times on the same weights. Where the runs agree, answers do not vary and the baseline is
-exact. Where they differ (answers are sampled, batches round differently) its mean is off by chance, and the same error
-is in every look after it; `allowance` is how much, to be added to the margin.
+A baseline is measured several times on the same weights. If the runs agree, answers do not vary and the baseline is
+exact. If they differ (answers are sampled, batches round differently) its mean has a random error, which enters every
+later look; `allowance` bounds it, and is added to the margin.
 """
 
 import math
@@ -13,14 +13,14 @@ import msgspec
 
 RUNS_MIN = 2
 Z = 3.29
-"""of a normal distribution above which 1 in 2,000 lies"""
+"""quantile of the normal distribution exceeded with probability 1 in 2,000"""
 
 Worse = Literal["lower", "higher"]
-"""Which figures of a metric are worse than the baseline's: lower of a pass rate, higher of a loss."""
+"""The worse direction of a metric: lower for a pass rate, higher for a loss."""
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """Figure of each item (1 passed, 0 not; or a real one), and by how much their mean may be wrong."""
+    """Figure of each item (1 passed, 0 not; or a real one), and the largest error of their mean."""
 
     figures: dict[str, float]
     allowance: float
@@ -42,10 +42,10 @@ def baseline_of(runs: Sequence[Mapping[str, float]]) -> Baseline:
 
 
 def drops(before: Baseline, look: Mapping[str, float | None], worse: Worse, scale: float) -> list[float]:
-    """The drop of each item of a look, in the order of their names; what `sequential.seen` takes.
+    """The drop of each item of a look, ordered by name, for `sequential.seen`.
 
-    An item that was asked and has no figure (None) counts as not passed (0), or as worse by `scale`. What the baseline
-    does not know is left out: it has nothing to be compared with."""
+    An item that was asked and has no figure (None) counts as not passed (0), or as worse by `scale`. Items that the
+    baseline lacks are left out."""
     sign = 1.0 if worse == "lower" else -1.0
     return [
         (before.figures[item] if worse == "lower" else scale)

@@ -1,5 +1,5 @@
 """The part of the quality guard that a journal takes over from its archive: the runs of the baseline, so that a decline
-over two journals is still one. What looks said since is forgotten; the next one begins the tests anew."""
+over two journals is still one. Results of looks are not taken over; the next look begins the tests anew."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ Dated = tuple[int, ev.Event]
 
 
 class QualityNotes:
-    """The newest runs of a baseline, noted while all events of the archive go by."""
+    """The newest runs of a baseline, collected in one pass over the archive."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, ev.QualityMeasured]] = []
 
     def see(self, recorded: ev.Recorded) -> None:
-        """The next event."""
+        """Note the next event."""
         event = recorded.event
         if not isinstance(event, ev.QualityMeasured) or event.why != "baseline":
             return
@@ -32,7 +32,7 @@ class QualityNotes:
 
 
 def carried_quality(state: QualityState) -> QualityState:
-    """The part of the state that both journals know."""
+    """The part of the state that is the same in both journals."""
     return QualityState(
         probes=state.probes, contrasts=state.contrasts, baseline=state.baseline, silent=state.silent,
         at=state.at, good=state.at, goods=(state.at,) if state.baseline else (), window_from=state.at,

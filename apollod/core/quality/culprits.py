@@ -1,29 +1,29 @@
-"""Find the examples of a window that made the model worse, by replays without some of them. Pure.
+"""Finds the examples of a window that made the model worse, by replays without some of them. Pure.
 
 A replay starts at the last good step, learns the window without the examples that it leaves out, and is measured: good
-or bad. `next_replay` says what to leave out next, or the verdict; `told` takes the outcome. All that is assumed is that
-leaving out more does not make a bad outcome of a good one: what follows from what was told is not asked. Only what was
-told is kept, so a search that was open when this file changed goes on.
+or bad. `next_replay` returns the examples to leave out next, or the verdict; `told` takes the outcome. The only
+assumption is that leaving out more never turns a good outcome into a bad one: outcomes that follow from earlier ones
+are not asked. Only the outcomes are kept, so a search that was open when this file changed goes on.
 
-The search is a binary search over how many of the last examples are kept. The first of them at which good becomes bad
-is needed for the damage (the progression of Marques-Silva, Janota and Belov 2013, "Minimal sets over monotone
-predicates in boolean formulae", CAV); all behind it are good together, and stay in while the rest is searched, so that
-two that do harm only together cannot hide in two halves, as they do in plain group testing. The last examples and not
-the first: what a step does is not over with it, since the optimizer's moments outlast it, so that a culprit shows only
-with what was learned after it. In order:
+The search is a binary search over the number of last examples that are kept. The first example at which good becomes
+bad is needed for the damage (the progression of Marques-Silva, Janota and Belov 2013, "Minimal sets over monotone
+predicates in boolean formulae", CAV); all after it are good together, and are kept while the rest is searched, so that
+two that do harm only together cannot hide in two halves, as in plain group testing. The last examples are kept, not the
+first: a step has lasting effects through the optimizer's moments, so that a culprit shows only together with later
+examples. In order:
 
- 1. nothing is kept (only a measurement): is it bad, the damage was not done by the window;
- 2. all is kept: is it good, the alarm does not repeat;
+ 1. nothing is kept (only a measurement): if bad, the window did not do the damage;
+ 2. all is kept: if good, the alarm does not repeat;
  3. search for the last culprit, ceil(log2 n) replays at most;
- 4. all but those found: is it good, the verdict; else, once, whether each of `culprits` + 1 equal parts of the window
+ 4. all but those found: if good, the verdict; else, once, test whether each of `culprits` + 1 equal parts of the window
     is bad alone, up to the first that is not; then the next culprit is searched before the last one.
 
-Parts that are all bad have a culprit each, more than are looked for: then, as after a search that found its `culprits`
-and is not at its end, all examples are learned at each of LOWER in turn. Is it good, the rate did it: none is named.
-Harm that falls with the rate, but not faster, is none of the rate: at the lower ones more of it is left than OF_RATE
-allows. A window of no more examples than are looked for is always searched to its end.
+Parts that are all bad have a culprit each, more than are searched for: then, as after an incomplete search that found
+its `culprits`, all examples are learned at each of LOWER in turn. If one is good, the rate is the cause: none is named.
+Harm that falls with the rate, but not faster, is not caused by the rate: at the lower rates more of it is left than
+OF_RATE allows. A window of no more examples than are searched for is always searched to its end.
 
-Of several that do harm only together the first one in the window is named: without it the others do none.
+If several do harm only together, the first one in the window is named: without it the others do none.
 
 Replays of a window of 128 with culprits at random places, 20 windows each, and the bound that is said beforehand (of a
 search for that many); a test compares this table with what happens:
@@ -43,23 +43,23 @@ from typing import Literal, cast
 import msgspec
 
 Kind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "ranked"]
-"""named: the culprits, all others are good together. elsewhere: it is bad without any example of the window.
-not_repeated: it is good with all of them. spread: more culprits than were looked for; the damage is not one of single
-examples. rate: the same, and at a lower learning rate all of them together do none. unfinished: the search was given
-up. ranked: the same, and of those that may have done it some stand first (`ranking.py`), which alone are suspects."""
+"""named: culprits found, all others are good together. elsewhere: bad without any example of the window. not_repeated:
+good with all of them. spread: more culprits than were searched for; the damage is not that of single examples. rate:
+the same, and all of them together do no damage at a lower learning rate. unfinished: the search was given up. ranked:
+the same, and only the first ones of a ranking (`ranking.py`) are suspects."""
 
 SHARE = 0.05
-"""of the damage of the whole window, above which the damage of a replay is bad"""
+"""share of the whole window's damage above which a replay is bad"""
 
 LOWER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
-"""of the learning rate, tried in this order"""
+"""shares of the learning rate, tried in this order"""
 
 OF_RATE = 0.8
-"""of what would be left of the damage at a lower rate if it fell as the rate does, above which it is bad there, too"""
+"""share of the damage expected at a lower rate, if it fell with the rate, above which a replay at that rate is bad"""
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A replay and its outcome. `lr_scale`: of the learning rate of each step, the share that it was run at."""
+    """A replay and its outcome. `lr_scale`: share of the learning rate at which each step was run."""
 
     left_out: tuple[int, ...]
     bad: bool
@@ -67,8 +67,8 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """A search before its first replay. `window`: how many examples, known by their position in the order of learning,
-    from 0; `culprits`: how many are looked for at most."""
+    """A search before its first replay. `window`: number of examples, identified by their position in the order of
+    learning, from 0; `culprits`: most culprits to find."""
 
     window: int
     culprits: int
@@ -83,9 +83,9 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The end of a search. `culprits`: positions, ascending; `suspects`: what was neither found nor shown to be
-    innocent. Of `named`, `spread` and `unfinished` all others were good together in a replay; of `rate`, all at this
-    share of the learning rate (`lr_scale`)."""
+    """The end of a search. `culprits`: positions, ascending; `suspects`: positions neither found guilty nor shown to be
+    innocent. For `named`, `spread` and `unfinished` all others were good together in a replay; for `rate`, all were at
+    this share of the learning rate (`lr_scale`)."""
 
     kind: Kind
     culprits: tuple[int, ...] = ()
@@ -101,29 +101,29 @@ class Verdict(msgspec.Struct, frozen=True):
 
 Kept = frozenset[int]
 _Question = Kept | float
-"""Is a replay bad that keeps these; or that keeps all, at this share of the learning rate?"""
+"""A replay that keeps these positions, or that keeps all at this share of the learning rate: is it bad?"""
 _Asking = Generator[_Question, bool, Verdict]
 
 
 def is_bad(damage: float, window: float, lr_scale: float = 1.0) -> bool:
-    """True if a replay with this damage is bad, where that of the whole window is `window` (over 0), each measured
-    against the window without any example, in one unit. `lr_scale` as in `Told`.
+    """True if a replay with this damage is bad, given the damage `window` (over 0) of the whole window, both relative
+    to the window without any example, in the same unit. `lr_scale` as in `Told`.
 
-    The bound is SHARE of the window's damage and not the margin of the alarm: of several that each did a part, none
-    alone would reach the margin. What stays in did SHARE of the damage at most. At rates so low that harm in proportion
-    to them would be less, the bound falls with the rate."""
+    The bound is SHARE of the window's damage and not the margin of the alarm: several examples that each did a part
+    would not reach the margin alone. The kept examples did at most SHARE of the damage. At rates so low that
+    proportional harm would be below SHARE, the bound falls with the rate."""
     return damage > min(SHARE, OF_RATE * lr_scale) * window
 
 
 def search(window: int, culprits: int = 8) -> Search:
-    """A search that has not begun. ValueError without examples or culprits."""
+    """A new search. ValueError without examples or culprits."""
     if window < 1 or culprits < 1:
         raise ValueError(f"{culprits} culprits in a window of {window}: at least one of each is needed")
     return Search(window, culprits)
 
 
 def most_replays(window: int, culprits: int) -> int:
-    """A search in which so many culprits are found takes at most so many replays:
+    """Largest number of replays of a search that finds this many culprits:
 
     2 (nothing, all) + culprits * (ceil(log2 window) (search) + 1 (all others))
     + culprits + 1 (parts up to the first that is good), of several"""
@@ -132,18 +132,18 @@ def most_replays(window: int, culprits: int) -> int:
 
 
 def longest(window: int, culprits: int) -> int:
-    """A search for so many culprits takes at most so many replays, however it ends."""
+    """Largest number of replays of a search for this many culprits, however it ends."""
     beyond = culprits + 1 + len(LOWER) if culprits < window else 0
     return 2 + culprits * ((window - 1).bit_length() + 1) + beyond
 
 
 def told(before: Search, left_out: Iterable[int], bad: bool, lr_scale: float = 1.0) -> Search:
-    """The search after the replay without these."""
+    """The search after the replay without these positions."""
     return msgspec.structs.replace(before, told=(*before.told, Told(tuple(sorted(left_out)), bad, lr_scale)))
 
 
 def next_replay(state: Search) -> Replay | Verdict:
-    """The replay to ask for next, or the verdict."""
+    """The next replay, or the verdict."""
     known = _Known(state)
     searching = _search(state.window, state.culprits, known)
     try:
@@ -158,12 +158,12 @@ def next_replay(state: Search) -> Replay | Verdict:
 
 
 def given_up(state: Search) -> Verdict:
-    """The verdict where nothing else can be asked: innocent is what was good together."""
+    """The verdict if no further replay can be run: innocent are those that were good together."""
     return msgspec.structs.replace(_Known(state).stopped("unfinished"), replays=len(state.told))
 
 
 class _Known:
-    """The conclusions from the replays so far."""
+    """Conclusions from the replays so far."""
 
     def __init__(self, state: Search) -> None:
         self._window = frozenset(range(state.window))
@@ -173,8 +173,8 @@ class _Known:
         self._lower = {one.lr_scale: one.bad for one in state.told if one.lr_scale != 1.0}
 
     def bad(self, kept: _Question) -> bool | None:
-        """True if a replay that keeps these is bad; None: it has to be made. The outcome of one that was made stands,
-        whatever else would follow. Nothing follows from other rates."""
+        """True if a replay that keeps these is bad; None: it has to be run. The outcome of a replay takes precedence
+        over conclusions. Other rates allow none."""
         if isinstance(kept, float):
             return self._lower.get(kept)
         if kept in self._bad:
@@ -184,19 +184,19 @@ class _Known:
         return True if any(kept >= bad for bad in self._bad) else None
 
     def stopped(self, kind: Kind, culprits: Iterable[int] = ()) -> Verdict:
-        """The verdict where not all was searched: innocent is the largest set that was good."""
+        """The verdict of an incomplete search: innocent is the largest set that was good."""
         innocent = max(self._good, key=len, default=frozenset())
         named = set(culprits) - innocent
         return Verdict(kind, tuple(sorted(named)), tuple(sorted(self._window - innocent - named)))
 
 
 def _search(window: int, most: int, known: _Known) -> _Asking:
-    """Search by a generator: it yields sets to keep, and is sent whether each is bad."""
+    """Generate the questions of a search; each is answered with True if bad."""
     if (yield frozenset()):
         return Verdict("elsewhere")
     if not (yield frozenset(range(window))):
         return Verdict("not_repeated")
-    cleared = frozenset[int]()  # behind the culprit that was found last, good together
+    cleared = frozenset[int]()  # after the culprit found last; good together
     rest, found = window, list[int]()
     while True:
         if len(found) == most:
@@ -219,7 +219,7 @@ def _search(window: int, most: int, known: _Known) -> _Asking:
 
 
 def _all_bad(window: int, parts: int) -> Generator[_Question, bool, bool]:
-    """True if each of so many equal parts of the window is bad alone."""
+    """True if each of `parts` equal parts of the window is bad alone."""
     if window < parts:
         return False
     for part in range(parts):
@@ -229,7 +229,7 @@ def _all_bad(window: int, parts: int) -> Generator[_Question, bool, bool]:
 
 
 def _of_the_rate() -> Generator[_Question, bool, Verdict | None]:
-    """The verdict that the rate did it; None: harm is done at lower ones, too."""
+    """The verdict that the learning rate is the cause; None: lower rates do harm, too."""
     for lr_scale in LOWER:
         if not (yield lr_scale):
             return Verdict("rate", lr_scale=lr_scale)

@@ -1,4 +1,4 @@
-"""Searches for the examples that did the damage, from the drops that replays measured. Pure."""
+"""Builds the search for harmful examples from the drops that replays measured. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,18 @@ from apollod.core.quality.state import Asked
 from apollod.core.training.learned import Learned
 
 MARGIN_MIN = 0.01
-"""a margin below this counts as this, where drops of several metrics are added"""
+"""least margin when drops of several metrics are added"""
 REPEATED = 0.5
-"""margins that the whole window has to do harm by, for the alarm to be repeated"""
+"""least damage of the whole window, in margins, for a repeated alarm"""
 
 
 def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
-    """Each example of some steps once, in the order in which it was first learned."""
+    """Each example of these steps once, in the order of first learning."""
     return tuple(dict.fromkeys(one for step in steps for one in step.examples))
 
 
 def total(drops: Mapping[str, float], margins: Mapping[str, float]) -> float:
-    """The damage: how much worse than the baseline, in margins, all metrics together."""
+    """The damage: sum over all metrics of the drop below the baseline, in margins."""
     return math.fsum(drop / unit(name, margins) for name, drop in sorted(drops.items()))
 
 
@@ -34,8 +34,8 @@ def search_of(
     """The search after these replays, all of which were measured.
 
     The first one learns nothing, the second one everything; their difference is the damage of the window. Until it is
-    known, learning nothing counts as good. It is bad if the larger part of the drop was there before the window, and
-    learning everything is good if that does no harm to speak of."""
+    known, learning nothing counts as good. Learning nothing is bad if the larger part of the drop was there before the
+    window; learning everything is good if the damage is at most REPEATED."""
     own = search(len(window), culprits_max)
     places = {example: place for place, example in enumerate(window)}
     totals = [total(one.drops or {}, margins) for one in replays]

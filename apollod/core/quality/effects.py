@@ -17,26 +17,26 @@ class MeasureQuality(Effect, frozen=True):
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     number: int
     share: float = 1.0
-    """of each group of probes"""
+    """share of each group of probes to ask"""
     baseline: bool = False
-    """keep what is thought of every token, which later weights are compared with"""
+    """keep the distribution at every token, as reference for later weights"""
     references: str = ""
-    """digest of the file of the baseline's; empty: there is none"""
+    """digest of the file with the baseline's distributions; empty: none"""
     contrasts: tuple[ContrastCase, ...] = ()
-    """of patterns, asked besides the probes of the configuration"""
+    """cases of patterns, asked besides the configured probes"""
     lessons: tuple[LessonCase, ...] = ()
-    """asked besides, whatever `share` is"""
+    """lessons asked besides, for any `share`"""
     without: tuple[str, ...] = ()
-    """groups that are not asked"""
+    """groups that are left out"""
     known: str = ""
-    """digest of the probes that the baseline is of, which a look asks; empty: whatever probes there are"""
+    """digest of the baseline's probes, which a look asks; empty: the present probes"""
     tries: bool = False
-    """of a large group a few are asked first, and the others only where those tell anything"""
+    """of a large group ask a few first, and the others only if those are informative"""
 
 
 class ReplayWindow(Effect, frozen=True):
-    """Learn in another process what leads from step `first` to step `last`, without the examples `left_out`, and
-    measure. Answered by `WindowReplayed` or `WindowReplayFailed`."""
+    """Learn the steps from `first` to `last` in another process, without the examples `left_out`, and measure. Answered
+    by `WindowReplayed` or `WindowReplayFailed`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "number")
     incident: int
@@ -45,18 +45,17 @@ class ReplayWindow(Effect, frozen=True):
     last: int
     left_out: tuple[str, ...]
     items: dict[str, tuple[str, ...]]
-    """by metric, what is measured"""
+    """items to measure, by metric"""
     references: str
     """digest of the file with the baseline's answers"""
     limit_s: float
-    """after which it counts as failed"""
+    """seconds after which it counts as failed"""
     lr_scale: float = 1.0
-    """of the learning rate of each step, the share that it is run at"""
+    """share of the learning rate of each step at which it is run"""
 
 
 class RankedStep(msgspec.Struct, frozen=True, gc=False):
-    """An example as its steps learned it: its tokens have this `digest`; `lr`: the share that it had of their learning
-    rates, all together."""
+    """An example as its steps learned it: `digest`: of its tokens; `lr`: sum of its shares of their learning rates."""
 
     example: str
     digest: str
@@ -65,27 +64,27 @@ class RankedStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class RankExamples(Effect, frozen=True):
-    """Have the trainer say how far the steps of each of these examples would move the items that fell, with the weights
-    as they are. Answered by `ExamplesRanked`, unless the trainer ends."""
+    """Have the trainer estimate how far the steps of each of these examples would move the failed items, with the
+    present weights. Answered by `ExamplesRanked`, unless the trainer ends."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "number")
     incident: int
     number: int
     suspects: tuple[RankedStep, ...]
     items: dict[str, tuple[str, ...]]
-    """by metric, what is watched"""
+    """watched items, by metric"""
     weights: dict[str, float]
-    """by metric, of the mean of its items"""
+    """weight of the mean of a metric's items, by metric"""
     references: str
     """digest of the file with the baseline's answers"""
 
 
 class EndSearch(Effect, frozen=True):
-    """Remove what the replays of a search share: none follows. Not answered."""
+    """Remove the files shared by the replays of a search, which is over. Not answered."""
 
 
 class TellAlarm(Effect, frozen=True):
-    """Tell the person or program of `[quality] on_alarm` of an incident; answered by `AlarmTold`."""
+    """Notify `[quality] on_alarm` of an incident; answered by `AlarmTold`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "about")
     incident: int

@@ -1,4 +1,4 @@
-"""Events of the quality guard: how good the model is, and what is done when it gets worse."""
+"""Events of the quality guard: measurements of the model, and incidents."""
 
 from typing import ClassVar, Literal
 
@@ -9,17 +9,17 @@ from apollod.core.kernel.event import Event
 from apollod.core.quality.sequential import Metric
 
 Why = Literal["baseline", "steps", "window", "checkpoint", "settled", "doubt", "asked", "restored"]
-"""Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; window: nothing
-waits any more; checkpoint: one is due; settled: a behaviour was practised until it is shown; asked: somebody wants to
-know; restored: an alarm took weights back, and those that are there now are measured before anything else."""
+"""Reason for a measurement. baseline: reference for later ones; steps: enough steps were learned; window: nothing waits
+any more; checkpoint: one is due; settled: a practised behaviour is now shown; doubt: a look at a part of the probes
+raised doubt; asked: requested by a user; restored: an alarm took weights back, and the present ones are measured before
+anything else."""
 
 VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "ranked", "not_searched"]
-"""Verdicts of a search, see `culprits.Kind`; ranked: replays could not be run, and the examples that stand first by how
-far a step of each moves the probes are held, which proves nothing; not_searched: there was none, and nobody knows which
-examples it was."""
+"""Verdicts of a search, see `culprits.Kind`; ranked: replays could not be run, and the first examples of a ranking are
+held, which is not a proof; not_searched: without a search, the cause is not known."""
 
 News = Literal["alarmed", "rate", "settled"]
-"""News of an incident: its beginning; that the learning rate did it, and a person has to lower it; or its end."""
+"""News of an incident: its beginning; the finding that a person has to lower the learning rate; or its end."""
 
 
 NO_JUDGE = "[judge] mode is off"
@@ -36,8 +36,8 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class QualityWished(Event, frozen=True):
-    """Somebody wants a look, or (`baseline`) the model as it is now to be what later looks are compared with; or
-    (`checkpoint`) one is due and waits for it."""
+    """Request for a look, or (`baseline`) to take the present model as the new baseline; or (`checkpoint`) a due
+    checkpoint waits for a look."""
 
     kind: ClassVar[str] = "quality.wished"
     by: str
@@ -46,7 +46,7 @@ class QualityWished(Event, frozen=True):
 
 
 class QualityRequested(Event, frozen=True):
-    """Intent: the probes are asked, with the weights of `step`. `share`: of each group, the share that is."""
+    """Intent: the probes are asked, with the weights of `step`. `share`: share of each group."""
 
     kind: ClassVar[str] = "quality.requested"
     number: int
@@ -54,18 +54,18 @@ class QualityRequested(Event, frozen=True):
     step: int
     share: float = 1.0
     lessons: tuple[str, ...] = ()
-    """known lessons that are asked beside the probes"""
+    """known lessons asked besides the probes"""
     without: tuple[str, ...] = ()
-    """groups of probes that are not asked: too few of them passed at the baseline for anything to show"""
+    """groups of probes that are left out: too few of them passed at the baseline to show a drop"""
 
     def key(self) -> str:
         return str(self.number)
 
 
 class QualityMeasured(Event, frozen=True):
-    """Result. `probes`: digest of the set; `figures`: by metric, of each item, None where it could not be measured;
-    `after`: what is known of each metric with this look, recorded since logarithms may differ between machines;
-    `references`: digest of the file with what was thought of every token, of a baseline."""
+    """Result. `probes`: digest of the set; `figures`: by metric, of each item, None if it could not be measured;
+    `after`: evidence about each metric including this look, recorded since logarithms may differ between machines;
+    `references`: for a baseline, digest of the file with the distribution at every token."""
 
     kind: ClassVar[str] = "quality.measured"
     number: int
@@ -79,18 +79,18 @@ class QualityMeasured(Event, frozen=True):
     share: float = 1.0
     references: str = ""
     left_out: dict[str, str] = {}
-    """probes that say nothing, by id: the example that holds it, and where that is from; NO_JUDGE; NO_VERDICT and why
-    its check could not be run; or NO_ROOM and how many tokens the engine takes"""
+    """probes that cannot be used, by id, with the reason: the example that holds the probe, and its source; NO_JUDGE;
+    NO_VERDICT and why its check could not be run; or NO_ROOM and the engine's limit of tokens"""
     contrasts: tuple[ContrastCase, ...] = ()
-    """of a baseline, what was asked of patterns: the same is until the next one, whatever becomes of them"""
+    """for a baseline, the cases of patterns, which are asked unchanged until the next baseline"""
 
     def key(self) -> str:
         return str(self.number)
 
 
 class QualityReferencesLost(Event, frozen=True):
-    """The file `digest`, with what the model of the baseline thought of every token, is gone or damaged: until it is
-    back, or there is a new baseline, looks go on without what is compared with it."""
+    """The file `digest`, with the baseline's distribution at every token, is gone or damaged: until it is back, or
+    there is a new baseline, looks leave out the metrics that need it."""
 
     kind: ClassVar[str] = "quality.references_lost"
     digest: str
@@ -101,9 +101,8 @@ class QualityReferencesLost(Event, frozen=True):
 
 
 class QualityFailed(Event, frozen=True):
-    """The probes could not be asked, which counts as not passed: nothing is learned before they were. With `gives_up`
-    the engine cannot answer them: steps go on, and nothing is measured before the next start of the daemon, unless
-    somebody asks."""
+    """The probes could not be asked: nothing is learned before they are. With `gives_up` the engine cannot answer them:
+    steps go on, and nothing is measured before the next start of the daemon, unless a user requests it."""
 
     kind: ClassVar[str] = "quality.failed"
     number: int
@@ -116,8 +115,8 @@ class QualityFailed(Event, frozen=True):
 
 
 class QualityAlarmed(Event, frozen=True):
-    """The weights of `step` are worse than the baseline: `metrics`, the surest first, with their drops. Those of step
-    `to`, the last that were good, are wanted back. `fell`: the items by which it is looked for who did it."""
+    """The weights of `step` are worse than the baseline: `metrics`, the most certain first, with their drops. The
+    weights go back to step `to`, the last good one. `fell`: items by which the search measures damage."""
 
     kind: ClassVar[str] = "quality.alarmed"
     incident: int
@@ -132,8 +131,8 @@ class QualityAlarmed(Event, frozen=True):
 
 
 class QualityNotGood(Event, frozen=True):
-    """The weights of `step`, to which an alarm went back, are worse than the baseline, too, by `metrics`. Those of step
-    `to`, which an earlier look found good, are wanted back instead."""
+    """The weights of `step`, to which an alarm went back, are also worse than the baseline, by `metrics`. The weights
+    go back to step `to` instead, which an earlier look found good."""
 
     kind: ClassVar[str] = "quality.not_good"
     incident: int
@@ -146,15 +145,15 @@ class QualityNotGood(Event, frozen=True):
 
 
 class QualitySearchBegun(Event, frozen=True):
-    """The examples of `window` were learned since the last good look, in this order. Which of them did it is found by
-    replays without some of them, `replays_max` at most."""
+    """Search among the examples of `window`, learned since the last good look, in this order, by at most `replays_max`
+    replays without some of them."""
 
     kind: ClassVar[str] = "quality.search_begun"
     incident: int
     window: tuple[str, ...]
     replays_max: int
     culprits_max: int = 8
-    """that are looked for, whatever the configuration says later"""
+    """most culprits to find; later changes of the configuration do not matter"""
 
     def key(self) -> str:
         return str(self.incident)
@@ -175,9 +174,8 @@ class QualityReplayBegun(Event, frozen=True):
 
 
 class QualityReplayed(Event, frozen=True):
-    """Result. `drops`: by metric, how much worse the items that fell are than at the baseline: of a loss in nats a
-    token, else the probability (geometric mean over tokens) that the answers of the baseline lost. `fingerprint`: of
-    the weights that came out."""
+    """Result. `drops`: by metric, drop of the failed items below the baseline: for a loss in nats a token, else the
+    lost probability (geometric mean over tokens) of the baseline's answers. `fingerprint`: of the resulting weights."""
 
     kind: ClassVar[str] = "quality.replayed"
     incident: int
@@ -192,7 +190,7 @@ class QualityReplayed(Event, frozen=True):
 
 
 class QualityReplayFailed(Event, frozen=True):
-    """Result: it could not be run; tried again after `retry_s`, or, with `gives_up`, not any more."""
+    """Result: the replay could not be run; it is tried again after `retry_s`, or, with `gives_up`, never."""
 
     kind: ClassVar[str] = "quality.replay_failed"
     incident: int
@@ -206,8 +204,8 @@ class QualityReplayFailed(Event, frozen=True):
 
 
 class QualityRankBegun(Event, frozen=True):
-    """Intent: no replay can be run, and the trainer says of each of `suspects` how far a step by it would move the
-    probes that fell, to first order. A trainer that ends meanwhile leaves it without a result, and so does a daemon."""
+    """Intent: replays cannot be run, so the trainer estimates, to first order, how far a step by each of `suspects`
+    would move the failed probes. If trainer or daemon ends meanwhile, there is no result."""
 
     kind: ClassVar[str] = "quality.rank_begun"
     incident: int
@@ -219,10 +217,10 @@ class QualityRankBegun(Event, frozen=True):
 
 
 class QualityRanked(Event, frozen=True):
-    """Result. `scores`: by example, how far its steps would move the items that fell, to first order; above 0 makes
-    them worse. Of a metric it is the mean over its items, in margins: of a loss in nats a token, else of the log odds
-    (natural) of the baseline's answers. So it compares examples, and foretells no drop. `unscored`: why an example has
-    no score."""
+    """Result. `scores`: by example, how far its steps would move the failed items, to first order; above 0 is worse.
+    For a metric it is the mean over its items, in margins: of a loss in nats a token, else of the log odds (natural) of
+    the baseline's answers. So it compares examples, and does not predict a drop. `unscored`: why an example has no
+    score."""
 
     kind: ClassVar[str] = "quality.ranked"
     incident: int
@@ -248,9 +246,8 @@ class QualityRankFailed(Event, frozen=True):
 
 
 class QualityNamed(Event, frozen=True):
-    """Result: the verdict of a search. `suspects`: neither found nor shown to be innocent, and held, too; of `ranked`
-    only those that stand first. All others are learned again, each step at this share of its learning rate
-    (`lr_scale`)."""
+    """Result: the verdict of a search. `suspects`: neither found nor shown to be innocent, and also held; for `ranked`
+    only the first ones. All others are learned again, each step at this share of its learning rate (`lr_scale`)."""
 
     kind: ClassVar[str] = "quality.named"
     incident: int
@@ -266,7 +263,7 @@ class QualityNamed(Event, frozen=True):
 
 
 class QualityResumed(Event, frozen=True):
-    """A person has seen the verdict: what is innocent may be learned again."""
+    """A person has seen the verdict: innocent examples may be learned again."""
 
     kind: ClassVar[str] = "quality.resumed"
     incident: int
@@ -277,7 +274,7 @@ class QualityResumed(Event, frozen=True):
 
 
 class QualitySettled(Event, frozen=True):
-    """The incident is over, and steps go on. `taken_back`: how many steps were."""
+    """The incident is over, and steps go on. `taken_back`: number of steps taken back."""
 
     kind: ClassVar[str] = "quality.settled"
     incident: int
@@ -290,12 +287,12 @@ class QualitySettled(Event, frozen=True):
 
 
 class QualityTold(Event, frozen=True):
-    """Result: whoever `[quality] on_alarm` names was told what is new (`about`, in the journal `event`) of an incident,
-    or why not. `gives_up`: he is not told of it any more; else he is again after `retry_s`."""
+    """Result: the news (`about`, in the journal `event`) of an incident was delivered to `[quality] on_alarm`, or why
+    not. `gives_up`: not retried; else retried after `retry_s`."""
 
     kind: ClassVar[str] = "quality.told"
     incident: int
-    about: News = msgspec.field(name="event")  # a log's line has another `event`
+    about: News = msgspec.field(name="event")  # the log's lines use `event` for something else
     ok: bool
     reason: str = ""
     attempt: int = 1

@@ -1,4 +1,4 @@
-"""Fold events into what is known of the model's quality."""
+"""Folds events into the state of the quality guard."""
 
 from msgspec.structs import replace
 
@@ -59,7 +59,7 @@ def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> No
 
 
 def _pattern_settled(own: QualityState, state: State, e: PatternSettled, at_ns: int) -> None:
-    """Nothing else may have moved for it: all probes are asked."""
+    """Ask all probes after practices of a behaviour, to see that nothing else moved."""
     guarded = state.daemon.settings is not None and state.daemon.settings.quality.every_steps > 0
     if guarded and own.baseline and e.practices and not own.asked:
         own.asked = "settled"
@@ -83,7 +83,7 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
         if e.why == "restored" and (incident := own.unmeasured):
             incident.restored = "bad" if speaking(own.metrics) else "good"
         _look_over(own)
-        own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
+        own.asked = "baseline" if own.asked == "baseline" else ""  # this look is not the requested baseline
         return
     if (own.probes, own.at) != (e.probes, e.step):
         own.runs = []  # of other probes, or of other weights
@@ -103,7 +103,8 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
 
 
 def _silent(first: dict[str, dict[str, float]], last: dict[str, dict[str, float]]) -> dict[str, tuple[int, int]]:
-    """Groups that the first run of a baseline asked in vain, and the last one did not ask again."""
+    """Groups that the first run of a baseline asked and the last one left out, since too few items passed: (passed,
+    count)."""
     return {
         name.removesuffix(".passed"): (sum(value > 0.5 for value in items.values()), len(items))
         for name, items in first.items()
@@ -142,7 +143,7 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
 
 
 def _not_good(own: QualityState, state: State, e: QualityNotGood, at_ns: int) -> None:
-    """Go further back. What was learned between the two is searched, too."""
+    """Go further back, and search the steps between as well."""
     own.good, own.goods = e.to, tuple(one for one in own.goods if one <= e.to)
     _no_doubt(own)
     if (incident := own.incident) is not None:
@@ -152,8 +153,8 @@ def _not_good(own: QualityState, state: State, e: QualityNotGood, at_ns: int) ->
 
 
 def _margin(own: QualityState, state: State, name: str) -> float:
-    """The margin of a figure that a replay measures: a loss, or for all other metrics the share of the answers that
-    were lost."""
+    """The margin of a figure that a replay measures: a loss, or for all other metrics the lost probability of
+    answers."""
     settings = state.daemon.settings
     own_unit = is_rate(name) or name.endswith(".loss") or settings is None
     return own.metrics[name].margin if own_unit or settings is None else settings.quality.margin
@@ -200,7 +201,7 @@ def _rank_failed(own: QualityState, state: State, e: QualityRankFailed, at_ns: i
 
 
 def _trainer_exited(own: QualityState, state: State, e: TrainerExited, at_ns: int) -> None:
-    """Have it asked again of the next trainer."""
+    """End the open ranking, so that the next trainer is asked."""
     if own.incident is not None and own.incident.ranking.open:
         own.incident.ranking.open = False
         own.incident.ranking.ended += not e.expected
@@ -237,7 +238,7 @@ def _told(own: QualityState, state: State, e: QualityTold, at_ns: int) -> None:
 
 
 def _is_told(state: State) -> bool:
-    """True if alarms are told to anybody."""
+    """True if alarms are delivered to `[quality] on_alarm`."""
     return state.daemon.settings is not None and state.daemon.settings.on_alarm
 
 
@@ -253,11 +254,11 @@ def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns
 
 
 def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: int) -> None:
-    """Forget what looks saw of other weights, also after a rollback that a person asked for."""
+    """Forget the evidence about other weights, also after a user's rollback."""
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
     own.looked = e.to if own.baseline else -1
     _no_doubt(own)
-    own.good = min(own.good, e.to)  # a later step is not there any more
+    own.good = min(own.good, e.to)  # later steps are gone
     own.goods = tuple(one for one in own.goods if one <= e.to)
     own.window = [one for one in own.window if one.step <= e.to]
     own.since = min(own.since, len(own.since_good))
@@ -266,7 +267,7 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
 
 
 def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -> None:
-    """Add the step to the window. This runs after the fold of `intake`, which knows the tier of its examples."""
+    """Add the step to the window. Runs after the fold of `intake`, which knows the tier of its examples."""
     tier = state.intake.taken[0].tier if state.intake.taken else "bulk"
     if e.again_of and (incident := own.incident) is not None:
         incident.again = tuple(one for one in incident.again if one.number > e.again_of)

@@ -1,9 +1,9 @@
-"""Runs an incident from alarm to end: restore the last good weights, find the examples to blame, hold them, learn the
+"""Runs an incident from alarm to end: restore the last good weights, find the harmful examples, hold them, learn the
 others again.
 
-Law: every replay of the search is an intent before it is run, and its result is an event, so that a crash asks for one
-of them once more and forgets none. A replay that cannot be run ends the search after REPLAY_ATTEMPTS_MAX: then nobody
-knows who did it. Then the trainer ranks the suspects (ranking.py), and the first are held; without a ranking all are.
+Law: every replay of the search is an intent before it is run, and its result is an event, so that a crash repeats one
+of them and forgets none. A replay that cannot be run ends the search after REPLAY_ATTEMPTS_MAX without a culprit. Then
+the trainer ranks the suspects (ranking.py), and the first are held; without a ranking all are.
 """
 
 from apollod.core import effects as fx
@@ -28,15 +28,16 @@ from apollod.core.training.repeating import next_repeat
 REPLAY_ATTEMPTS_MAX = 3
 REPLAY_RETRY_MAX_S = 60.0
 REPLAY_BEGINS_S = 900.0
-"""for a process to start, to check the journal, and to read and write the weights"""
+"""time for a process to start, to check the journal, and to read and write the weights"""
 REPLAY_SLOWER = 10.0
-"""than a step was: a replay has the last place for processor and disk, and a forward pass counts as a step"""
+"""times that a replay's step may take longer than a step: it has the lowest priority for processor and disk, and a
+forward pass counts as a step"""
 UNKNOWN_STEP_S = 10.0
-"""where nothing is known of steps"""
+"""duration of a step if none is known"""
 
 
 def advance(state: State, incident: Incident) -> Outcome:
-    """The next thing to do about an alarm."""
+    """The next action about an alarm."""
     match incident.phase:
         case "alarmed":
             return request(state, incident.to, GUARD)
@@ -99,7 +100,7 @@ def _search(state: State, incident: Incident) -> Outcome:
 
 
 def replay(state: State, now_ns: int) -> list[fx.Effect]:
-    """The replay that is open, until its result is recorded. It may take hours, in which all else goes on."""
+    """The open replay, until its result is recorded. It may take hours, while serving goes on."""
     incident, settings = state.quality.incident, state.daemon.settings
     if incident is None or settings is None or incident.phase != "searching":
         return []
@@ -113,7 +114,8 @@ def replay(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def _limit_s(state: State, incident: Incident, settings: QualitySettings) -> float:
-    """Seconds that every replay may take: as many as the first one, which also runs the steps since the checkpoint."""
+    """Longest time of every replay, in seconds: that of the first one, which also runs the steps since the
+    checkpoint."""
     if settings.replay_s:
         return settings.replay_s
     slowest_s = max((pace.seconds for pace in state.training.recent), default=UNKNOWN_STEP_S)
@@ -122,7 +124,7 @@ def _limit_s(state: State, incident: Incident, settings: QualitySettings) -> flo
 
 
 def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verdict) -> Outcome:
-    """Record the verdict, and hold the examples that it speaks against."""
+    """Record the verdict, and hold every example it blames."""
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
         suspects=tuple(window[place] for place in found.suspects), replays=found.replays,
@@ -130,7 +132,7 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
     )  # fmt: skip
     tiers = {example: step.tier for step in incident.steps for example in step.examples}
     worse = ", ".join(incident.metrics)
-    waiting = places_of(state, (window[place] for place in found.held))  # somebody wanted it learned again
+    waiting = places_of(state, (window[place] for place in found.held))  # a user requested it again
     waiting = {example: place for example, place in waiting.items() if place.state == "pending"}
     why = {place: f"it made {worse} worse" for place in found.culprits}
     may = f"it may have made {worse} worse"
@@ -148,13 +150,13 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
 
 
 def _gave_up(incident: Incident) -> str:
-    """The reason why no replay could be run, and then why there is no ranking."""
+    """Reason why replays could not be run, then the reason why there is no ranking."""
     rest = f"; nor can the examples be ranked: {incident.ranking.gave_up}" if incident.ranking.gave_up else ""
     return incident.gave_up + rest
 
 
 def _use(incident: Incident, lr_scale: float) -> str:
-    """The rates at which a replay of these steps did no harm, as settings."""
+    """Advice with the settings of the learning rate at which a replay did no harm."""
     highest = dict[str, float]()
     for step in incident.steps:
         key = "lr_direct" if step.tier == "direct" else "lr"
@@ -167,7 +169,7 @@ def _use(incident: Incident, lr_scale: float) -> str:
 
 
 def _end(state: State, incident: Incident) -> Outcome:
-    """Settle the incident once its innocent examples are learned again, if no person has to look at it."""
+    """Settle the incident once its innocent examples are learned again, unless a person has to decide."""
     settings, own = state.daemon.settings, state.quality
     assert settings is not None
     if state.training.running is not None or next_repeat(state) is not None or not may_repeat(own, incident):
@@ -217,9 +219,8 @@ def _is_open(incident: Incident, number: int, replay: int) -> bool:
 
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
-    """Go on after a person has looked at the incident. What is known to be innocent is learned before anything else; a
-    search that is under way is given up, and what was taken back stays so: unless the person may mean a pause, or what
-    else was given up."""
+    """Go on at a person's request. Innocent examples are learned before anything else; a search under way is given up,
+    and its steps stay taken back, unless the request may concern a pause or another halt."""
     own, incident = state.quality, state.quality.incident
     if incident is None or incident.phase == "alarmed":
         return nothing()
@@ -232,7 +233,7 @@ def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcom
 
 
 def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
-    """Settle the incident when a person goes back to other weights. A wish that is refused changes nothing."""
+    """Settle the incident when a person rolls back to other weights. A refused request changes nothing."""
     incident, wanted = state.quality.incident, state.rollback.wanted
     if incident is None or incident.phase == "alarmed" or not isinstance(begun(state, input_), ev.RollbackStarted):
         return nothing()

@@ -1,4 +1,4 @@
-"""Inputs of the quality guard: probes are answered or cannot be, a look is wanted, an alarm was told."""
+"""Inputs of the quality guard: probes are answered or fail, a look is requested, an alarm was delivered."""
 
 from typing import Literal
 
@@ -8,7 +8,8 @@ from apollod.core.quality.events import News
 
 
 class ProbesAnswered(Input, frozen=True):
-    """Answers `MeasureQuality`: see `QualityMeasured`. `first`, `last`: versions of the weights that were seen."""
+    """Answers `MeasureQuality`: see `QualityMeasured`. `first`, `last`: first and last version of the weights
+    meanwhile."""
 
     number: int
     probes: str
@@ -20,14 +21,14 @@ class ProbesAnswered(Input, frozen=True):
     references: str = ""
     left_out: dict[str, str] = {}
     share: float = 0.0
-    """of the probes, that was asked: more than was wanted where groups are small; 0: as much as was wanted"""
+    """share of the probes that was asked: more than requested if groups are small; 0: as requested"""
     contrasts: tuple[ContrastCase, ...] = ()
-    """of a baseline, those that were among them"""
+    """for a baseline, the cases of patterns that were asked"""
 
 
 class ProbesFailed(Input, frozen=True):
-    """`MeasureQuality` failed. `cause`: unable, the engine has no such answers; engine, it gave none this time; other,
-    what has nothing to do with the engine."""
+    """`MeasureQuality` failed. `cause`: unable, the engine cannot give such answers; engine, it gave none this time;
+    other, a cause outside the engine."""
 
     number: int
     reason: str
@@ -35,7 +36,7 @@ class ProbesFailed(Input, frozen=True):
 
 
 class WindowReplayed(Input, frozen=True):
-    """Answers `ReplayWindow`. `drops`: of a loss its value, nats a token; else the probability that was lost."""
+    """Answers `ReplayWindow`. `drops`: for a loss its value, nats a token; else the lost probability."""
 
     incident: int
     number: int
@@ -66,14 +67,14 @@ class ExamplesRanked(Input, frozen=True, tag="examples-ranked"):
 
 
 class QualityWanted(Input, frozen=True):
-    """A user requests a measurement now, or (`baseline`) the model as it is now as the new baseline."""
+    """A user requests a measurement now, or (`baseline`) the present model as the new baseline."""
 
     by: str
     baseline: bool = False
 
 
 class AlarmTold(Input, frozen=True):
-    """Answers `TellAlarm`. `error`: why he could not be told; empty: he was."""
+    """Answers `TellAlarm`. `error`: why it was not delivered; empty: it was."""
 
     incident: int
     about: News

@@ -1,4 +1,4 @@
-"""Figures of the last look, for each metric, as they are shown. Pure."""
+"""Figures of the last look for each metric, for display. Pure."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from apollod.core.settings import QualitySettings
 
 class Figures(NamedTuple):
     """The figures of a metric, in its unit. `value`, `drop` (positive is worse) and its interval (95 %) are those of
-    the last look, None where it did not measure any of its items."""
+    the last look, None if it measured none of its items."""
 
     name: str
     value: float | None
@@ -22,11 +22,11 @@ class Figures(NamedTuple):
     high: float | None
     margin: float
     alarmed: bool
-    """does the alarm that is open say that it is worse?"""
+    """the open alarm names this metric"""
 
 
 def last_look(own: QualityState, settings: QualitySettings) -> list[Figures]:
-    """Each metric of the baseline, and that of lessons, by name; empty without a baseline."""
+    """Figures of each metric of the baseline, and of lessons, ordered by name; empty without a baseline."""
     worse_ones = own.incident.metrics if own.incident is not None else ()
     before = compared_with(own, own.last)
     return [_figures(own, settings, name, one, name in worse_ones) for name, one in sorted(before.items())]
@@ -49,6 +49,5 @@ def _mean(values: list[float]) -> float | None:
 
 @lru_cache(maxsize=64)
 def _interval(found: tuple[float, ...], scale: float) -> tuple[float, float]:
-    """The interval of a metric. It takes milliseconds, and is asked for with every status, so it is remembered until
-    the next look."""
+    """The interval of a metric. Cached: it takes milliseconds, and every status asks for it."""
     return interval(found, scale)

@@ -1,12 +1,12 @@
-"""Known lessons among what a look asks: a group of its own, of which a lesson is an item. Pure.
+"""Known lessons in looks: a group of their own, with a lesson as an item. Pure.
 
-What an item is compared with is its own known state: all of its held-out wordings passed when the lesson was shown to
-be known. So a lesson joins without a new baseline, and one that is replaced, forgotten or fading leaves without an
-alarm. A look asks a bounded number of them, in turn, however many there are.
+An item is compared with its own known state: all of its held-out wordings passed when the lesson was shown to be known.
+So a lesson joins without a new baseline, and one that is replaced, forgotten or fading leaves without an alarm. A look
+asks a bounded number of them, in turn.
 
-Only those that were shown lately count for an alarm. Lessons fade by themselves, each in its time, and of a thousand
-most were asked last long ago: their failures say nothing of what was learned since the last good look, and going back
-would not mend them. They are asked again and practised, and count from then on.
+Only lessons shown lately count for an alarm. Lessons fade by themselves over time, and of a thousand most were last
+asked long ago: their failures do not concern the steps since the last good look, and going back would not repair them.
+They are asked again and practised, and count from then on.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,20 @@ from apollod.core.quality.baseline import Baseline
 
 GROUP = "lessons"
 LESSONS = f"{GROUP}.passed"
-"""the metric: of a lesson the share of its held-out wordings that pass, answered bare and greedily"""
+"""the metric: share of a lesson's held-out wordings that pass, answered bare and greedily"""
 OLDER = f"{GROUP}.older"
-"""the same of lessons that were shown long ago, which raises no alarm"""
+"""the same for lessons shown long ago, which raises no alarm"""
 RECENT = 1000
-"""steps"""
+"""steps since a lesson was shown for which it counts"""
 LESSONS_MAX = 16
-"""of a look at all probes: 8 of them have to fail entirely for one look to speak for an alarm"""
+"""lessons in a look at all probes: 8 of them have to fail entirely for one look to raise an alarm"""
 LEAST = 3
-"""items of each group that a look asks, of those it has: fewer could not raise doubt if all of them failed, upon which
-everything is asked (`looking.doubt`)"""
+"""least number of items of each group in a look, if it has as many: fewer could not raise doubt even if all failed,
+upon which everything is asked (`looking.doubt`)"""
 
 
 class LessonCase(msgspec.Struct, frozen=True, gc=False):
-    """A known lesson, as a look asks it. `not_these`: answers that are wrong now, see `AskLesson`."""
+    """A known lesson in a look. `not_these`: answers that are wrong now, see `AskLesson`."""
 
     lesson: str
     wordings: tuple[Wording, ...]
@@ -42,19 +42,19 @@ class LessonCase(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_asked(own: LessonsState, lesson: str) -> bool:
-    """True if looks ask the lesson: it is known, and has wordings."""
+    """True if looks ask the lesson: it is known and worded."""
     one = own.lessons.get(lesson)
     return one is not None and one.state == "known" and one.worded is not None
 
 
 def is_recent(own: LessonsState, lesson: str, version: int) -> bool:
-    """True if the lesson was shown not long before these weights."""
+    """True if the lesson was shown at most RECENT steps before these weights."""
     return version - own.lessons[lesson].shown <= RECENT
 
 
 def in_turn(own: LessonsState, version: int, share: float) -> tuple[str, ...]:
-    """Ids of the lessons that a look asks at this share of the probes (0 to 1): those that were shown lately, then
-    others, of each the one first that was looked at longest ago."""
+    """Ids of the lessons that a look asks at this share of the probes (0 to 1): those shown lately, then others, in
+    both the one looked at longest ago first."""
     turns = (
         (not is_recent(own, id_, version), one.looked, int(id_[1:]))
         for id_, one in own.lessons.items()

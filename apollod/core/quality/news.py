@@ -1,7 +1,7 @@
 """Messages about incidents that were not delivered yet. Pure.
 
-An alarm, a verdict that a person has to act on, or a settlement is the intent to tell of it, if `[quality] on_alarm`
-names anybody; `quality.told` is the result. The oldest is told first.
+An alarm, a verdict that a person has to act on, or a settlement is the intent to send a message, if `[quality]
+on_alarm` is set; `quality.told` is the result. The oldest is sent first.
 """
 
 import msgspec
@@ -11,8 +11,8 @@ from apollod.core.schedules import NO_FAILURE, Retry
 
 
 class Message(msgspec.Struct, frozen=True):
-    """An incident (`about`): see `News`, `QualityAlarmed` and `QualitySettled`. `how` also says what to do, where the
-    rate did it."""
+    """An incident (`about`): see `News`, `QualityAlarmed` and `QualitySettled`. `how` includes the advice, if the
+    learning rate is the cause."""
 
     incident: int
     about: News
@@ -51,7 +51,7 @@ def alarmed(own: Telling, e: QualityAlarmed, at_ns: int, wanted: bool) -> None:
 
 
 def found_rate(own: Telling, e: QualityNamed, at_ns: int, wanted: bool) -> None:
-    """Add the message that the learning rate did it, with what to do."""
+    """Add the message that the learning rate is the cause, with the advice."""
     if wanted and own.alarm is not None:
         own.waiting.append(msgspec.structs.replace(own.alarm, about="rate", at_ns=at_ns, how=e.reason))
 

@@ -1,8 +1,8 @@
-"""Decide when the model is measured, and what follows when it is worse.
+"""Decides when the model is measured, and reacts when it is worse.
 
-A look that is due comes before the next step, so that weights stand still while they are looked at. Law: an alarm
-stops steps at once, and they go on only after the last good weights are back and were measured again, or a person says
-so; three alarms in a day, and only a person.
+A look that is due comes before the next step, so that weights do not change meanwhile. Law: an alarm stops steps at
+once, and they go on only after the last good weights are back and were measured again, or a person resumes; after three
+alarms in a day, only after a person resumes.
 """
 
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 
 BASELINE_ATTEMPTS = 6
-"""failures in a row of an engine, over half a minute, after which steps go on without a baseline: no model got worse
-before it learned"""
+"""consecutive failures of an engine, over half a minute, after which steps go on without a baseline: a model does not
+get worse before it learns"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """The next thing to do about an incident, or the look that is due."""
+    """The next action about an incident, or the look that is due."""
     settings, own = state.daemon.settings, state.quality
     if settings is None or state.daemon.stopping:
         return nothing()
@@ -75,7 +75,8 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _silent(own: QualityState, settings: QualitySettings) -> tuple[str, ...]:
-    """Groups of probes that the second run of a baseline does not ask, since the first one asked them in vain."""
+    """Groups of probes that the second run of a baseline does not ask, since too few of their items passed in the first
+    one."""
     return silent_groups(own.runs[0], settings) if own.runs else ()
 
 
@@ -86,7 +87,7 @@ def _case(state: State, lesson: str) -> LessonCase:
 
 
 def _quiet(state: State, settings: QualitySettings, now_ns: int) -> bool:
-    """True if nothing was learned lately, and nothing is about to be: a look keeps nobody waiting."""
+    """True if nothing was learned lately and nothing waits: a look delays nothing."""
     if state.queued or state.dreams.open is not None:
         return False
     wait_s = quiet_s(state.quality, settings)
@@ -101,7 +102,7 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
-    """Record a look, if the weights stood still meanwhile; else it is made again."""
+    """Record a look, if the weights did not change meanwhile; else it is made again."""
     own, settings = state.quality, state.daemon.settings
     open_ = own.open
     if open_ is None or open_.number != input_.number or settings is None:
@@ -136,12 +137,12 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
 
 
 def _first_step(state: State) -> int:
-    """There is no way back beyond the step at which the journal goes on from an archive."""
+    """The earliest step that can be gone back to: the one at which the journal continues an archive, or 0."""
     return state.daemon.continued.step if state.daemon.continued else 0
 
 
 def _further_back(state: State, incident: Incident, metrics: tuple[str, ...]) -> list[ev.Event]:
-    """Ask for the weights of the good look before, if `metrics` speak against those that came back and there is one."""
+    """Go back to the good look before, if there is one and `metrics` show the restored weights to be worse."""
     to = state.quality.good_before(incident.to)
     if not metrics or to < _first_step(state):
         return []
@@ -149,7 +150,7 @@ def _further_back(state: State, incident: Incident, metrics: tuple[str, ...]) ->
 
 
 def _moved(state: State, step: int, input_: inp.ProbesAnswered) -> str:
-    """The reason why a look saw other weights than there are now; empty: it saw these."""
+    """Reason why a look saw other weights than the present ones; empty: it saw these."""
     if input_.first != input_.last or state.training.version != step or state.training.running is not None:
         return "the weights changed while the probes were asked"
     if (wanted := state.rollback.wanted) is not None:

@@ -1,13 +1,12 @@
-"""Ranks the suspects where no replay can be run, by how far a step of each moves the probes, and holds the first.
-Pure.
+"""Ranks the suspects if replays cannot be run, by how far a step of each moves the probes, and holds the first. Pure.
 
-The score is a derivative, and no experiment: it tells where harm is likely, and proves nothing. So few are held, the
-others are learned again, and all probes are asked before anything else is learned. Is it still worse, that is the next
-alarm, in which those that were held are no suspects any more, and the next ones come first.
+The score is a derivative, not an experiment: it shows where harm is likely, without proof. So few are held, the others
+are learned again, and all probes are asked before anything else is learned. If the model is still worse, that is the
+next alarm, in which the held ones are no longer suspects, and the next ones come first.
 
-Law: a request is an intent before it is made, and the verdict follows from the recorded scores alone. A trainer or
-daemon that ends meanwhile is asked again, the trainer ATTEMPTS_MAX times; one that cannot leaves the verdict that there
-would be without a ranking.
+Law: a request is an intent before it is made, and the verdict follows from the recorded scores alone. After the end of
+trainer or daemon the request is repeated, for a trainer at most ATTEMPTS_MAX times; if it fails, the verdict is that
+without a ranking.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,11 +24,11 @@ from apollod.core.state import State
 
 ATTEMPTS_MAX = 3
 SHARE = 0.1
-"""of the highest score, below which an example does not stand first"""
+"""share of the highest score below which an example is not among the first"""
 
 
 def verdict(state: State, incident: Incident, window: Sequence[str], unfinished: Verdict) -> Verdict | Outcome:
-    """The verdict in place of `unfinished`, or what has to be done for it; nothing while it is waited for."""
+    """The verdict in place of `unfinished`, or the request for a ranking; nothing while it is awaited."""
     own, suspects = incident.ranking, [window[place] for place in unfinished.held]
     if own.gave_up or len(suspects) < 2:
         return unfinished
@@ -49,8 +48,8 @@ def verdict(state: State, incident: Incident, window: Sequence[str], unfinished:
 
 
 def ranked_steps(incident: Incident, suspects: Collection[str]) -> list[fx.RankedStep]:
-    """Each suspect once, with its share of the learning rates of the steps that learned it: one of several examples of
-    a step counts as so much less."""
+    """Each suspect once, with its share of the learning rates of the steps that learned it: the examples of a step
+    share its rate equally."""
     found = dict[str, fx.RankedStep]()
     for step in incident.steps:
         share = step.lr / len(step.examples)
@@ -61,8 +60,8 @@ def ranked_steps(incident: Incident, suspects: Collection[str]) -> list[fx.Ranke
 
 
 def first(scores: Mapping[str, float], most: int) -> list[str]:
-    """The examples that stand first: those that harm, down to SHARE of the highest score, `most` of them; none where
-    no example harms."""
+    """The first examples of the ranking: harmful ones, down to SHARE of the highest score, at most `most`; empty if
+    none is harmful."""
     ordered = sorted(scores, key=lambda one: -scores[one])
     highest = scores[ordered[0]] if ordered else 0.0
     return [one for one in ordered[:most] if scores[one] > 0.0 and scores[one] >= SHARE * highest]
@@ -71,7 +70,7 @@ def first(scores: Mapping[str, float], most: int) -> list[str]:
 def _verdict(
     scores: Mapping[str, float], unscored: Collection[str], window: Sequence[str], most: int, unfinished: Verdict
 ) -> Verdict:
-    """Suspects are the examples that stand first, and those without a score; all of them where none stands first."""
+    """Verdict with the first examples and those without a score as suspects; `unfinished` if there is no first one."""
     blamed = first(scores, most)
     if not blamed:
         return unfinished
@@ -81,7 +80,7 @@ def _verdict(
 
 
 def on_ranked(state: State, input_: inp.ExamplesRanked, now_ns: int) -> Outcome:
-    """Record the scores, or that there are none."""
+    """Record the scores, or the failure."""
     incident = state.quality.incident
     if incident is None or incident.number != input_.incident or not incident.ranking.open:
         return nothing()

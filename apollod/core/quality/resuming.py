@@ -1,4 +1,4 @@
-"""Decide when examples rolled back by an alarm, and cleared by the search, may be learned again. Pure."""
+"""Decides when examples rolled back by an alarm, and cleared by the search, may be learned again. Pure."""
 
 from apollod.core.quality.day import stops
 from apollod.core.quality.state import Incident, QualityState

@@ -1,5 +1,5 @@
-"""A sequential test whether a metric is worse than its baseline by more than a margin. It may be looked at after every
-look. Pure.
+"""A sequential test for a metric that is worse than its baseline by more than a margin. It is valid after every look.
+Pure.
 
 A look is a sample of the frozen probe items; of each there is its drop, baseline minus now, turned so that positive is
 worse. H0: the mean drop is at most `margin`. One look gives an e-value by betting (Waudby-Smith and Ramdas 2024,
@@ -17,24 +17,24 @@ All items of a look have the same bet, because then the mean of L_b is at most 1
 - the items are a sample of what the model is used for: independent, and the same for all.
 
 Looks are paired with one baseline, and weights change in between. A martingale of all looks since the baseline would
-grow too poor to see a drop: each look without one takes from it. What is kept is an e-detector of Shiryaev and Roberts
-(Shin, Ramdas and Rinaldo 2023, "E-detectors", arXiv:2203.03532), one for each bet,
+become too small to detect a drop: each look without one reduces it. Instead we keep an e-detector of Shiryaev and
+Roberts (Shin, Ramdas and Rinaldo 2023, "E-detectors", arXiv:2203.03532), one for each bet,
 
     M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over BETS (method of mixtures)
 
-Its mean at any time that is chosen by looking is at most the number of looks until then, however looks depend on those
-before, as long as H0 holds given those. So the mean number of looks to a false alarm at threshold c is at least c, and
-a false alarm is among the first T looks with a probability of at most T / c. Of many metrics the sum counts, with the
-threshold times their number: averages of e-values are e-values under any dependence (Vovk and Wang 2021, "E-values:
-calibration, combination and applications", arXiv:1912.06116).
+Its mean at any stopping time is at most the number of looks until then, with any dependence on earlier looks, as long
+as H0 holds given those. So the mean number of looks to a false alarm at threshold c is at least c, and a false alarm is
+among the first T looks with a probability of at most T / c. Of many metrics the sum counts, with the threshold times
+their number: averages of e-values are e-values under any dependence (Vovk and Wang 2021, "E-values: calibration,
+combination and applications", arXiv:1912.06116).
 
-What the same few items say again and again is not more evidence about what they stand for: training that harms nothing
-lets some items fall that stay down for long. So the last look alone, read in the third way, has to speak against H0,
-too, with an e-value of `ALONE`. Both conditions together can only alarm less often than one.
+Repeated answers to the same few items are not more evidence about the population: harmless training makes some items
+fail for long. So the last look alone, in the third reading, has to be evidence against H0 as well, with an e-value of
+`ALONE`. Both conditions together can only alarm less often than one.
 
-Ruin need not be seen twice: a look at all probes is an alarm by itself where it speaks with `ALONE` against "the mean
-drop is at most `FAR` margins". With every mean at its margin of 0.05 that takes 8 of 10 items or 9 of 20, which at most
-one look in a million has by chance (binomial tails); most metrics are far from their margin.
+Large damage need not be seen twice: a look at all probes is an alarm by itself if its e-value against "the mean drop is
+at most `FAR` margins" reaches `ALONE`. With every mean at its margin of 0.05 that takes 8 of 10 items or 9 of 20, which
+at most one look in a million has by chance (binomial tails); most metrics are far from their margin.
 """
 
 import math
@@ -44,15 +44,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 LOOKS = 1000.0
-"""mean number of looks to a false alarm, at least, over all metrics together"""
+"""least mean number of looks to a false alarm, over all metrics together"""
 ALONE = 20.0
-"""e-value that the last look has to have by itself"""
+"""least e-value of the last look by itself, for an alarm"""
 FAR = 2.0
-"""margins beyond which one look at all probes is enough"""
+"""margins beyond which one look at all probes suffices"""
 BETS = (1 / 8, 1 / 4, 1 / 2, 15 / 16)
 """shares of the largest bet"""
 E_MAX = 1e15
-"""an e-value above this counts as this"""
+"""upper limit of e-values"""
 _HALVINGS = 30
 
 
@@ -74,20 +74,20 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def e_value(self) -> float:
-        """Evidence against "the mean drop is at most the margin", at most `looks` in the mean while that is so."""
+        """Evidence against "the mean drop is at most the margin", its mean is at most `looks` while that is true."""
         return math.fsum(self.detectors) / len(self.detectors)
 
 
 def metric(margin: float, scale: float = 1.0) -> Metric:
-    """A metric that was not looked at. ValueError unless 0 <= margin < scale, both finite."""
+    """A metric before its first look. ValueError unless 0 <= margin < scale, both finite."""
     if not (0.0 <= margin < scale < math.inf):
         raise ValueError(f"a margin of {margin:g} with a scale of {scale:g}: 0 <= margin < scale is needed")
     return Metric(margin, scale)
 
 
 def seen(before: Metric, drops: Sequence[float]) -> Metric:
-    """The metric after a look. `drops`: those of its items in the metric's unit, positive is worse, in any order.
-    ValueError for one that is not a number. A look without items says nothing."""
+    """The metric after a look. `drops`: of its items in the metric's unit, positive is worse, in any order. ValueError
+    for NaN. A look without items changes nothing."""
     if not drops:
         return before
     counts, margin = _counted(drops, before.scale), before.margin / before.scale
@@ -104,7 +104,7 @@ def seen(before: Metric, drops: Sequence[float]) -> Metric:
 
 
 def renewed(before: Metric) -> Metric:
-    """The metric after a rollback or a new baseline: what was seen of other weights does not count."""
+    """The metric after a rollback or a new baseline: evidence about other weights does not count."""
     return Metric(before.margin, before.scale)
 
 
@@ -114,9 +114,9 @@ def alarmed(one: Metric, metrics: int = 1) -> bool:
 
 
 def alarms(metrics: Mapping[str, Metric], whole: bool = False) -> tuple[str, ...]:
-    """The metrics that are worse, the surest first; empty: no alarm. All share one bound on false alarms (`LOOKS`);
-    several that each say it less surely than `alarmed` demands are enough together. `whole`: the last look asked all
-    probes, so that a metric that is far from its baseline is enough, too."""
+    """The metrics that are worse, the most certain first; empty: no alarm. All share one bound on false alarms
+    (`LOOKS`); several that are each less certain than `alarmed` demands may suffice together. `whole`: the last look
+    asked all probes, so that one metric far from its baseline suffices."""
     speaking = {name: one.e_value for name, one in metrics.items() if one.alone >= ALONE}
     surest = sorted(speaking, key=lambda name: (-speaking[name], name))
     sure = [name for name in surest if speaking[name] >= LOOKS] or surest[:1]
@@ -128,8 +128,8 @@ def alarms(metrics: Mapping[str, Metric], whole: bool = False) -> tuple[str, ...
 
 def interval(drops: Sequence[float], scale: float, level: float = 0.95) -> tuple[float, float]:
     """The mean drops, clipped to `scale`, that one look alone does not rule out, in the metric's unit: a confidence
-    interval at `level` for what its items stand for. Both ends by betting as above, each at half of the error; a look
-    without items rules out nothing."""
+    interval at `level` for the population mean. Both ends by betting as above, each at half of the error; without items
+    the whole range."""
     if not drops:
         return -scale, scale
     counts, enough = _counted(drops, scale), 2.0 / (1.0 - level)
@@ -138,7 +138,7 @@ def interval(drops: Sequence[float], scale: float, level: float = 0.95) -> tuple
 
 
 def _lower_end(counts: Mapping[float, int], enough: float) -> float:
-    """The largest mean, -1 to 1, against which there is an e-value of `enough`; -1 where there is none."""
+    """The largest mean, -1 to 1, against which there is an e-value of `enough`; -1 if there is none."""
     low, high = -1.0, math.fsum(value * count for value, count in counts.items()) / sum(counts.values())
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -148,14 +148,14 @@ def _lower_end(counts: Mapping[float, int], enough: float) -> float:
 
 
 def _counted(drops: Sequence[float], scale: float) -> dict[float, int]:
-    """The count of each drop, in units of `scale`, clipped; ascending, so that sums do not depend on an order."""
+    """The count of each drop, in units of `scale`, clipped; ascending, so that sums do not depend on the order."""
     if any(math.isnan(drop) for drop in drops):
         raise ValueError("a drop that is not a number: an item without a figure counts as its worst")
     return dict(sorted(Counter(min(1.0, max(-1.0, drop / scale)) for drop in drops).items()))
 
 
 def _factor(counts: Mapping[float, int], margin: float, bet: float) -> float:
-    """L of one look for a bet that is a share of the largest."""
+    """L of one look for a bet given as a share of the largest."""
     stake = bet / (1.0 + margin) if margin > -1.0 else 0.0
     logarithm = math.fsum(count * math.log1p(stake * (value - margin)) for value, count in counts.items())
     return math.exp(min(logarithm, math.log(E_MAX)))

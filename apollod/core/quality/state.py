@@ -1,4 +1,4 @@
-"""State of the quality guard: the baseline, how far the model is from it, and what is done about that."""
+"""State of the quality guard: the baseline, the looks since, and the incident under way."""
 
 from typing import Literal
 
@@ -13,25 +13,25 @@ from apollod.core.schedules import NO_FAILURE, Retry
 from apollod.core.training.learned import Learned
 
 GUARD = "the quality guard"
-"""as whom it asks for a rollback, and settles what no person has to see"""
+"""value of `by` for its rollbacks and settlements"""
 
 Phase = Literal["alarmed", "restored", "searching", "named", "stuck"]
-"""alarmed: the last good weights are wanted back; restored: they are there; searching: replays find out which examples
-did it; named: that is known, or that it is not; stuck: there is no way to the last good weights"""
+"""alarmed: the weights go back to the last good ones; restored: they are back; searching: replays search for the
+harmful examples; named: there is a verdict; stuck: the last good weights cannot be reached"""
 
 Restored = Literal["", "good", "bad", "unknown"]
-"""The verdict on the weights that came back after an alarm. Empty: not measured yet; good; bad: worse than the
-baseline, too, and no earlier ones are known to be good; unknown: they cannot be measured."""
+"""The verdict on the weights that came back after an alarm. Empty: not measured yet; good; bad: also worse than the
+baseline, and no earlier ones are known to be good; unknown: they cannot be measured."""
 
 WINDOW_MAX = 2000
-"""steps since the last good look that are remembered; of more nobody asks which ones did it"""
+"""most steps since the last good look that are remembered; after more there is no search"""
 
 GOODS_MAX = 8
-"""steps that are remembered as good, that of the baseline among them"""
+"""most steps remembered as good, the baseline's included"""
 
 
 class Asked(msgspec.Struct):
-    """A replay of a search. `drops`: None as long as it has no answer; `lr_scale` as in `QualityReplayBegun`."""
+    """A replay of a search. `drops`: None before the answer; `lr_scale` as in `QualityReplayBegun`."""
 
     left_out: tuple[str, ...]
     drops: dict[str, float] | None = None
@@ -39,18 +39,18 @@ class Asked(msgspec.Struct):
 
 
 class Ranking(msgspec.Struct):
-    """A ranking by first order, where no replay can be run."""
+    """A first-order ranking, used if replays cannot be run."""
 
     number: int = 0
-    """how often it was asked for"""
+    """number of requests"""
     open: bool = False
     ended: int = 0
-    """how often the trainer ended in the middle"""
+    """times that the trainer ended during a request"""
     scores: dict[str, float] | None = None
-    """None: there are none yet"""
+    """None: not known yet"""
     unscored: tuple[str, ...] = ()
     gave_up: str = ""
-    """why there will be none"""
+    """why there is no ranking"""
 
 
 class Incident(msgspec.Struct):
@@ -66,23 +66,23 @@ class Incident(msgspec.Struct):
     fell: dict[str, tuple[str, ...]] = {}
     margins: dict[str, float] = {}
     steps: tuple[Learned, ...] = ()
-    """from `to` on"""
+    """steps after `to`"""
     whole: bool = True
-    """are these all of them"""
+    """`steps` is complete"""
     replays: list[Asked] = []
     replays_max: int = 0
     culprits_max: int = 0
     retry: Retry = NO_FAILURE
     """of the open replay"""
     gave_up: str = ""
-    """why no other replay is run"""
+    """why no further replay is run"""
     ranking: Ranking = msgspec.field(default_factory=Ranking)
     verdict: VerdictKind | None = None
     culprits: tuple[str, ...] = ()
     again: tuple[Learned, ...] = ()
-    """what is innocent, to be learned again"""
+    """steps to repeat, with their innocent examples"""
     taken_back: int = 0
-    """steps"""
+    """number of steps taken back"""
     resumed: bool = False
     """a person has seen the verdict"""
 
@@ -106,64 +106,64 @@ class Totals(msgspec.Struct, frozen=True):
     """Counts over the life of the journal, and of its archives."""
 
     failed: int = 0
-    """measurements"""
+    """failed measurements"""
     taken_back: int = 0
-    """steps, by alarms"""
+    """steps taken back by alarms"""
     replays: int = 0
-    """of searches, those that were measured"""
+    """measured replays of searches"""
 
 
 class QualityState(msgspec.Struct):
     """The baseline, the looks since, and the incident under way. Steps are those of the weights."""
 
     probes: str = ""
-    """digest of the set that the baseline is of"""
+    """digest of the baseline's probes"""
     contrasts: tuple[ContrastCase, ...] = ()
-    """of patterns, that are in this set"""
+    """cases of patterns among them"""
     runs: list[dict[str, dict[str, float]]] = []
-    """of the baseline, as long as there are too few"""
+    """runs of the next baseline, while there are too few"""
     baseline: dict[str, Baseline] = {}
     silent: dict[str, tuple[int, int]] = {}
-    """groups that looks do not ask, see `QualityRequested`: how many items passed at the baseline, of how many"""
+    """groups that looks leave out, see `QualityRequested`: (passed, count) of their items at the baseline"""
     at: int = -1
-    """step that the baseline is of"""
+    """step of the baseline"""
     metrics: dict[str, Metric] = {}
     number: int = 0
     """measurements so far"""
     last: dict[str, dict[str, float | None]] = {}
-    """figures of the last look, by metric, of each item; empty before one"""
+    """figures of the last look, by metric and item; empty before one"""
     last_s: float = 0.0
-    """that the last measurement took, one of a baseline included; 0: there was none"""
+    """duration of the last measurement, baselines included; 0: none yet"""
     open: Measuring | None = None
     asked: Literal["", "run", "baseline", "checkpoint", "settled"] = ""
     looked: int = -1
     """step of the last look; -1: none since the baseline"""
     doubt: bool = False
-    """it asked a part of the probes, and all are asked next; see `looking.Doubt`"""
+    """the last look asked a part of the probes, and all are asked next; see `looking.Doubt`"""
     cleared: dict[str, float] = {}
-    """e-value of each metric when all probes were asked last"""
+    """e-value of each metric when all probes were last asked"""
     good: int = -1
-    """step of the last look at all probes that spoke against no metric"""
+    """step of the last look at all probes without evidence against any metric"""
     goods: tuple[int, ...] = ()
     """steps of all such looks, ascending, the last being `good`: the first, and the latest; see GOODS_MAX"""
     references: str = ""
-    """digest of the file with what was thought of the baseline's answers"""
+    """digest of the file with the distributions at the baseline's answers"""
     references_lost: str = ""
     """why it could not be used when the daemon started"""
     window: list[Learned] = []
-    """the last steps, `since_good` and those since the good look before; those that wrote nothing left out"""
+    """the last steps, `since_good` and those since the good look before; without those that wrote nothing"""
     window_from: int = -1
-    """it has every step after this one"""
+    """`window` has every step after this one"""
     since: int = 0
     """steps since the last look"""
     busy_s: float = 0.0
-    """that they took"""
+    """their duration"""
     busy_since_whole_s: float = 0.0
-    """that steps took since all probes were asked last"""
+    """duration of the steps since all probes were last asked"""
     full_s: float = 0.0
-    """that asking all probes takes"""
+    """time to ask all probes"""
     window_ended: bool = False
-    """since the last look"""
+    """a window of steps ended since the last look"""
     retry: Retry = NO_FAILURE
     error: str = ""
     unable: bool = False
@@ -172,7 +172,7 @@ class QualityState(msgspec.Struct):
     incidents: int = 0
     totals: Totals = Totals()
     alarms_ns: tuple[int, ...] = ()
-    """of the day, see `day.with_alarm`"""
+    """times of the alarms of the day, see `day.with_alarm`"""
     telling: Telling = msgspec.field(default_factory=Telling)
 
     @property
@@ -182,15 +182,15 @@ class QualityState(msgspec.Struct):
 
     @property
     def unmeasured(self) -> Incident | None:
-        """The incident, while the weights that came back for it have to be measured."""
+        """The incident whose restored weights still have to be measured; None: none."""
         one = self.incident
         return one if one and one.phase == "restored" and not one.restored and one.step != one.to else None
 
     def found_good(self, step: int) -> None:
-        """Record a look that spoke against no metric."""
+        """Record a look without evidence against any metric."""
         before = [one for one in self.goods if one < step]
         self.good, self.goods = step, (*before[:1], *before[1:][-(GOODS_MAX - 2) :], step)
 
     def good_before(self, step: int) -> int:
-        """The last step before this one that a look found good; -1: none is remembered."""
+        """The last remembered step before this one that a look found good; -1: none."""
         return max((one for one in self.goods if one < step), default=-1)

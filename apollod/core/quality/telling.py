@@ -1,6 +1,7 @@
-"""Tell the receiver that `[quality] on_alarm` names of an alarm, and try again where that fails. Pure.
+"""Delivers alarm notifications to `[quality] on_alarm`: when to send, when to retry, when to give up. Pure.
 
-Law: told at least once, in the order of events, or given up with a reason that is recorded. Nothing else waits for it.
+Law: each is delivered at least once, in the order of events, or given up with a recorded reason. Nothing else waits for
+it.
 """
 
 from apollod.core import effects as fx
@@ -12,11 +13,11 @@ from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.state import State
 
 ATTEMPTS = 8
-"""in about two minutes, besides the time that each takes"""
+"""attempts, within about two minutes besides their own duration"""
 
 
 def tell(state: State, now_ns: int) -> list[fx.Effect]:
-    """Send the oldest message that was not delivered, until its result is recorded."""
+    """Send the oldest undelivered message, until its result is recorded."""
     settings, own = state.daemon.settings, state.quality.telling
     if settings is None or not settings.on_alarm or not own.waiting or not own.retry.is_due(now_ns):
         return []
@@ -25,7 +26,7 @@ def tell(state: State, now_ns: int) -> list[fx.Effect]:
 
 
 def on_told(state: State, input_: inp.AlarmTold, now_ns: int) -> Outcome:
-    """Record the result, and nothing else: the guard does the same whether it could be told or not."""
+    """Record the result only: the guard does not depend on delivery."""
     own = state.quality.telling
     if not own.waiting or (own.waiting[0].incident, own.waiting[0].about) != (input_.incident, input_.about):
         return nothing()

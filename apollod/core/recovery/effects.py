@@ -7,11 +7,11 @@ from apollod.core.kernel.effect import Effect
 
 class Restore(Effect, frozen=True, tag="restore"):
     """Bring weights and optimizer to a checkpoint. `path` empty: the weights before the first step, a fresh optimizer.
-    `weights`: write the weights too (otherwise memory already holds them). `fingerprint`: what must come out.
+    `weights`: write the weights too (otherwise memory already holds them). `fingerprint`: of the expected result.
 
-    Weights are looked for in `model_dir`, then in the history of the checkpoints beside `path` and in `base`. Where
-    the trainer still has the steps since `target` in memory, it may undo those instead; then `target_fingerprint`
-    must come out."""
+    Weights are searched in `model_dir`, then in the history of the checkpoints beside `path` and in `base`. If the
+    trainer still has the steps since `target` in memory, it may undo those instead; then `target_fingerprint` is
+    expected."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path", "target")
     path: str
@@ -21,9 +21,9 @@ class Restore(Effect, frozen=True, tag="restore"):
     checkpoints: str = ""
     """directory of the history; empty: `model_dir` itself holds the weights"""
     base: str = ""
-    """the weights before the first step, where they were kept"""
+    """directory of the weights before the first step, if kept"""
     target: int = -1
-    """-1: no step is undone"""
+    """step to undo to; -1: none"""
     target_fingerprint: str = ""
 
 

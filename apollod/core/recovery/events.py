@@ -1,4 +1,4 @@
-"""Facts: steps run again, and the weights before the first one."""
+"""Events: steps run again, and the weights before the first one."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from apollod.core.training.terms import StepTerms
 
 
 class RecordedStep(StepTerms, frozen=True):
-    """A completed step as it was done: what running it again needs, and what must come out."""
+    """A completed step, with the inputs to run it again and the expected result."""
 
     step: int
     examples: tuple[str, ...]
@@ -23,7 +23,7 @@ class RecordedStep(StepTerms, frozen=True):
 
     @classmethod
     def of(cls, begun: StepStarted | None, done: StepCompleted, products: ProductsDtype) -> "RecordedStep":
-        """The step with this intent and this result. `begun` None: it is not known."""
+        """The step with this intent and this result. `begun` None: not known."""
         examples, skipped = all_examples(done), done.skipped_zero + done.skipped_nonfinite
         digests, terms = (all_digests(begun), begun.terms()) if begun else (("",) * len(examples), {})
         return cls(
@@ -51,7 +51,7 @@ class ReplayDiverged(Event, frozen=True):
 
 
 class BaseKept(Event, frozen=True):
-    """The weights before the first step have a second way to them. `how`: reflink, link (hard) or copy."""
+    """The weights before the first step were kept in a second place. `how`: reflink, link (hard) or copy."""
 
     kind: ClassVar[str] = "base.kept"
     path: str
@@ -61,7 +61,8 @@ class BaseKept(Event, frozen=True):
 
 
 class BaseLost(Event, frozen=True):
-    """They could not be kept, or what was kept is gone or was changed: a replay from 0 needs them from elsewhere."""
+    """The weights before the first step could not be kept, or the kept files are gone or changed: a replay from 0 needs
+    them from elsewhere."""
 
     kind: ClassVar[str] = "base.lost"
     path: str

@@ -25,7 +25,7 @@ def _base_lost(own: RecoveryState, state: State, e: BaseLost, at_ns: int) -> Non
 
 
 def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: int) -> None:
-    """`state`: as it was before this event."""
+    """Add the step. `state`: before this event."""
     own.since_ns = own.since_ns if own.since else at_ns
     running = state.training.running
     own.since.append(RecordedStep.of(running.begun if running else None, e, own.products))
@@ -39,7 +39,7 @@ def _checkpoint_committed(own: RecoveryState, state: State, e: CheckpointCommitt
 
 
 def _start_from(own: RecoveryState, state: State, ref: CheckpointRef, at_ns: int) -> None:
-    """The checkpoint that a recovery starts from, unless it is of steps that were taken back while it was written."""
+    """Start recoveries from this checkpoint, unless its steps were taken back while it was written."""
     if ref.step == state.training.version or any(done.step == ref.step for done in own.since):
         own.origin = ref
         own.since = [done for done in own.since if done.step > ref.step]

@@ -6,7 +6,7 @@ from apollod.core.training.inputs import Undoable
 
 
 class Bound(Input, frozen=True, tag="bound"):
-    """The trainer's model is bound; `fingerprint` is of the live memory as found. The rest: see `TrainerBound`."""
+    """The trainer's model is bound; `fingerprint`: of the memory as found. For the others see `TrainerBound`."""
 
     fingerprint: str
     parameters: int
@@ -19,7 +19,7 @@ class Bound(Input, frozen=True, tag="bound"):
 
 
 class Restored(Input, frozen=True, tag="restored"):
-    """Weights and optimizer after a Restore. `undone`: they are those of its `target`, steps were undone in memory."""
+    """Weights and optimizer after a Restore. `undone`: they are those of its `target`, by undoing steps in memory."""
 
     fingerprint: str
     state_bytes: int

@@ -1,7 +1,7 @@
 """Recovers from a crash or a restart: brings weights and optimizer to the journal's last step.
 
-The trainer reports what it finds in memory (`Bound`). Where memory is not the newest checkpoint, the checkpoint is
-restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.
+The trainer reports the weights it finds in memory (`Bound`). If they are not those of the newest checkpoint, the
+checkpoint is restored; the steps since are then run again one by one, each compared with the recorded fingerprint.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 
 def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
-    """Restore what memory does not hold: the optimizer always, the weights where the fingerprint differs."""
+    """Restore the optimizer, and the weights if the fingerprint differs."""
     bound = ev.TrainerBound(
         pid=state.children.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
         elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
@@ -42,7 +42,7 @@ def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
 
 
 def _keep_base(state: State, input_: inp.Bound) -> list[fx.KeepBase]:
-    """Ask for it while memory shows that the model directory, from which it was just loaded, holds the base weights."""
+    """Keep the base weights as long as memory, just loaded from the model directory, holds them."""
     daemon, recovery = state.daemon, state.recovery
     in_place = state.children.engine_dir == daemon.model_path
     untouched = in_place and input_.fingerprint == (recovery.base_fingerprint or input_.fingerprint)
@@ -54,15 +54,15 @@ def _keep_base(state: State, input_: inp.Bound) -> list[fx.KeepBase]:
 
 
 def _on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
-    """Nothing waits for it: without it only a replay from the very beginning is in danger, and status says so."""
+    """Record the result. Nothing waits for it: only a replay from the beginning needs the base, and status shows its
+    loss."""
     if input_.error:
         return Outcome([ev.BaseLost(path=input_.path, reason=input_.error)], [])
     return Outcome([ev.BaseKept(path=input_.path, how=input_.how, bytes=input_.bytes, seconds=input_.seconds)], [])
 
 
 def _on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
-    """Run the steps since the checkpoint again, or be done. Weights that are not the checkpoint's are not gone on
-    with."""
+    """Run the steps since the checkpoint again, or finish. Halt if the weights are not the checkpoint's."""
     restored = restore_from(state, state.recovery.origin).fingerprint
     wanted = state.training.fingerprint if input_.undone else restored
     if input_.fingerprint != wanted:
@@ -82,15 +82,14 @@ def _not_restored(found: str, wanted: str) -> ev.TrainingHalted:
 
 
 def _changed_settings(state: State) -> ev.TrainingHalted | None:
-    """Steps are run again as they were made; with other settings, or another number of threads, they would only give
-    other bits."""
+    """Halt if settings or threads differ from those of the steps to run again, which would give other bits."""
     then, now, since = state.recovery.learned_with, state.daemon.settings, state.recovery.since
     made_with = f"steps {since[0].step} to {since[-1].step} are in no checkpoint yet and were made with "
     if then and now and (name := differing_setting(then, now)):
         was, back, says = setting(then, name), "back", f"the configuration says {setting(now, name)!r}"
     elif name := differing_choice(state.recovery.ran_on, _runs_on(state)):
         was, says = chosen(state.recovery.ran_on, name), f"the trainer runs with {chosen(_runs_on(state), name)!r}"
-        back = f"= {was!r}"  # where the configuration says "auto" there is nothing to set back
+        back = f"= {was!r}"  # the configuration may say "auto"
     else:
         return None
     return ev.TrainingHalted(
@@ -104,7 +103,7 @@ def _runs_on(state: State) -> Mapping[str, str]:
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
-    """One step that was run again: the same bits, or stop."""
+    """Compare a step that was run again with its record: go on if the bits are the same, else halt."""
     since = state.recovery.since
     index = next((i for i, done in enumerate(since) if done.step == input_.step), None)
     if not input_.replay or index is None:
@@ -140,8 +139,8 @@ def _run_again(done: ev.RecordedStep) -> fx.RunStep:
 
 
 def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone: bool) -> Outcome:
-    """Weights and optimizer are at the last step: go on with the open step and the queue. `undone`: by undoing steps in
-    memory."""
+    """Record that weights and optimizer are at the last step; go on with the open step and the queue. `undone`: reached
+    by undoing steps in memory."""
     origin, back, bound = restore_from(state, state.recovery.origin), state.rollback.under_way, state.children.bound
     memory_was_right = undone or (back is None and bound is not None and bound.fingerprint == origin.fingerprint)
     version, fingerprint = state.training.version, state.training.fingerprint

@@ -6,7 +6,7 @@ from apollod.core.state import State
 
 
 def restore_from(state: State, origin: CheckpointRef | None) -> Restore:
-    """To a checkpoint's weights and optimizer, or to those before the first step."""
+    """Restore the weights and optimizer of a checkpoint, or those before the first step."""
     recovery = state.recovery
     return Restore(
         path=origin.path if origin else "", model_dir=state.daemon.model_path, weights=True,

@@ -1,4 +1,4 @@
-"""The state of a recovery: where it starts, and the steps that it has to run again."""
+"""The state of a recovery: its start, and the steps to run again."""
 
 import msgspec
 
@@ -8,22 +8,22 @@ from apollod.core.settings import ProductsDtype, Settings
 
 
 class RecoveryState(msgspec.Struct):
-    """The way to the weights of the last step from what lies on disk."""
+    """The way from the files on disk to the weights of the last step."""
 
     base_fingerprint: str = ""
     base: BaseKept | None = None
-    """a second way to the weights of version 0"""
+    """kept weights of version 0"""
     base_lost: str = ""
-    """why there is none"""
+    """why they are not kept"""
     origin: CheckpointRef | None = None
-    """the checkpoint from which recovery goes on, None: the base. The newest one, unless steps were taken back since"""
+    """the checkpoint from which recovery starts, None: the base. The newest one, unless steps were taken back since"""
     since: list[RecordedStep] = []
-    """steps from there to the version of the weights, in order"""
+    """steps from `origin` to the version of the weights, in order"""
     since_ns: int = 0
-    """when the first of them was completed, or the checkpoint before it was committed"""
+    """time of completion of the first of them, or of the checkpoint before"""
     learned_with: Settings | None = None
-    """in force when the last of them was completed"""
+    """settings when the last of them was completed"""
     products: ProductsDtype = "bf16"
-    """of the trainer that was bound last: what the next step is made with"""
+    """dtype of matrix products of the trainer bound last, for the next step"""
     ran_on: dict[str, str] = {}
-    """what the trainer was bound on then: see `TrainerBound.versions`"""
+    """environment of the trainer then: see `TrainerBound.versions`"""

@@ -6,8 +6,8 @@ from apollod.core.kernel.effect import Effect
 
 
 class RescoreExamples(Effect, frozen=True):
-    """Have the trainer score these examples (whose tokens have these `digests`) with the weights as they are. It stops
-    as soon as it is asked anything else."""
+    """Have the trainer score these examples (whose tokens have these `digests`) with the present weights. It stops at
+    the next other request."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     number: int

@@ -1,4 +1,4 @@
-"""Events of rescoring: how the loss of examples changed since they were learned."""
+"""Events of rescoring: the change in loss of learned examples."""
 
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ class RescoreRequested(Event, frozen=True):
 
 class Rescored(msgspec.Struct, frozen=True, omit_defaults=True):
     """Loss of an example, nats a token, before `learned_in`, the step that learned it, and `after`: mean of -log p over
-    its learned tokens (`tokens` of them). `after` None: it could not be scored, for the `reason`."""
+    its learned tokens (`tokens` of them). `after` None: not scored, for the `reason`."""
 
     example: str
     learned_in: int
@@ -29,8 +29,8 @@ class Rescored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExamplesRescored(Event, frozen=True):
-    """Result: the scores of request `number`, with the weights of `step`. Examples that are missing are asked for
-    again: the trainer was asked something else meanwhile. Nothing was written."""
+    """Result: the scores of request `number`, with the weights of `step`. Missing examples are requested again: another
+    request interrupted the trainer. Nothing was written."""
 
     kind: ClassVar[str] = "example.rescored"
     number: int

@@ -15,9 +15,9 @@ from apollod.core.state import State
 from apollod.core.training.events import StepCompleted
 
 GAINS_MAX = 1000
-"""lines whose figures are kept in the state; all are in the journal"""
+"""most lines whose figures are kept in the state; all are in the journal"""
 LESSON = "lesson:"
-"""sources of practices begin with it: a lesson is known by its answers"""
+"""prefix of the sources of practices, which are not scored: a lesson is tested by its answers"""
 
 
 def _daemon_started(own: RescoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -26,7 +26,7 @@ def _daemon_started(own: RescoringState, state: State, e: DaemonStarted, at_ns: 
 
 
 def _trainer_exited(own: RescoringState, state: State, e: TrainerExited, at_ns: int) -> None:
-    """Drop the examples over which a trainer died."""
+    """Drop the examples that were being scored when the trainer crashed."""
     if not e.expected:
         for example in own.open:
             own.waiting.pop(example, None)
@@ -34,11 +34,11 @@ def _trainer_exited(own: RescoringState, state: State, e: TrainerExited, at_ns: 
 
 
 def _step_completed(own: RescoringState, state: State, e: StepCompleted, at_ns: int) -> None:
-    """Add the examples that the step learned from their own tokens. `state`: as it was before this event."""
+    """Add the examples that the step learned from their own tokens. `state`: before this event."""
     running = state.training.running
     if not e.applied or e.loss is None or running is None or running.begun.objective != "sft":
         return
-    losses = e.losses or ((e.loss,) if not e.examples else ())  # journals of before have no loss of each of several
+    losses = e.losses or ((e.loss,) if not e.examples else ())  # old journals have only one loss for several examples
     for one, before in zip(state.intake.taken, losses, strict=False):
         own.waiting.pop(one.example, None)
         own.gains.pop(one.example, None)
@@ -55,7 +55,7 @@ def _keep_newest(own: RescoringState, settings: Settings | None) -> None:
 
 
 def _rollback_started(own: RescoringState, state: State, e: RollbackStarted, at_ns: int) -> None:
-    """Have examples scored again that are still learned, but were scored by weights that are gone."""
+    """Score examples again that are still learned but were scored by weights that are gone."""
     own.open = ()
     for example in e.examples:
         own.waiting.pop(example, None)

@@ -1,9 +1,9 @@
-"""Classifies how much better a line is said after it was learned. Pure.
+"""Classifies the gain in probability of a learned line. Pure.
 
-A line is learned weakly where its loss fell by less than WEAK_GAIN of what it was and is still above SAID nats a token.
-Both are needed: what was nearly known before cannot fall much, and at 0.5 nats its tokens have a probability of 0.6 in
-the (geometric) mean, so that each is likelier than all others together and greedy answers say them. A fall by less
-than a tenth is what steps of other examples and rounding do to a line, too.
+A line is learned weakly if its loss fell by less than WEAK_GAIN of its value before and is still above SAID nats a
+token. Both are needed: the loss of a nearly known line cannot fall much, and at 0.5 nats its tokens have a probability
+of 0.6 in the (geometric) mean, so that each is more probable than all others together and greedy decoding gives them.
+Steps of other examples and rounding also change a line's loss by up to a tenth.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class Gained(NamedTuple):
 
 
 def gained(gains: Iterable[Gain]) -> Gained | None:
-    """Means over these lines; None where there are none."""
+    """Means over these lines; None if there are none."""
     pairs = [(one.learned.before, one.after) for one in gains]
     if not pairs:
         return None

@@ -6,7 +6,7 @@ from apollod.core.kernel.input import Input
 
 
 class ScoredAgain(msgspec.Struct, frozen=True):
-    """The score of one example. `loss`: mean of -log p over the learned tokens, nats; None: there is none, for the
+    """The score of one example. `loss`: mean of -log p over the learned tokens, nats; None: not scored, for the
     `reason`."""
 
     example: str
@@ -16,8 +16,8 @@ class ScoredAgain(msgspec.Struct, frozen=True):
 
 
 class ExamplesScored(Input, frozen=True, tag="examples-scored"):
-    """Answers the `RescoreExamples` with this `number`, in its order; with fewer scores where it gave way to something
-    else. `error`: none of the others can be scored."""
+    """Answers the `RescoreExamples` with this `number`, in its order; with fewer scores if it gave way to another
+    request. `error`: why none of the others can be scored."""
 
     number: int
     scores: tuple[ScoredAgain, ...]

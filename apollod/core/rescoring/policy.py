@@ -1,7 +1,7 @@
-"""Choose the examples that are scored again, and when: the newest ones, while nothing waits to be learned.
+"""Chooses the examples to score again: the newest ones, while nothing waits to be learned.
 
-A forward pass each, by the trainer, which gives way to whatever else it is asked and writes nothing. It rests in
-proportion to how long that took.
+Each takes one forward pass of the trainer, which gives way to any other request and writes nothing. It rests afterwards
+in proportion to the time taken.
 """
 
 from itertools import islice
@@ -18,11 +18,11 @@ from apollod.core.schedules import is_due
 from apollod.core.state import State
 
 AT_ONCE = 8
-"""examples of one request"""
+"""most examples of one request"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Ask for the next scores, unless the trainer is already asked, or rests."""
+    """Ask for the next scores, unless a request is open or the trainer rests."""
     own = state.rescoring
     if (
         own.open
@@ -38,7 +38,7 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _on_scored(state: State, input_: inp.ExamplesScored, now_ns: int) -> Outcome:
-    """Record the scores, unless they are of weights that were taken back meanwhile."""
+    """Record the scores, unless the weights were taken back meanwhile."""
     own = state.rescoring
     if not own.open or input_.number != own.number:
         return nothing()

@@ -1,4 +1,4 @@
-"""State of rescoring: examples that were learned lately, and their loss before and after."""
+"""State of rescoring: recently learned examples, and their loss before and after."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ REST_MIN_S, REST_MAX_S = 1.0, 60.0
 
 
 class Lately(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An example that was learned: the step, its loss before it (nats a token), the digest of its tokens."""
+    """A learned example: its step, its loss before that step (nats a token), the digest of its tokens."""
 
     step: int
     before: float
@@ -15,7 +15,7 @@ class Lately(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Gain(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The same, scored `after` with the weights of step `version`, in nats a token."""
+    """A learned example, scored `after` with the weights of step `version`, in nats a token."""
 
     learned: Lately
     after: float
@@ -23,17 +23,17 @@ class Gain(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class RescoringState(msgspec.Struct):
-    """Examples that wait to be scored, and those that were, by id, the newest one last."""
+    """Waiting and scored examples by id, the newest last."""
 
     waiting: dict[str, Lately] = {}
     """to be scored again"""
     gains: dict[str, Gain] = {}
-    """those that were scored last"""
+    """the last scores"""
     open: tuple[str, ...] = ()
-    """about which the trainer is asked"""
+    """examples of the open request"""
     version: int = 0
-    """of the weights then"""
+    """weights version of that request"""
     number: int = 0
-    """of the last request"""
+    """number of the last request"""
     retry_ns: int = 0
-    """not before"""
+    """earliest time of the next request"""

@@ -1,4 +1,4 @@
-"""Facts: decisions about examples before they are learned."""
+"""Events: decisions about examples before they are learned."""
 
 from typing import ClassVar, Final, Literal
 
@@ -6,18 +6,17 @@ from apollod.core.intake.events import Tier
 from apollod.core.kernel.event import Event
 
 Decider = Literal["person", "judge", "evidence"]
-"""evidence: a sign that the answer was right; a person may decide before"""
+"""evidence: a sign that the answer was right; a person may decide earlier"""
 
 BY_EVIDENCE: Final = "evidence"
-"""as who decides where a log shows how good an answer was"""
+"""value of `by` for decisions from evidence in logs"""
 
 
 class ExampleHeld(Event, frozen=True):
-    """An example is held until a person decides about it.
+    """An example is held until it is decided about.
 
-    `waits_for`: whose decision that is; `tier`: with which it is learned if it is approved; `by`: who held it, empty
-    for the rule of its source, `evidence` for what a log shows about it; a person holds what was decided before to take
-    that decision back.
+    `waits_for`: the one who decides; `tier`: of the example if it is approved; `by`: the one who held it, empty for the
+    rule of its source, `evidence` for evidence in a log; a person holds a decided example to revoke the decision.
     """
 
     kind: ClassVar[str] = "example.held"
@@ -45,7 +44,7 @@ class ExampleApproved(Event, frozen=True):
 
 
 class ExampleDeclined(Event, frozen=True):
-    """An example is not to be learned, unless a person changes their mind."""
+    """An example is not to be learned, unless a person revokes this."""
 
     kind: ClassVar[str] = "example.declined"
     example: str
@@ -71,7 +70,7 @@ class ExampleEdited(Event, frozen=True):
 
 
 class ExampleExpired(Event, frozen=True):
-    """No decision came about these examples for `days`; or, with `waiting`, they waited for so long to be learned."""
+    """These examples were not decided for `days`; or, with `waiting`, waited that long to be learned."""
 
     kind: ClassVar[str] = "example.expired"
     examples: tuple[str, ...]

@@ -24,7 +24,7 @@ from apollod.core.training.events import StepFailed
 def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
     own.recall(e.example)
     own.approved.pop(e.example, None)
-    own.held.pop(e.example, None)  # what is held anew is the newest
+    own.held.pop(e.example, None)  # an example held again is the newest
     own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
 
 
@@ -69,7 +69,7 @@ def _expired(own: ReviewState, state: State, e: ExampleExpired, at_ns: int) -> N
 
 
 def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> None:
-    """The example of a step that could not be run waits for a person."""
+    """Hold the examples of a failed step for a person."""
     if not e.apart:
         for one in state.intake.taken:
             own.held[one.example] = Held(one.tier, f"its step could not be run: {e.reason}", "person", at_ns)
@@ -88,4 +88,4 @@ FOLDS: Folds = {
     JournalCarried: _carried,
     StepFailed: _step_failed,
 }
-"""Before `intake`, which forgets what a failed step was to learn and what expired."""
+"""Folded before `intake`, which clears the examples of a failed step and expired ones."""

@@ -11,8 +11,8 @@ Choice = Literal["approve", "decline", "hold"]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A decision about an example. `only_in`: nothing, if it is in another state (`core.example_state`) than this one
-    by now, because somebody else decided meanwhile."""
+    """A decision about an example. `only_in`: apply only if the example is still in this state (`core.example_state`);
+    empty: in any state."""
 
     example: str
     choice: Choice
@@ -21,7 +21,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class DecisionsGiven(Input, frozen=True):
-    """A person decided. What cannot be done any more gives no event. `together`: all of them or none."""
+    """A person decided. Decisions that come too late give no event. `together`: all of them or none."""
 
     decisions: tuple[Decision, ...]
     by: str
@@ -29,8 +29,8 @@ class DecisionsGiven(Input, frozen=True):
 
 
 class EditGiven(Input, frozen=True):
-    """A person wrote what is to be learned instead of `example`: a `line` with a record. `only_in`: as for a
-    `Decision`; `known`: the journal holds that record already."""
+    """A person wrote a replacement for `example`: a `line` with a record. `only_in`: as for a `Decision`; `known`: the
+    journal holds that record already."""
 
     example: str
     line: Line

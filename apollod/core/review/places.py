@@ -13,7 +13,7 @@ class Place(NamedTuple):
 
 
 def places_of(state: State, examples: Iterable[str]) -> dict[str, Place]:
-    """Where these examples are, as far as a decision can still reach them."""
+    """State and tier of those examples that a decision can still reach."""
     review, places, rest = state.review, dict[str, Place](), set[str]()
     for example in examples:
         if (held := review.held.get(example)) is not None:

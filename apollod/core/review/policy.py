@@ -1,7 +1,7 @@
 """Applies decisions about examples, and expires those that waited too long.
 
 Law: a decision that comes too late (the example is learned, or being learned) gives no event; of two people the last
-one wins, unless they say in which state they saw it, and it is in another one by now.
+one wins, unless they name the state in which they saw the example, and it has changed.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ OUT_OF: Mapping[str, frozenset[str]] = {
     "hold": frozenset({"pending", "declined", "edited", "expired"}),
     "edit": frozenset({"held", "pending", "declined", "expired"}),
 }
-"""States (`core.example_state`) of an example about which one may still decide so."""
+"""States (`core.example_state`) in which each decision about an example is possible."""
 
 
 def _may(choice: str, place: Place, only_in: str) -> bool:
@@ -59,7 +59,7 @@ def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outc
 
 
 def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
-    """What a person wrote is learned before all else, with the rate of direct corrections."""
+    """Accept a person's replacement as a direct correction, which is learned first."""
     line, place = input_.line, places_of(state, [input_.example]).get(input_.example)
     if place is None or not _may("edit", place, input_.only_in):
         return nothing()
@@ -71,8 +71,8 @@ def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Give up examples that waited too long for a decision, or to be learned, the oldest first. Direct corrections wait
-    for as long as it takes."""
+    """Give up examples that waited too long for a decision, or to be learned, the oldest first. Direct corrections
+    never expire."""
     settings = state.daemon.settings
     if settings is None or state.daemon.stopping:
         return nothing()

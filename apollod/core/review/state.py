@@ -18,7 +18,7 @@ class Held(msgspec.Struct, gc=False):
 
 
 class Dismissed(msgspec.Struct, gc=False):
-    """An example that is not to be learned. A person may change that."""
+    """An example that is not learned, unless a person revokes this."""
 
     how: Literal["declined", "edited", "expired"]
     tier: Tier
@@ -40,10 +40,10 @@ class ReviewState(msgspec.Struct):
     dismissed: dict[str, Dismissed] = {}
     counts: ReviewCounts = msgspec.field(default_factory=ReviewCounts)
     approved: dict[str, None] = {}
-    """by a person, who has not taken that back: no evidence holds them"""
+    """approved by a person, and not revoked: evidence does not hold them"""
 
     def dismiss(self, example: str, one: Dismissed) -> None:
-        """It is not to be learned; only the fold calls this."""
+        """Dismiss an example; only the fold calls this."""
         self.recall(example)
         self.held.pop(example, None)
         self.approved.pop(example, None)
@@ -51,7 +51,7 @@ class ReviewState(msgspec.Struct):
         self._count(one.how, 1)
 
     def recall(self, example: str) -> None:
-        """It is not dismissed any more, if it was; only the fold calls this."""
+        """Undo the dismissal of an example, if any; only the fold calls this."""
         if (former := self.dismissed.pop(example, None)) is not None:
             self._count(former.how, -1)
 

@@ -6,7 +6,7 @@ from apollod.core.kernel.effect import Effect
 
 
 class PlanRollback(Effect, frozen=True):
-    """Read from the journal how to get from version `version` back to step `to`, from one of `checkpoints` (path by
+    """Plan from the journal the way from version `version` back to step `to`, from one of `checkpoints` (path by
     step)."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("to", "version")

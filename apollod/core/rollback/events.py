@@ -1,4 +1,4 @@
-"""Facts: the way back."""
+"""Events: rollbacks."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from apollod.core.recovery.events import RecordedStep
 
 
 class RollbackRequested(Event, frozen=True):
-    """The weights of step `to` are wanted back; no other step begins before."""
+    """The weights are to go back to step `to`; no step begins before."""
 
     kind: ClassVar[str] = "rollback.requested"
     to: int
@@ -15,7 +15,7 @@ class RollbackRequested(Event, frozen=True):
 
 
 class RollbackRefused(Event, frozen=True):
-    """No way leads to these weights; nothing was changed."""
+    """These weights cannot be reached; nothing was changed."""
 
     kind: ClassVar[str] = "rollback.refused"
     to: int
@@ -23,12 +23,12 @@ class RollbackRefused(Event, frozen=True):
 
 
 class RollbackStarted(Event, frozen=True):
-    """From here on the truth is step `to`, with `fingerprint`; every restart goes there. `from_step`: where it came
-    from.
+    """The weights of step `to`, with `fingerprint`, are valid from here on, and every restart restores them.
+    `from_step`: the step before.
 
     `origin`: checkpoint to restore (empty: the weights before the first step), `replay`: the steps from there to `to`.
-    `undone`: the steps that are taken back, newest first; `examples`: what they learned. `ran_on`: what those in
-    `replay` were made on (`TrainerBound.versions`)."""
+    `undone`: the steps that are taken back, newest first; `examples`: of these. `ran_on`: environment of the steps in
+    `replay` (`TrainerBound.versions`)."""
 
     kind: ClassVar[str] = "rollback.started"
     to: int
@@ -46,7 +46,7 @@ class RollbackStarted(Event, frozen=True):
 
 class RollbackCompleted(Event, frozen=True):
     """The served weights and the optimizer are those of step `to`. `how`: memory (steps undone) or checkpoint
-    (restored, and `replayed` steps run again). `seconds`: since it was started."""
+    (restored, and `replayed` steps run again). `seconds`: since its start."""
 
     kind: ClassVar[str] = "rollback.completed"
     to: int

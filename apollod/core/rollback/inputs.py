@@ -14,8 +14,8 @@ class RollbackRequested(Input, frozen=True):
 
 class RollbackPlanned(Input, frozen=True):
     """The answer to PlanRollback. `origin`: path of the checkpoint to start from (empty: the base), `replay` the steps
-    from there to `to`, `undone` those that are taken back, newest first, with all their examples. With `error` there is
-    no way."""
+    from there to `to`, `undone` those that are taken back, newest first, with all their examples. `error`: why it is
+    impossible."""
 
     to: int
     version: int
@@ -23,9 +23,9 @@ class RollbackPlanned(Input, frozen=True):
     origin: str = ""
     replay: tuple[RecordedStep, ...] = ()
     made_with: Settings | None = None
-    """in force when the steps in `replay` were made"""
+    """settings when the steps in `replay` were made"""
     ran_on: dict[str, str] = {}
-    """what they were made on: see `TrainerBound.versions`"""
+    """environment of these steps: see `TrainerBound.versions`"""
     undone: tuple[int, ...] = ()
     examples: tuple[str, ...] = ()
     error: str = ""

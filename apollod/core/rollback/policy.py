@@ -1,8 +1,8 @@
-"""Back to the weights of an earlier step, on the running server.
+"""Rolls back to the weights of an earlier step, on the running server.
 
-A wish (`rollback.requested`) keeps new steps from beginning; when none runs, the journal is read for a way back. From
-`rollback.started` on the truth is the earlier step: what follows is the recovery that every crash needs anyway, so a
-crash in the middle needs nothing of its own. The trainer may take a shorter way where it still holds the last steps in
+A request (`rollback.requested`) keeps new steps from beginning; when none runs, the way back is planned from the
+journal. From `rollback.started` on the earlier step is valid: the rest is the recovery used after every crash, so a
+crash in the middle needs no special handling. The trainer may take a shorter way if it still holds the last steps in
 memory.
 """
 
@@ -20,11 +20,11 @@ from apollod.core.state import State
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Look for the way back once no step, no comparison and no recovery is under way."""
+    """Plan the way back once no step, no comparison and no recovery is under way."""
     wanted, running = state.rollback.wanted, state.training.running
     if wanted is None or blocked(Activity.ROLLBACK, state):
         return nothing()
-    if running is not None:  # its trainer died, and none is started before the rollback: the step gives way
+    if running is not None:  # its trainer died, and the next one starts after the rollback: the step gives way
         failed = ev.StepFailed(
             step=running.step, example=running.examples[0], examples=running.examples, attempts=0, apart=True,
             reason=f"a rollback to step {wanted.to} came before it was done",
@@ -39,7 +39,7 @@ def _on_requested(state: State, input_: inp.RollbackRequested, now_ns: int) -> O
 
 
 def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
-    """Go, or say why there is no way."""
+    """Start the rollback, or refuse it with the reason."""
     event = begun(state, input_)
     if event is None:
         return nothing()

@@ -1,4 +1,4 @@
-"""The way back, while it is wanted and while it is gone."""
+"""State: the rollback that is requested or under way."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from apollod.core.rollback.events import RollbackRequested, RollbackStarted
 
 
 class RollbackState(msgspec.Struct):
-    """A wish, then its execution."""
+    """A request, then its execution."""
 
     wanted: RollbackRequested | None = None
     under_way: RollbackStarted | None = None

@@ -1,4 +1,4 @@
-"""Finds the path from one step back to an earlier one: the steps from which those weights are made."""
+"""Finds the way from one step back to an earlier one: the steps from which its weights are rebuilt."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -11,7 +11,7 @@ from apollod.core.recovery.environment import differing_choice
 T = TypeVar("T")
 
 UNDONE_MAX = 10_000
-"""steps in one rollback: all of them are in one event"""
+"""most steps in one rollback: all of them are in one event"""
 
 _TAKEN_BACK = (
     "step {version} does not build on step {to}, which was taken back; `apollod replay --to {to} --out DIR` has "
@@ -20,7 +20,7 @@ _TAKEN_BACK = (
 
 
 class NotRead(Exception):
-    """The journal has to be read further back: `step` is not there."""
+    """The journal has to be read further back: `step` is missing."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"step {step}")
@@ -39,7 +39,7 @@ def way_back(
     """The way from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
 
     `started`, `completed`: steps by number; `settings_of`, `bound_of`: the settings and the trainer's binding in force
-    when a step was done. Raises NotRead where one is missing.
+    when a step was done. Raises NotRead if a step is missing.
     """
     if to == version:
         return _refused(to, version, f"step {to} is what is served")
@@ -82,8 +82,8 @@ def way_back(
 def _steps_back(
     completed: Mapping[int, ev.StepCompleted], step: int, there: Callable[[int], bool]
 ) -> tuple[list[ev.StepCompleted], int]:
-    """From a step back along its parents until one is `there`: the steps passed, newest first, and where that is. With
-    more than UNDONE_MAX of them it goes no further."""
+    """Go back from a step along its parents until `there` is true; return the steps passed, newest first, and the step
+    reached. Stops after more than UNDONE_MAX steps."""
     passed: list[ev.StepCompleted] = []
     while not there(step) and len(passed) <= UNDONE_MAX:
         passed.append(_of(completed, step))
@@ -92,7 +92,7 @@ def _steps_back(
 
 
 def differing(made_with: Sequence[ev.Settings], made_on: Sequence[Mapping[str, str]]) -> str | None:
-    """The terms that differ among steps that would be replayed in one go."""
+    """First setting or choice that differs among steps to be replayed together; None if none does."""
     settings = (differing_setting(one, made_with[0]) for one in made_with)
     choices = (differing_choice(one, made_on[0]) for one in made_on)
     return next((name for name in (*settings, *choices) if name), None)

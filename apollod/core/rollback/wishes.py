@@ -1,4 +1,4 @@
-"""Rollback requests: queue, start or refuse them. Pure; shared by all that request one."""
+"""Starts or refuses rollback requests. Pure; shared by all that request one."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from apollod.core.state import State
 
 
 def request(state: State, to: int, by: str) -> Outcome:
-    """Remember the wish, unless there is one. A trainer that training halted over is not to be trusted with it:
-    another one is started."""
+    """Record the request, unless there is one. After a halt the trainer is not trusted with it: another one is
+    started."""
     if state.rollback.wanted is not None or state.rollback.under_way is not None:
         return nothing()
     effects: list[fx.Effect] = []
@@ -23,7 +23,7 @@ def request(state: State, to: int, by: str) -> Outcome:
 
 
 def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.RollbackRefused | None:
-    """The outcome of a plan: the beginning, why there is none, or nothing, where no request waits for this plan."""
+    """The outcome of a plan: start or refusal; None if no request waits for this plan."""
     wanted, version = state.rollback.wanted, state.training.version
     if wanted is None or (input_.to, input_.version) != (wanted.to, version) or state.training.running is not None:
         return None
@@ -36,7 +36,7 @@ def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.
         return ev.RollbackRefused(to=wanted.to, reason=error)
     fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
     if not fingerprint and (at := state.checkpoints.at(input_.origin)) is not None:
-        fingerprint = at.fingerprint  # of the step at which the journal begins; its result is in the archive
+        fingerprint = at.fingerprint  # the step at which the journal begins; its result is in the archive
     return ev.RollbackStarted(
         to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
         undone=input_.undone, examples=input_.examples, ran_on=input_.ran_on,
@@ -44,7 +44,7 @@ def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.
 
 
 def _archived(state: State, to: int) -> str:
-    """What leads to steps before the journal begins is not in it."""
+    """Refuse steps before the journal's beginning, which are in its archive; empty: no objection."""
     begun = state.daemon.continued
     if begun is None or to >= begun.step:
         return ""
@@ -55,7 +55,7 @@ def _archived(state: State, to: int) -> str:
 
 
 def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:
-    """Steps that have to be run again need the settings that they were made with, and as many threads."""
+    """Refuse if steps to be run again were made with other settings or threads; empty: no objection."""
     then, bound = plan.made_with, state.children.bound
     name = differing_setting(then, state.daemon.settings) if plan.replay else None
     choice = differing_choice(plan.ran_on, bound.versions) if plan.replay and bound else None
@@ -72,8 +72,8 @@ def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:
 
 
 def _no_origin(state: State, plan: inp.RollbackPlanned) -> str:
-    """Where no checkpoint is old enough, the way begins at the untrained weights. Unless they were kept, only the
-    deltas of all checkpoints since lead there."""
+    """Refuse if no checkpoint is old enough and the untrained weights are lost: they can be rebuilt only from the
+    deltas of all checkpoints; empty: no objection."""
     if plan.origin or state.recovery.base is not None or not state.checkpoints.removed:
         return ""
     return (

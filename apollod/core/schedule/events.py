@@ -1,4 +1,4 @@
-"""Facts: the hours in which the queue is learned."""
+"""Events: the hours in which the queue is learned."""
 
 from typing import ClassVar
 
@@ -6,8 +6,8 @@ from apollod.core.kernel.event import Event
 
 
 class NightPlanned(Event, frozen=True):
-    """The next hours of `[schedule] nightly`, or the present ones: nanoseconds since 1970. `hours` and `zone` as they
-    are configured; without hours there is no night."""
+    """The next hours of `[schedule] nightly`, or the present ones: nanoseconds since 1970. `hours` and `zone`: as
+    configured; without hours there is no night."""
 
     kind: ClassVar[str] = "night.planned"
     opens_ns: int
@@ -17,8 +17,8 @@ class NightPlanned(Event, frozen=True):
 
 
 class NightOpened(Event, frozen=True):
-    """Learning of what waits begins. `waiting`: how many examples. `until_ns`: this catches up a night that was
-    missed, until then at most (nanoseconds since 1970); 0: these are the hours themselves."""
+    """Learning of waiting examples begins. `waiting`: their number. `until_ns`: latest end of catching up a missed
+    night (nanoseconds since 1970); 0: these are the regular hours."""
 
     kind: ClassVar[str] = "night.opened"
     waiting: int
@@ -26,7 +26,7 @@ class NightOpened(Event, frozen=True):
 
 
 class NightClosed(Event, frozen=True):
-    """Examples that are not learned yet wait for the next night. `steps` were made in this one."""
+    """Examples that are not learned yet wait for the next night. `steps`: made in this one."""
 
     kind: ClassVar[str] = "night.closed"
     steps: int

@@ -12,7 +12,7 @@ from apollod.core.training.events import StepCompleted
 
 
 def _started(own: ScheduleState, state: State, e: DaemonStarted, at_ns: int) -> None:
-    """A new life is told its hours anew. Nobody knows how long the old one ran after its last step."""
+    """Reset: a new life is given its hours anew, and how long the old one ran after its last step is not known."""
     own.planned, own.open, own.since_ns, own.until_ns, own.chance_ns = None, False, 0, 0, at_ns
 
 

@@ -4,8 +4,7 @@ from apollod.core.kernel.input import Input
 
 
 class NightKnown(Input, frozen=True):
-    """The hours of the configuration in nanoseconds since 1970, those that it is in or the next ones; without `hours`
-    there are none."""
+    """The present or next hours of the configuration, in nanoseconds since 1970; without `hours` there are none."""
 
     opens_ns: int = 0
     closes_ns: int = 0

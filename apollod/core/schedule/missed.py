@@ -1,7 +1,7 @@
-"""Nights that were missed: how much of one the daemon was off or paused, and when that is caught up.
+"""Measures how much of a night was missed because the daemon was off or paused, and when it is caught up.
 
-Law: at most one night is caught up, the last one that passed, for as long as was missed of it. That begins within
-CHANCE_NS after the daemon started or was resumed, while something waits for a night, and ends when nothing does.
+Law: at most one night is caught up, the last one that passed, for the time missed. Catching up begins within CHANCE_NS
+after the daemon started or was resumed, while something waits for a night, and ends when nothing does.
 """
 
 from apollod.core.review.events import BY_EVIDENCE
@@ -11,9 +11,9 @@ from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 
 SHORTEST_NS = 60 * SECOND_NS
-"""what is missed of a night between a tick and the next, or by a restart, is nothing to catch up"""
+"""least time to catch up: less is missed between two ticks, or by a restart"""
 CHANCE_NS = 3600 * SECOND_NS
-"""in which the logs of a day are read; later ones are of the next day, and wait for the next night"""
+"""time in which the logs of a day are read; later ones belong to the next day, and wait for the next night"""
 
 
 def waits(state: State) -> bool:
@@ -23,7 +23,7 @@ def waits(state: State) -> bool:
 
 
 def account(own: ScheduleState, at_ns: int) -> None:
-    """Count the time since the last account as used, of the night or of what is caught up."""
+    """Count the time since the last account as used, for the night or for catching up."""
     if not own.since_ns:
         return
     spent = max(0, at_ns - own.since_ns)
@@ -35,8 +35,8 @@ def account(own: ScheduleState, at_ns: int) -> None:
 
 
 def plan(own: ScheduleState, state: State, planned: NightPlanned, at_ns: int) -> None:
-    """A night is known; the one that was planned before it may have passed. A daemon that ran then with nothing to do
-    missed nothing, and neither did one that did not know these hours."""
+    """Take the next night; the one planned before may have passed. A daemon that ran then with nothing to do missed
+    nothing, nor did one that did not know these hours."""
     last, same_life = own.last, own.planned is not None
     own.last, own.planned = planned, planned if planned.hours else None
     if last is None or (last.hours, last.zone) != (planned.hours, planned.zone):
@@ -51,7 +51,7 @@ def plan(own: ScheduleState, state: State, planned: NightPlanned, at_ns: int) ->
 
 
 def late_until(state: State, now_ns: int) -> int:
-    """Until when a night that was missed may be caught up from now on, in nanoseconds since 1970; 0: not now."""
+    """Time until which a missed night may be caught up from now on, in nanoseconds since 1970; 0: not now."""
     own, settings = state.schedule, state.daemon.settings
     if settings is None or not settings.schedule.catch_up or state.daemon.paused or own.owed_ns < SHORTEST_NS:
         return 0

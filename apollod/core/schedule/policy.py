@@ -1,7 +1,7 @@
 """Opens and closes the night.
 
-Law: the clock only opens and closes; what that blocks is an obstacle in `core.activities`. A clock that is put back in
-a night closes it, and it opens again in time. A night that was missed opens late (`missed`).
+Law: the clock only opens and closes; what waits for the night is defined in `core.activities`. If the clock is put back
+in a night, it closes, and opens again in time. A missed night opens late (`missed`).
 """
 
 from apollod.core import events as ev
@@ -13,7 +13,7 @@ from apollod.core.state import State
 
 
 def _on_night_known(state: State, input_: inp.NightKnown, now_ns: int) -> Outcome:
-    """Other hours than those that are planned: of the next day, or of another configuration."""
+    """Plan new hours: those of the next day, or of a changed configuration."""
     known = ev.NightPlanned(input_.opens_ns, input_.closes_ns, input_.hours, input_.zone)
     if known == (state.schedule.planned or ev.NightPlanned(0, 0)):
         return nothing()
@@ -21,7 +21,7 @@ def _on_night_known(state: State, input_: inp.NightKnown, now_ns: int) -> Outcom
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Open or close, if it is time."""
+    """Open or close the night, if it is time."""
     own, planned = state.schedule, state.schedule.planned
     waiting = state.intake.pending
     if planned is None:
@@ -32,13 +32,13 @@ def advance(state: State, now_ns: int) -> Outcome:
     if own.open:
         return nothing() if _goes_on(state, now_ns) else Outcome(_closed(state), [])
     late_ns = late_until(state, now_ns)
-    if not late_ns or now_ns >= planned.closes_ns:  # passed: the next one will be told
+    if not late_ns or now_ns >= planned.closes_ns:  # the planned night passed; the next one follows
         return nothing()
     return Outcome([ev.NightOpened(waiting=waiting, until_ns=min(late_ns, planned.opens_ns))], [])
 
 
 def _goes_on(state: State, now_ns: int) -> bool:
-    """True if a night is still being caught up. One whose clock was put back is not."""
+    """True if a night is still being caught up. Not if the clock was put back meanwhile."""
     own = state.schedule
     busy = waits(state) or state.training.running is not None or state.forgetting.under_way is not None
     return busy and own.until_ns - own.owed_ns <= now_ns < own.until_ns

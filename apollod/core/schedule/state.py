@@ -1,4 +1,4 @@
-"""The next night, or the one that it is."""
+"""State: the present or next night, and the time missed of the last one."""
 
 import msgspec
 
@@ -9,20 +9,20 @@ class ScheduleState(msgspec.Struct):
     planned: NightPlanned | None = None
     open: bool = False
     steps: int = 0
-    """of this night"""
+    """steps of this night"""
     unsaved: bool = False
-    """was a step made at night that is in no checkpoint?"""
+    """a step of the night is in no checkpoint yet"""
     last: NightPlanned | None = None
-    """what was planned last, in this life of the daemon or an earlier one"""
+    """the last planned night, also of an earlier life of the daemon"""
     known_ns: int = 0
-    """since when these hours are known"""
+    """time from which these hours are known"""
     used_ns: int = 0
-    """how long of them the daemon ran and was not paused"""
+    """time in them during which the daemon ran and was not paused"""
     since_ns: int = 0
-    """from when on time is used that was not accounted for yet; 0: none is"""
+    """start of the used time that is not accounted for yet; 0: none"""
     owed_ns: int = 0
-    """how much of the last night that passed was missed, and not caught up yet"""
+    """time of the last night that was missed and is not caught up yet"""
     chance_ns: int = 0
-    """since when it could be caught up"""
+    """time from which it could be caught up"""
     until_ns: int = 0
-    """when that ends which is being caught up; 0: nothing is"""
+    """latest end of catching up; 0: not catching up"""

@@ -6,7 +6,7 @@ from apollod.core.kernel.effect import Effect
 
 
 class ScoreExample(Effect, frozen=True):
-    """Have the engine score the last learned answer of an example, with and without what was stripped."""
+    """Have the engine score the last learned answer of an example, with and without the stripped text."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("example", "after")
     example: str

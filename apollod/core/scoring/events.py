@@ -1,4 +1,4 @@
-"""Facts: what an answer owes to text that was stripped."""
+"""Events: dependence of answers on stripped text."""
 
 from typing import ClassVar
 
@@ -6,8 +6,8 @@ from apollod.core.kernel.event import Event
 
 
 class ScoreRequested(Event, frozen=True):
-    """Intent: the engine is asked for the log-probabilities of an example's answer; the `attempt`-th time. `after`: the
-    step that learned it, see `ExampleScored`."""
+    """Intent: the engine is asked for the log-probabilities of an example's answer; `attempt` counts from 1. `after`:
+    the step that learned it, see `ExampleScored`."""
 
     kind: ClassVar[str] = "score.requested"
     example: str
@@ -19,13 +19,13 @@ class ScoreRequested(Event, frozen=True):
 
 
 class ExampleScored(Event, frozen=True):
-    """Mean log-probability (natural logarithm, a token) of the last learned answer of an example, as the served weights
-    have it after the text that was stripped, and without that text. `divergence`: the first minus the second; the
-    larger it is, the more of the answer comes from what was stripped.
+    """Mean log-probability (natural logarithm, a token) of the last learned answer of an example by the served weights,
+    with and without the stripped text. `divergence`: the first minus the second; the larger, the more the answer
+    depends on the stripped text.
 
-    `tokens`: of the answer, the one that ends it included. `weights_version`: the version that was served when the last
-    of the two was made; -1: it is not known. `alternate`: what the model answers without the text, if that was asked.
-    `after`: it is the second score, by weights with this step, which learned the example; 0: the one before that.
+    `tokens`: of the answer, with the one that ends it. `weights_version`: version served at the second measurement; -1:
+    not known. `alternate`: the model's answer without the text, if asked. `after`: for the second score, the step that
+    learned the example; 0: the first score, before learning.
     """
 
     kind: ClassVar[str] = "example.scored"
@@ -44,8 +44,8 @@ class ExampleScored(Event, frozen=True):
 
 
 class ScoreFailed(Event, frozen=True):
-    """The example could not be scored. `given_up`: it is not tried again; else it is, after a while. `in_a_row`:
-    so many times the engine gave no answer, whatever it was asked about; 0: it is the example that cannot be scored."""
+    """The example could not be scored. `given_up`: not tried again; else later. `in_a_row`: consecutive times that the
+    engine gave no answer, over all examples; 0: this example cannot be scored."""
 
     kind: ClassVar[str] = "score.failed"
     example: str

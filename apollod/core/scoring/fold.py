@@ -16,10 +16,10 @@ from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepStarted, all_examples
 
 TWICE_MAX = 1000
-"""examples with both scores that are known, should their steps be taken back"""
+"""most examples with both scores that are remembered, in case their steps are taken back"""
 
 Where = Literal["held", "waiting", "out"]
-"""Where an example is: it waits for a decision, or to be learned, or is out of the queue."""
+"""State of an example: held for a decision, waiting to be learned, or out of the queue."""
 
 
 def _mode(state: State) -> Divergence:
@@ -27,7 +27,7 @@ def _mode(state: State) -> Divergence:
 
 
 def _second_scores(settings: Settings | None) -> int:
-    """The number of examples that wait for one at most."""
+    """Most examples that wait for a second score."""
     if settings is None or settings.review.divergence == "off":
         return 0
     return settings.review.divergence_after
@@ -50,7 +50,7 @@ def _forget(own: ScoringState, examples: Iterable[str]) -> None:
 
 
 def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
-    """Whoever was asked is gone, and asked again; what is to be scored may be another choice now."""
+    """Drop the open question, which is asked again, and apply the present choice of examples to score."""
     own.open, own.open_after = "", 0
     own.retry = NO_FAILURE
     if e.settings.review.divergence == "off":
@@ -90,7 +90,7 @@ def _rejected(own: ScoringState, state: State, e: ExampleRejected, at_ns: int) -
 
 
 def _step_started(own: ScoringState, state: State, e: StepStarted, at_ns: int) -> None:
-    """What is learned without a score gets none: it would say something else."""
+    """Forget examples learned without a score: a score after learning would mean something else."""
     if own.stripped:
         _forget(own, all_examples(e))
 
@@ -105,16 +105,16 @@ def _step_completed(own: ScoringState, state: State, e: StepCompleted, at_ns: in
 
 
 def _keep_some(own: ScoringState, most: int) -> None:
-    """Of those that wait for a second score. Every run keeps the same ones. By the ends of the content ids: those that
-    a source has reviewed are chosen by the beginnings (`core.intake.sampling`)."""
+    """Limit the examples that wait for a second score. Every run keeps the same ones, chosen by the ends of the content
+    ids, since reviewed ones are chosen by the beginnings (`core.intake.sampling`)."""
     if len(own.learned) > most:
         kept = sorted(own.learned, key=lambda example: example[::-1])[:most]
         own.learned = {example: own.learned[example] for example in kept}
 
 
 def _rollback_started(own: ScoringState, state: State, e: RollbackStarted, at_ns: int) -> None:
-    """What is learned again later is scored again then, and what is still learned, but was scored by weights that are
-    gone, as soon as there is time."""
+    """Score undone examples again once they are learned again, and those still learned but scored by weights that are
+    gone as soon as there is time."""
     if own.open_after:  # the answer will be of weights that are gone
         own.open, own.open_after = "", 0
     for example in e.examples:

@@ -4,7 +4,7 @@ from apollod.core.kernel.input import Input
 
 
 class ExampleScoreDone(Input, frozen=True):
-    """Fields as of `ExampleScored`. `error`: why there is no score; `retryable`: there may be one later."""
+    """Fields as in `ExampleScored`. `error`: why there is no score; `retryable`: a later attempt may succeed."""
 
     example: str
     with_context: float = 0.0

@@ -1,8 +1,8 @@
 """Chooses the next answer to score, and records its score.
 
-One example at a time, after everything else that may begin, and beside it: nothing waits for a score. How much of the
-engine's time it takes is bounded by who asks (`supervisor/executor/scoring_effects.py`). What was scored and then
-learned is scored once more when nothing is being learned: does the model say it without being told now?
+One example at a time, after everything else that may begin, and beside it: nothing waits for a score.
+`supervisor/executor/scoring_effects.py` bounds the engine's time for it. Scored examples are scored once more after
+learning, when nothing is being learned, to see if the model now gives the answer without the text.
 """
 
 from apollod.core import effects as fx
@@ -14,11 +14,11 @@ from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
 
 ATTEMPTS_MAX = 3
-"""after which an example stays without a score"""
+"""attempts after which an example stays without a score"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Ask about the first candidate, unless one is asked about or the last attempt failed just now."""
+    """Ask about the first candidate, unless a question is open or the last attempt failed just now."""
     own = state.scoring
     if own.open or blocked(Activity.SCORING, state):
         return nothing()
@@ -34,8 +34,8 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _on_done(state: State, input_: inp.ExampleScoreDone, now_ns: int) -> Outcome:
-    """The engine's answer, or why there is none. An answer to a question of an earlier life is none, nor is
-    one about a step that was taken back meanwhile."""
+    """Record the score or the failure. Answers to questions of an earlier life, or about a step taken back meanwhile,
+    are ignored."""
     own, example = state.scoring, input_.example
     if (own.open, own.open_after) != (example, input_.after):
         return nothing()

@@ -1,4 +1,4 @@
-"""The state of scoring: answers that wait for a score."""
+"""State: answers that wait for a score."""
 
 import msgspec
 
@@ -9,19 +9,19 @@ class ScoringState(msgspec.Struct):
     """Examples by id."""
 
     stripped: dict[str, None] = {}
-    """text was removed from them, and they have no score"""
+    """examples with stripped text and without a score"""
     candidates: dict[str, None] = {}
-    """those of them that are to be scored as things are"""
+    """those of them to be scored, by the present settings"""
     scored: dict[str, None] = {}
-    """they have a score, and are not learned yet"""
+    """examples with a score that are not learned yet"""
     learned: dict[str, int] = {}
-    """by the step that learned them: to be scored once more, does the model say it now?"""
+    """learned examples to be scored once more: the step that learned each"""
     twice: dict[str, tuple[int, int]] = {}
-    """those last scored once more: the step that learned them, and the version of the weights that said so"""
+    """examples last scored once more: the step that learned each, and the scoring weights version"""
     open: str = ""
-    """the one that the engine is asked about"""
+    """example of the open question"""
     open_after: int = 0
-    """the step that learned it; 0: it is its first score"""
+    """the step that learned it; 0: first score"""
     failed: dict[str, int] = {}
     """attempts that came to nothing, of examples that are tried again"""
     retry: Retry = NO_FAILURE

@@ -10,7 +10,7 @@ from apollod.core.training.terms import StepTerms
 
 class RunStep(StepTerms, Effect, frozen=True):
     """One optimizer step that learns `examples`, whose tokens have these `digests`. `replay`: the journal has its
-    result already. `products`: what it has to multiply in; None: the trainer's own choice."""
+    result already. `products`: dtype of its matrix products; None: the trainer's own choice."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("step",)
     step: int
@@ -22,5 +22,5 @@ class RunStep(StepTerms, Effect, frozen=True):
 
     @classmethod
     def of(cls, begun: StepStarted) -> "RunStep":
-        """The step with this intent, with its result still open."""
+        """The step of this intent, without its result."""
         return cls(begun.step, all_examples(begun), all_digests(begun), begun.lr, **begun.terms())

@@ -1,4 +1,4 @@
-"""Facts: windows and steps."""
+"""Events: windows and steps."""
 
 from typing import ClassVar
 
@@ -43,10 +43,10 @@ class StepStarted(StepTerms, Event, frozen=True):
 
 class StepCompleted(Event, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
-    (`known`), and nothing was written; `note` says which. `skipped_*` count parameters; `loss` is the mean over all
-    learned tokens of examples; `examples`: see `StepStarted`; `held`: by how much the model had moved from each anchor
-    that the step held, before it was written, nats a token, as `focused` weighs them; `losses`: of each example, in
-    order, where the step learned several and all are finite."""
+    (`known`), and nothing was written; `note`: the reason. `skipped_*` count parameters; `loss` is the mean over all
+    learned tokens of examples; `examples`: see `StepStarted`; `held`: divergence from each anchor that the step held,
+    before its write, nats a token, weighed as `focused` says; `losses`: of each example, in order, if the step learned
+    several and all are finite."""
 
     kind: ClassVar[str] = "step.completed"
     step: int
@@ -76,9 +76,9 @@ class StepCompleted(Event, frozen=True):
 class StepFailed(Event, frozen=True):
     """The step could not be run; weights are those of its parent, its number is used up, its example is held.
 
-    `apart`: it was a step of several `examples`. None of them is held yet, they wait again to be learned one by one;
-    or (`fewer`) of one that held several anchors, which waits to be learned with one of them.
-    `torn` false: it wrote nothing, and its trainer goes on with the next one.
+    `apart`: it was a step of several `examples`, which are not held but wait to be learned one by one; or (`fewer`) a
+    step of one example with several anchors, which waits to be learned with one of them. `torn` false: it wrote
+    nothing, and its trainer goes on with the next one.
     """
 
     kind: ClassVar[str] = "step.failed"
@@ -101,5 +101,5 @@ def all_examples(step: StepStarted | StepCompleted | StepFailed) -> tuple[str, .
 
 
 def all_digests(step: StepStarted) -> tuple[str, ...]:
-    """The digest of the tokens of each of them."""
+    """Digests of the tokens of these examples."""
     return step.digests or (step.digest,)

@@ -6,17 +6,17 @@ from apollod.core.kernel.input import Input
 
 
 class Undoable(msgspec.Struct, frozen=True):
-    """Steps that the trainer can take back in memory, for display: `steps`, the last ones; `reason`: why it keeps none,
-    where it cannot keep one."""
+    """Steps that the trainer can take back in memory, for display: `steps`, the last ones; `reason`: why it cannot keep
+    any."""
 
     steps: int
     reason: str = ""
 
 
 class StepDone(Input, frozen=True, tag="step-done"):
-    """A finished step. `applied` false: nothing was written, because the loss is not finite (None), above its
-    limit, or so low (`known`) that there is nothing to learn. `held`: the divergence of each anchor that it held, nats
-    a token, before its write; none where nothing was written. `losses`: see `StepCompleted`."""
+    """A finished step. `applied` false: nothing was written, because the loss is not finite (None), above its limit, or
+    so low (`known`) that there is nothing to learn. `held`: the divergence of each anchor that it held, nats a token,
+    before its write; empty if nothing was written. `losses`: see `StepCompleted`."""
 
     step: int
     applied: bool
@@ -38,8 +38,8 @@ class StepDone(Input, frozen=True, tag="step-done"):
 
 
 class StepFailed(Input, frozen=True, tag="step-failed"):
-    """The step could not run. `out_of_memory`: nor could the next trainer run these examples. `torn`: some of it may
-    have been written, and the trainer exits after this; else weights and optimizer are as before, and it stays."""
+    """The step could not run. `out_of_memory`: the next trainer could not run these examples either. `torn`: a part may
+    have been written, and the trainer exits; else weights and optimizer are as before, and it stays."""
 
     step: int
     reason: str

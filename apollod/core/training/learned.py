@@ -10,7 +10,7 @@ from apollod.core.training.terms import StepTerms
 
 
 class Learned(StepTerms, frozen=True):
-    """`step`: its number; the rest as in its `step.started`."""
+    """A completed step. `step`: its number; other fields as in its `step.started`."""
 
     step: int
     examples: tuple[str, ...]
@@ -21,7 +21,7 @@ class Learned(StepTerms, frozen=True):
 
     @classmethod
     def of(cls, begun: StepStarted, tier: Tier) -> "Learned":
-        """The step with this intent, whose examples are of this tier."""
+        """The step of this intent, whose examples are of this tier."""
         examples, digests = all_examples(begun), all_digests(begun)
         return cls(begun.step, examples, digests, begun.lr, begun.window, tier, **begun.terms())
 

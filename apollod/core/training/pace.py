@@ -1,23 +1,22 @@
-"""Estimates how long a step takes from those before it; used for display, and for how long a search waits for a
-replay."""
+"""Estimates the duration of a step from earlier ones; used for display, and to limit the replays of a search."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 KEPT = 16
-"""steps that an estimate is made of"""
+"""number of last steps in an estimate"""
 
 
 class Pace(NamedTuple):
-    """A step that was applied: its length, and how long it took."""
+    """Length and duration of an applied step."""
 
     tokens: int
     seconds: float
 
 
 def expected_s(recent: Sequence[Pace], tokens: int) -> float | None:
-    """Seconds that a step of so many tokens takes: the median time a token, but no less than the quickest step took,
-    since some of the work does not depend on the length. None while nothing is known."""
+    """Expected seconds for a step of `tokens`: by the median time a token, but at least as long as the quickest step,
+    since some of the work does not depend on the length. None if not known."""
     known = [pace for pace in recent if pace.tokens > 0]
     if not known or tokens <= 0:
         return None

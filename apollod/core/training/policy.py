@@ -20,7 +20,7 @@ from apollod.core.training.state import Window
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """The end of a window that is over; else the next window or step, if one may begin."""
+    """Close a window that is over; else open the next window or begin the next step, if one may begin."""
     settings = state.daemon.settings
     if settings is None or state.training.running is not None:
         return nothing()
@@ -42,8 +42,8 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
-    """A window ends when nothing waits. With a rate that decays over its examples it ends with the last of those, so
-    that what came meanwhile gets a window of its own; a constant rate would only be warmed up again."""
+    """True if the window is over: nothing waits or, with a decaying rate, its planned examples are learned, so that
+    later ones get a window of their own; a constant rate would only warm up again."""
     return not state.intake.pending or (settings.schedule == "cosine" and window.examples >= window.planned)
 
 
@@ -72,28 +72,28 @@ def _next_batch(state: State, settings: Settings, window: Window) -> list[Waitin
 
 
 def _at_once(state: State, settings: TrainerSettings) -> int:
-    """Examples of one step, at most."""
+    """Most examples of one step."""
     at_night = state.daemon.settings.schedule.accumulate if state.daemon.settings and state.schedule.open else 0
     return at_night or settings.accumulate
 
 
 def _bound(state: State, settings: Settings) -> int:
-    """Tokens of one step, at most, as memory was planned for when the engine started."""
+    """Most tokens of one step, by the memory planned when the engine started."""
     facts = state.children.engine_facts
     planned = facts.step_tokens if facts is not None else 0
     return tokens_bound(settings.trainer.max_tokens, settings.lessons.hold > 0.0, planned)
 
 
 def _practice_room(state: State, settings: Settings) -> int:
-    """Tokens of the practices of one step, beside the anchors that it would hold."""
+    """Most tokens of the practices of one step, beside the anchors that it would hold."""
     held = held_by(state.holding, settings.lessons, 0, kin_practised(state.lessons))
     anchors = filled([state.holding.anchors[one].tokens for one in held])
     return practice_bound(settings.trainer.max_tokens, _bound(state, settings), anchors)
 
 
 def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool) -> tuple[str, ...]:
-    """Anchors that the step of this batch holds. Practices go through the model as one batch, other examples one after
-    the other, of which the last one shares a backward pass with the anchors."""
+    """Anchors that the step of this batch holds. Practices go through the model as one batch, other examples one by
+    one, and the last one shares a backward pass with the anchors."""
     lengths = [one.tokens for one in batch]
     room = _bound(state, settings) - (filled(lengths) if practice else max(lengths))
     kin = kin_practised(state.lessons) if practice else None
@@ -138,7 +138,7 @@ def _repeat(state: State, again: Learned) -> Outcome:
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
-    """The open step's result."""
+    """Record the result of the open step."""
     running = state.training.running
     if input_.replay or running is None or running.step != input_.step:
         return nothing()
@@ -159,8 +159,8 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
 
 
 def _on_step_failed(state: State, input_: inp.StepFailed, now_ns: int) -> Outcome:
-    """Only a lack of memory is settled here: the same examples would want as much again. After any other failure, and
-    of a step that is run again, the trainer leaves, and its exit carries the reason; one that would stay is ended."""
+    """Give up the step for lack of memory only: the same examples would need as much again. After any other failure,
+    and in a replay, the trainer exits with the reason; one that would stay is stopped."""
     running, ready = state.training.running, state.children.trainer.phase == "ready"
     if input_.out_of_memory and ready and running is not None and running.step == input_.step:
         return Outcome(_give_up(state, input_.reason, input_.torn), [])
@@ -168,7 +168,7 @@ def _on_step_failed(state: State, input_: inp.StepFailed, now_ns: int) -> Outcom
 
 
 def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
-    """A step that several trainers died over is given up."""
+    """Give up a step over which several trainers died."""
     running, trainer = state.training.running, state.children.trainer
     if input_.role != "trainer" or running is None or trainer.phase != "ready":
         return nothing()
@@ -194,7 +194,7 @@ def _give_up(state: State, reason: str, torn: bool = True) -> list[ev.Event]:
 
 
 def _halt_after(state: State, reason: str) -> list[ev.Event]:
-    """Halt where this is one step too many that wrote nothing: then it is not the example."""
+    """Halt if too many steps in a row wrote nothing: then the cause is not the example."""
     if state.training.unlearned + 1 < UNLEARNED_MAX:
         return []
     sql = "SELECT * FROM examples WHERE state IN ('skipped', 'held')"

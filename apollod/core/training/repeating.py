@@ -1,4 +1,4 @@
-"""Choose the next step to repeat after a rollback that removed other examples. Pure."""
+"""Chooses the next step to repeat after a rollback that removed other examples. Pure."""
 
 from apollod.core.quality.resuming import may_repeat
 from apollod.core.state import State
@@ -18,8 +18,7 @@ def next_repeat(state: State) -> Learned | None:
 
 
 def repeats(state: State) -> tuple[Learned, ...]:
-    """Steps that are to be repeated: of an alarm of the quality guard, else of what is being forgotten; the two never
-    overlap."""
+    """Steps to be repeated: by an alarm of the quality guard, else by a forgetting under way; the two never overlap."""
     incident, forgetting = state.quality.incident, state.forgetting.under_way
     if incident is not None:
         return incident.again

@@ -1,4 +1,4 @@
-"""Windows, steps, and the version of the weights."""
+"""State: windows, steps, and the version of the weights."""
 
 import msgspec
 
@@ -11,23 +11,23 @@ class Running(msgspec.Struct, gc=False):
 
     begun: StepStarted
     started_ns: int = 0
-    """when its intent was recorded"""
+    """time of its intent"""
     attempts: int = 0
 
     @property
     def step(self) -> int:
-        """Its number."""
+        """Number of the step."""
         return self.begun.step
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Those that it learns, in order."""
+        """Examples that it learns, in order."""
         return all_examples(self.begun)
 
 
 class Window(msgspec.Struct):
-    """A run of steps; `planned` were waiting when it opened, `examples` are learned or being learned.
-    `losses` of steps that were applied have the sum `loss_total`."""
+    """A run of steps; `planned`: examples that waited when it opened; `examples`: learned ones, including those of the
+    running step. `losses`: number of applied steps, `loss_total`: the sum of their losses."""
 
     number: int
     planned: int
@@ -38,17 +38,17 @@ class Window(msgspec.Struct):
 
 
 class TrainingCounts(msgspec.Struct):
-    """Examples, over the life of the journal."""
+    """Counts of examples, over the life of the journal."""
 
     trained: int = 0
     skipped: int = 0
     """their step wrote nothing"""
     held: int = 0
-    """of journals before this one; those of this one are in `review`"""
+    """in earlier journals; for this one see `review`"""
 
 
 class TrainingState(msgspec.Struct):
-    """Examples that were learned, and the step under way."""
+    """Counts of learned examples, and the step under way."""
 
     step: int = 0
     """number of the last step that was started; never reused"""
@@ -57,11 +57,11 @@ class TrainingState(msgspec.Struct):
     fingerprint: str = ""
     running: Running | None = None
     unlearned: int = 0
-    """steps in a row that wrote nothing; those of what is known already do not count"""
+    """steps in a row that wrote nothing, without those of known examples"""
     window: Window | None = None
     windows: int = 0
     last_step_ns: int = 0
-    """when the last step was completed"""
+    """time at which the last step was completed"""
     recent: list[Pace] = []
-    """of the last steps, the newest one last"""
+    """the last steps, the newest last"""
     counts: TrainingCounts = msgspec.field(default_factory=TrainingCounts)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import msgspec
 
 VARIABLE = "APOLLOD_CAPTURE"
-"""Environment variable: `CaptureTerms` as JSON; without it nothing is kept."""
+"""Environment variable: `CaptureTerms` as JSON; if unset, nothing is kept."""
 
 
 class CaptureTerms(msgspec.Struct, frozen=True):
-    """Answers are kept in the file `path`, which takes at most `max_bytes` of disk; none longer than `keep_s`
-    seconds. `personal`: without personal data, too."""
+    """Answers are kept in the file `path`, which takes at most `max_bytes` of disk; none longer than `keep_s` seconds.
+    `personal`: personal data is removed as well."""
 
     path: str
     max_bytes: int
@@ -20,6 +20,6 @@ class CaptureTerms(msgspec.Struct, frozen=True):
 
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:
-    """Of this process; None where nothing is to be kept."""
+    """The terms in this environment; None if nothing is to be kept."""
     given = environ.get(VARIABLE)
     return msgspec.json.decode(given, type=CaptureTerms) if given else None

@@ -17,7 +17,7 @@ class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
 
 
 SUBMIT_LINES = 1000
-"""of one request, at most: each that is none is kept, and made durable, before it is answered"""
+"""most lines of one request: bad lines are kept durably before the answer"""
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
@@ -38,11 +38,11 @@ class PauseRequest(msgspec.Struct, frozen=True, tag="pause"):
 
 
 class ResumeRequest(msgspec.Struct, frozen=True, tag="resume"):
-    """Train again; also tries a child again that was given up."""
+    """Resume training; also restarts a child that was given up."""
 
 
 class RollbackRequest(msgspec.Struct, frozen=True, tag="rollback"):
-    """Bring the served weights back to a step; answered when they are."""
+    """Bring the served weights back to a step; answered when done."""
 
     to: int
 
@@ -54,22 +54,22 @@ class RelearnRequest(msgspec.Struct, frozen=True, tag="relearn"):
 
 
 class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
-    """Take examples out of the queue: these, or all that wait of a source (its identity or its path)."""
+    """Take examples out of the queue: these, or all waiting ones of a source (its identity or its path)."""
 
     examples: list[str] = []
     source: str = ""
 
 
 class ForgetRequest(msgspec.Struct, frozen=True, tag="forget"):
-    """Take what these examples taught out of the weights; answered when the wish is recorded."""
+    """Remove the effect of these examples from the weights; answered when the request is recorded."""
 
     examples: list[str]
     reason: str = ""
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
-    """Rate an answer of the engine; answered when it is recorded. `choice`: which of several, None where there is only
-    one. `by`: where it was given."""
+    """Rate an answer of the engine; answered when it is recorded. `choice`: index among several, None if there is only
+    one. `by`: interface of the rating."""
 
     response: str
     rating: Literal["good", "bad"]
@@ -87,8 +87,7 @@ class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
 
 
 class DecisionWanted(msgspec.Struct, frozen=True):
-    """`only_in`: nothing is done if the example is in another state by now, such as `held`: somebody else decided
-    meanwhile."""
+    """`only_in`: apply only if the example is still in this state, such as `held`; empty: in any state."""
 
     example: str
     choice: Literal["approve", "decline", "hold"]
@@ -97,7 +96,7 @@ class DecisionWanted(msgspec.Struct, frozen=True):
 
 
 class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
-    """Approve, decline or hold examples, all of them or none if `together`; `by`: who says so, in their own words."""
+    """Approve, decline or hold examples, all of them or none if `together`; `by`: the decider, as free text."""
 
     decisions: list[DecisionWanted]
     by: str = ""
@@ -114,14 +113,14 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
 
 
 class QueueRequest(msgspec.Struct, frozen=True, tag="queue"):
-    """List the examples that are learned next, at most `limit`, and why."""
+    """List the examples learned next, at most `limit`, with the reasons."""
 
     limit: int = 20
 
 
 class BootstrapRequest(msgspec.Struct, frozen=True, tag="bootstrap"):
-    """Read `path` (absolute) once and learn it by these rules, which mean what they mean in `[[watch]]`. Without
-    `models` it is the served one's. `by`: who asks, in their own words."""
+    """Read `path` (absolute) once and learn it by these rules, as in `[[watch]]`. Without `models`: answers of the
+    served model. `by`: the requester, as free text."""
 
     path: str
     by: str = ""
@@ -136,33 +135,33 @@ class BootstrapRequest(msgspec.Struct, frozen=True, tag="bootstrap"):
 
 
 class BootstrapStopRequest(msgspec.Struct, frozen=True, tag="bootstrap-stop"):
-    """Read no more of it."""
+    """Stop the bootstrap under way."""
 
     by: str = ""
 
 
 class PatternsRequest(msgspec.Struct, frozen=True, tag="patterns"):
-    """Describe patterns, how far each is, and why no dream is made now."""
+    """Describe patterns, their progress, and why no dream is made now."""
 
 
 class PatternAddRequest(msgspec.Struct, frozen=True, tag="pattern-add"):
-    """Learn a behaviour; its paths are absolute. In place of another one of this name, if there is one. `by`: who asks,
-    in their own words."""
+    """Learn a behaviour; its paths are absolute. It replaces one of the same name. `by`: the requester, as free
+    text."""
 
     pattern: PatternSettings
     by: str = ""
 
 
 class PatternRetireRequest(msgspec.Struct, frozen=True, tag="pattern-retire"):
-    """Dream of it no more."""
+    """Retire a pattern."""
 
     name: str
     by: str = ""
 
 
 class DreamStartRequest(msgspec.Struct, frozen=True, tag="dream-start"):
-    """Dream now, whatever the schedule says: of one pattern or (empty) of all, so many practices or (0) until all is
-    settled."""
+    """Dream now, regardless of the schedule: of one pattern or (empty) of all, for `count` practices or (0) until all
+    is settled."""
 
     pattern: str = ""
     count: int = 0
@@ -170,15 +169,15 @@ class DreamStartRequest(msgspec.Struct, frozen=True, tag="dream-start"):
 
 
 class DreamStopRequest(msgspec.Struct, frozen=True, tag="dream-stop"):
-    """Begin no further dream until a user starts them again."""
+    """Begin no further dream until a user starts dreaming again."""
 
     by: str = ""
 
 
 class TeachRequest(msgspec.Struct, frozen=True, tag="teach"):
     """Teach a statement, the answer to a question, or a behaviour; answered when it is recorded. `replaces`: id of the
-    lesson that it corrects, whose question it has where it brings none. `by`: who asks, in their own words.
-    `pattern`: the behaviour, which is given a name if it has none."""
+    lesson that it corrects, whose question it takes over if it has none. `by`: the requester, as free text. `pattern`:
+    the behaviour, which gets a name if it has none."""
 
     statement: str = ""
     question: str = ""
@@ -189,40 +188,39 @@ class TeachRequest(msgspec.Struct, frozen=True, tag="teach"):
 
 
 class LessonQuestion(msgspec.Struct, frozen=True, tag="lesson-question"):
-    """All about one lesson. `given_at`: of behaviours that had this name, the one of that row; 0: the one that
-    stands."""
+    """Show one lesson. `given_at`: among behaviours of this name, the one given at that time; 0: the one in force."""
 
     lesson: str
     given_at: float = 0.0
 
 
 class LessonsRequest(msgspec.Struct, frozen=True, tag="lessons"):
-    """The newest lessons, the newest first: at most `limit` (0: all), in this state only (empty: in any)."""
+    """List lessons, the newest first: at most `limit` (0: all), only in this state (empty: in any)."""
 
     state: str = ""
     limit: int = 0
     document: str = ""
-    """of this document only; empty: of any, and of none"""
+    """only of this document; empty: no restriction"""
 
 
 class LessonPractiseRequest(msgspec.Struct, frozen=True, tag="lesson-practise"):
-    """Ask a lesson, and practise it where it fails, whatever is known of it."""
+    """Test a lesson, and practise it if it fails, whatever its state."""
 
     lesson: str
     by: str = ""
 
 
 class LessonForgetRequest(msgspec.Struct, frozen=True, tag="lesson-forget"):
-    """Teach it no more, and take what its steps taught out of the weights; answered when the wish is recorded."""
+    """Give a lesson up, and remove the effect of its steps from the weights; answered when the request is recorded."""
 
     lesson: str
     by: str = ""
 
 
 class TeachDocumentRequest(msgspec.Struct, frozen=True, tag="teach-document"):
-    """Teach what a document says, each fact as a lesson; answered when all are recorded. `name`: its file's name, by
-    which a later edition is known; `questions`: with their answers, which are taught in place of what is found in it;
-    `forget_removed`: forget lessons of earlier editions that this one does not say any more."""
+    """Teach a document, each fact as a lesson; answered when all are recorded. `name`: its file's name, which
+    identifies later editions; `questions`: with their answers, taught instead of facts found in it; `forget_removed`:
+    forget lessons of earlier editions that are missing in this one."""
 
     name: str
     data: bytes
@@ -232,14 +230,14 @@ class TeachDocumentRequest(msgspec.Struct, frozen=True, tag="teach-document"):
 
 
 class DocumentForgetRequest(msgspec.Struct, frozen=True, tag="document-forget"):
-    """Forget all lessons of a document; answered when the wishes are recorded."""
+    """Forget all lessons of a document; answered when the requests are recorded."""
 
     document: str
     by: str = ""
 
 
 class QualityRequest(msgspec.Struct, frozen=True, tag="quality"):
-    """Measure the model, or (`baseline`) have later measurements compared with the model as it is now."""
+    """Measure the model, or (`baseline`) take the present model as reference for later measurements."""
 
     baseline: bool = False
     by: str = ""
@@ -252,15 +250,15 @@ class Reply(msgspec.Struct, frozen=True, tag="reply"):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """A refusal. `code` is the exit code that ctl uses (docs/design.md, section 9); `retryable`: nothing is wrong
-    with the request, and later it may be granted."""
+    """A refusal. `code` is the exit code that ctl uses (docs/design.md, section 9); `retryable`: the request is valid
+    and may succeed later."""
 
     error: str
     hint: str = ""
     code: int = 1
     retryable: bool = False
     missing: bool = False
-    """what was asked for is not there"""
+    """the requested thing does not exist"""
 
 
 # Each has a handler in `supervisor.requests`; a new one needs a line here and one there.

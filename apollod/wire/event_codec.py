@@ -1,9 +1,9 @@
 """Encodes events as rows of the journal and decodes them, and chains the rows by hashes.
 
 Pure. An auditor can compute the chain in any language: each of the seven fields previous hash, sequence number, time,
-kind, version, key, body is preceded by its length (4 bytes, big-endian), integers are decimal ASCII, text is UTF-8,
-and the hash is the SHA-256 of all that. The chain detects edits, gaps and reordering; it does not authenticate: whoever
-can write the file can chain it anew, which is why its head is shown in `status` and can be pinned from outside.
+kind, version, key, body is preceded by its length (4 bytes, big-endian), integers are decimal ASCII, text is UTF-8, and
+the hash is the SHA-256 of all that. The chain detects edits, gaps and reordering; it does not authenticate: anyone who
+can write the file can recompute it, so its head is shown in `status` and can be pinned from outside.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,16 +18,16 @@ from apollod.core.settings import LR_DIRECT
 from apollod.errors import JournalError
 
 GENESIS = bytes(32)
-"""What the first event is chained to."""
+"""Previous hash of the first event."""
 
 Row = tuple[int, int, bytes, int, bytes, bytes, bytes, bytes]
-"""seq, at_ns, kind, version, key, body, prev_hash, hash; text as UTF-8, which is what the hash is of"""
+"""seq, at_ns, kind, version, key, body, prev_hash, hash; text as UTF-8, as it is hashed"""
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _nested_settings(body: dict[str, Any]) -> dict[str, Any]:
-    """daemon.started 1 -> 2: settings were flat, and are now as the sections of the configuration are."""
+    """daemon.started 1 -> 2: flat settings became sections, as in the configuration."""
     old = dict(body["settings"])
     nested: dict[str, Any] = {"model_path": old.pop("model_path"), "checkpoint_hook": old.pop("checkpoint_hook", False)}
     checkpoint = {key: old.pop(key) for key in ("keep_base", "replay_max") if key in old}
@@ -41,24 +41,24 @@ _CHECKPOINT_KEYS = ("delay_s", "keep", "keep_bytes", "keep_days")
 
 
 def _bridge_facts(body: dict[str, Any]) -> dict[str, Any]:
-    """engine.ready 1 -> 2: what follows from a bridge was told from its name."""
+    """engine.ready 1 -> 2: facts of a bridge were implied by its name."""
     return body | {"in_place": True, "outlives_engine": body["bridge"] == "memfd", "needs_pause": False}
 
 
 def _limiter_rule(body: dict[str, Any]) -> dict[str, Any]:
-    """daemon.started 2 -> 3: there was one rule, and it is not the default any more."""
+    """daemon.started 2 -> 3: there was only one rule, which is no longer the default."""
     settings = body["settings"]
     return body | {"settings": settings | {"trainer": {"limiter_rule": "growth"} | settings.get("trainer", {})}}
 
 
 def _loss_min(body: dict[str, Any]) -> dict[str, Any]:
-    """daemon.started 3 -> 4: every step wrote, however low its loss."""
+    """daemon.started 3 -> 4: every step wrote, at any loss."""
     settings = body["settings"]
     return body | {"settings": settings | {"trainer": {"loss_min": 0.0} | settings.get("trainer", {})}}
 
 
 def _unguarded(body: dict[str, Any]) -> dict[str, Any]:
-    """daemon.started 4 -> 5: nothing was measured unless somebody set it."""
+    """daemon.started 4 -> 5: measurements were off by default."""
     settings = body["settings"]
     return body | {"settings": settings | {"quality": {"every_steps": 0} | settings.get("quality", {})}}
 
@@ -77,7 +77,7 @@ _decode_now = {kind.encode(): decoders for kind, decoders in _current.items()}
 _back = {KINDS[kind]: decoder.decode for kind, decoder in _decoders.items()}
 _u32 = Struct(">I").pack
 _SHORT = 4096
-_LENGTHS = tuple(length.to_bytes(4, "big") for length in range(_SHORT))  # of nearly every field
+_LENGTHS = tuple(length.to_bytes(4, "big") for length in range(_SHORT))  # covers nearly every field
 _BUG = "this is a bug in apollod"
 _NEWER = "this journal was written by a newer apollod; use that version"
 
@@ -86,7 +86,7 @@ def encode_body(event: Event) -> bytes:
     """The event's JSON body. Raises JournalError for an event that would not read back as itself.
 
     A body that cannot be decoded would stop every later start, and msgspec does not check types at construction and
-    writes NaN as null; so the way back is tried here, before anything is written (about 1 µs).
+    writes NaN as null; so decoding is tried here, before anything is written (about 1 µs).
     """
     try:
         body = _encode(event)
@@ -99,7 +99,7 @@ def encode_body(event: Event) -> bytes:
 
 
 def decode_event(kind: str, version: int, body: bytes | str) -> Event:
-    """The event of a row; bodies of older versions are upcast. Raises JournalError, with no sequence number in it."""
+    """The event of a row; bodies of older versions are upcast. Raises JournalError, without a sequence number."""
     decode = _current.get(kind, {}).get(version)
     try:
         return decode(body) if decode else _decode_older(kind, version, body)
@@ -120,8 +120,8 @@ def _decode_older(kind: str, version: int, body: bytes | str) -> Event:
 
 
 def decode_rows(rows: Iterable[Row]) -> list[tuple[Recorded, bytes]]:
-    """Many rows, each with its hash. Raises KeyError where one is not of its kind's current version, or msgspec's
-    error: `decode_event` then reads them one by one and says what is wrong."""
+    """Decode many rows, each with its hash. Raises KeyError if one is not of its kind's current version, or msgspec's
+    error: `decode_event` then reads them one by one and reports the problem."""
     return [
         (Recorded(seq, at_ns, _decode_now[kind][version](body)), hash_)
         for seq, at_ns, kind, version, _, body, _, hash_ in rows
@@ -129,7 +129,7 @@ def decode_rows(rows: Iterable[Row]) -> list[tuple[Recorded, bytes]]:
 
 
 def chain(prev_hash: bytes | bytearray, seq: int, at_ns: int, kind: str, version: int, key: str, body: bytes) -> bytes:
-    """The hash of a row (32 bytes), which depends on every row before it."""
+    """The hash of a row (32 bytes), which depends on all rows before it."""
     seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
     try:
         shared = _shared[kind][version]
@@ -154,8 +154,8 @@ def chain(prev_hash: bytes | bytearray, seq: int, at_ns: int, kind: str, version
 def fitting(rows: Iterable[Row], seq: int, prev_hash: bytes) -> int:
     """The number of these rows, from the first one on, that continue the chain after event `seq` with hash `prev_hash`.
 
-    The hash is that of `chain`, written out here: this runs a million times at a start, and a call each time is a tenth
-    of it.
+    The hash is that of `chain`, inlined: this runs a million times at a start, and calls would take a tenth of the
+    time.
     """
     good, prev, join, lengths, shared = 0, prev_hash, b"".join, _LENGTHS, _shared_by_bytes
     try:
@@ -175,13 +175,13 @@ def fitting(rows: Iterable[Row], seq: int, prev_hash: bytes) -> int:
                 break
             prev = hash_
             good += 1
-    except TypeError:  # a damaged row may hold something else than what was written, for example no key
+    except TypeError:  # a damaged row may hold other types, for example no key
         pass
     return good
 
 
 def _kind_and_version(kind: bytes, version: int) -> bytes:
-    """Two fields that many rows share, with their lengths."""
+    """Two fields shared by many rows, with their lengths."""
     fields = (kind, b"%d" % version)
     return b"".join(_u32(len(field)) + field for field in fields)
 

@@ -1,7 +1,7 @@
 """Length-prefixed frames: 4 bytes big-endian length, then that many bytes of msgpack.
 
-Sans I/O, and the only place that knows the frame: bytes are fed in whatever pieces arrive, whole frames or messages are
-taken out. The limit is checked before anything is kept, so a hostile length costs nothing.
+Without I/O, and the only place that knows the frame: bytes are fed in pieces as they arrive, whole frames or messages
+are taken out. The limit is checked before anything is kept, so a hostile length costs nothing.
 """
 
 from collections import deque
@@ -20,24 +20,24 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """One message as msgpack."""
+    """Encode a message as msgpack."""
     return _encoder.encode(message)
 
 
 def encode_message(message: msgspec.Struct) -> bytes:
-    """One message as a frame; raises FrameError where it is longer than a frame may be."""
+    """Encode a message as a frame; raises FrameError if it is over the limit."""
     return encode_frame(encode(message))
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """One frame; raises FrameError when the payload is longer than a frame may be."""
+    """Build a frame; raises FrameError if the payload is over the limit."""
     if len(payload) > FRAME_BYTES_MAX:
         raise FrameError(f"a message of {len(payload)} bytes is over the limit of {FRAME_BYTES_MAX}", "split it")
     return len(payload).to_bytes(HEADER_BYTES, "big") + payload
 
 
 class FrameDecoder:
-    """Incremental decoder of one direction of a socket."""
+    """Incremental frame decoder for one direction of a socket."""
 
     def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
         self._buffer = bytearray()
@@ -62,7 +62,7 @@ class FrameDecoder:
 
 
 class MessageDecoder(Generic[T]):
-    """Incremental decoder of one direction of a socket that carries messages of one union."""
+    """Incremental message decoder for one direction of a socket; the messages are of one union."""
 
     def __init__(self, decoder: "msgspec.msgpack.Decoder[T]", limit: int = FRAME_BYTES_MAX) -> None:
         self._decoder = decoder
@@ -70,15 +70,16 @@ class MessageDecoder(Generic[T]):
         self._frames: deque[bytes] = deque()
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they came. Raises FrameError on a length over the limit."""
+        """Add received bytes. Raises FrameError on a length over the limit."""
         self._frames.extend(self._framing.feed(data))
 
     def waiting(self) -> bool:
-        """True if a whole message has come that `next` has not given yet."""
+        """True if a whole message has arrived that `next` has not returned yet."""
         return bool(self._frames)
 
     def next(self) -> T | None:
-        """The next whole message, None when none has come. Raises FrameError for a frame that is no such message."""
+        """The next whole message, None if there is none yet. Raises FrameError for a frame that is not a message of the
+        union."""
         if not self._frames:
             return None
         try:

@@ -1,6 +1,6 @@
 """msgpack to JSON values without msgspec, whose import alone takes longer than the rest of `apollod ctl status`.
 
-Pure. It reads what a status can hold: nothing, truth values, numbers, text, lists, objects.
+Pure. Reads the types of a status: null, booleans, numbers, text, lists, objects.
 """
 
 from struct import error as StructError
@@ -20,7 +20,7 @@ _LENGTHS = {
 
 
 def decode(data: bytes) -> Any:
-    """The one value in `data`. Raises ValueError for what is none, or not of these types."""
+    """The single value in `data`. Raises ValueError for anything else, or for other types."""
     try:
         value, end = _value(data, 0)
     except (StructError, IndexError, RecursionError) as error:
@@ -31,7 +31,7 @@ def decode(data: bytes) -> Any:
 
 
 def _value(data: bytes, at: int) -> tuple[Any, int]:
-    """The value at an offset, and the offset behind it."""
+    """The value at an offset, and the offset after it."""
     tag = data[at]
     at += 1
     if tag < 0x80:

@@ -1,6 +1,6 @@
 """The weight manifest: where each tensor of the checkpoint lives in the engine's memory.
 
-The engine's loader writes it, the trainer binds a Hugging Face model by it. Offsets and lengths are in bytes, shapes
+The engine's loader writes it, the trainer binds a Hugging Face model with it. Offsets and lengths are in bytes, shapes
 and strides in elements, dtypes by their torch name without the prefix ("bfloat16").
 """
 
@@ -35,8 +35,8 @@ class MemoryFile(msgspec.Struct, frozen=True, tag="memfd"):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process: `started` (clock ticks since boot, proc_pid_stat(5)) tells it from a later one with the same
-    number."""
+    """A process: `started` (clock ticks since boot, proc_pid_stat(5)) distinguishes it from a later process with the
+    same pid."""
 
     pid: int
     started: int
@@ -46,7 +46,7 @@ class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
     """Device memory of the engine: the bytes `offset_bytes .. offset_bytes + bytes` of an allocation of
     `allocation_bytes`.
 
-    `memory_handle`: the driver's CUipcMemHandle of the whole allocation; good for any number of attaches while `owner`
+    `memory_handle`: the driver's CUipcMemHandle of the whole allocation; valid for any number of attaches while `owner`
     lives. `device_uuid`: with or without NVML's prefix "GPU-".
     """
 
@@ -58,8 +58,7 @@ class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
     owner: Process
 
     def check(self) -> None:
-        """Raise ShareRefused unless the bytes lie inside the allocation: around them lies other memory of the
-        engine."""
+        """Raise ShareRefused unless the bytes lie inside the allocation: other memory of the engine surrounds them."""
         if self.offset_bytes < 0 or self.bytes <= 0 or self.offset_bytes + self.bytes > self.allocation_bytes:
             raise ShareRefused(
                 f"bytes {self.offset_bytes}..{self.offset_bytes + self.bytes} lie outside an allocation of "
@@ -96,11 +95,11 @@ class TensorEntry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """All of one model. `tied` maps an alias (`lm_head.weight`) to the checkpoint name that stores it."""
+    """All tensors of one model. `tied` maps an alias (`lm_head.weight`) to the checkpoint name that stores it."""
 
     model_dir: str
     bridge: str
-    """a name in `bridges.facts`, which refuses one that it does not know"""
+    """a name in `bridges.facts`, which refuses unknown ones"""
     storages: tuple[Storage, ...]
     tensors: tuple[TensorEntry, ...]
     tied: dict[str, str] = {}
@@ -132,5 +131,5 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def tensor_digest(data: Any) -> str:
-    """BLAKE2b-64 (hex) of a tensor's bytes in memory, C order: engine and trainer compare what each of them sees."""
+    """BLAKE2b-64 (hex) of a tensor's bytes in memory, C order: engine and trainer compare these."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -1,7 +1,7 @@
-"""Everything that crosses the supervisor's Unix socket, as tagged msgspec Structs in msgpack.
+"""All messages over the supervisor's Unix socket, as tagged msgspec Structs in msgpack.
 
-Tags are explicit strings: they are the protocol, class names are not. Engine and trainer talk as children (`Hello`
-with a role first), everyone else sends one request a connection and reads one reply (`wire.control_messages`).
+Tags are explicit strings: they are the protocol, class names are not. Engine and trainer connect as children (`Hello`
+with a role first), other clients send one request a connection and read one reply (`wire.control_messages`).
 """
 
 from typing import Literal
@@ -201,7 +201,7 @@ class LoadRefused(msgspec.Struct, frozen=True, tag="load-refused"):
 
 
 class Refresh(msgspec.Struct, frozen=True, tag="refresh"):
-    """Weights changed: re-derive what the engine derives, label the new version; what becomes of cached prefixes: see
+    """Weights changed: re-derive tensors that the engine derives, and label the new version. `forget`: see
     `core.effects.RefreshEngine`."""
 
     version: int
@@ -209,7 +209,7 @@ class Refresh(msgspec.Struct, frozen=True, tag="refresh"):
 
 
 class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
-    """Result of a Refresh; `error` is empty when it worked, `rederived` counts parameters."""
+    """Result of a Refresh; `error`: empty on success; `rederived`: number of parameters."""
 
     version: int
     rederived: int
@@ -218,8 +218,8 @@ class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause-engine"):
-    """Let requests wait until Resume, at most `at_most_s` seconds; `clear`: forget cached prefixes and running
-    requests' KV."""
+    """Make requests wait until Resume, at most `at_most_s` seconds; `clear`: drop cached prefixes and running requests'
+    KV."""
 
     clear: bool
     at_most_s: float
@@ -233,11 +233,11 @@ class Paused(msgspec.Struct, frozen=True, tag="paused"):
 
 
 class Resume(msgspec.Struct, frozen=True, tag="resume-engine"):
-    """Let requests go on; answered also where they were not waiting."""
+    """End the wait of requests; answered even if they were not waiting."""
 
 
 class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """`active` requests go on after `seconds`. `expired`: no answer to a Resume, `at_most_s` was over."""
+    """`active` requests go on after `seconds`. `expired`: because `at_most_s` was over, not by a Resume."""
 
     seconds: float
     expired: bool = False
@@ -266,15 +266,15 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """memory for undoing the last steps"""
     kernels: Kernels = "auto"
     gradient_checkpointing: bool = False
-    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
+    """compute layers again in the backward pass instead of keeping them: takes less memory and gives the same bits"""
     undo_refused: str = ""
-    """why `undo_bytes` is 0, where nobody asked for that"""
+    """why `undo_bytes` is 0 although it was not configured as 0"""
     products: Products = "auto"
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
-    """Offline replay: load `model_dir` into memory of the trainer's own on `device`, held as the engine held it (`held`
-    and `tied`: see `TrainerBound`). A second one changes the optimizer's settings, kernels and threads, and keeps
+    """Offline replay: load `model_dir` into the trainer's own memory on `device`, with the dtypes of the engine (`held`
+    and `tied`: see `TrainerBound`). A second one changes settings of the optimizer, kernels and threads, and keeps
     weights and state."""
 
     model_dir: str
@@ -286,7 +286,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     gradient_checkpointing: bool = False
     products: Products = "auto"
     threads: int = 0
-    """0: as many as now"""
+    """0: unchanged"""
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
@@ -296,7 +296,7 @@ class Encode(msgspec.Struct, frozen=True, tag="encode"):
 
 
 class StepExample(msgspec.Struct, frozen=True):
-    """An example to learn: content id, canonical record JSON, digest that its tokens and columns must have."""
+    """An example to learn: content id, canonical record JSON, expected digest of its tokens and columns."""
 
     example: str
     record: bytes
@@ -304,10 +304,9 @@ class StepExample(msgspec.Struct, frozen=True):
 
 
 class Step(StepTerms, frozen=True, tag="step"):
-    """Run one optimizer step that learns `examples`. `anchors`: those that it holds (`held`), with their records; they
-    are learned by `context` beside the examples. `replay`: the step is in the journal already. An objective that the
-    trainer does not know fails the step. `products`: what it has to multiply in; None: what the trainer said when it
-    was bound."""
+    """Run one optimizer step that learns `examples`. `anchors`: records of the anchors that it holds (`held`); they are
+    learned by `context` beside the examples. `replay`: the step is in the journal already. An unknown objective fails
+    the step. `products`: dtype of its matrix products; None: that of the trainer's binding."""
 
     step: int
     examples: list[StepExample]
@@ -318,8 +317,8 @@ class Step(StepTerms, frozen=True, tag="step"):
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Score the first `tokens` of the built-in text with the weights as they are, or digest every tensor; the answer
-    is `Probed`. `gives_way`: no longer than until something else is asked."""
+    """Score the first `tokens` of the built-in text with the present weights, or digest every tensor; the answer is
+    `Probed`. `gives_way`: stop at the next other request."""
 
     step: int
     number: int = 0
@@ -329,8 +328,8 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
 
 
 class Rescore(msgspec.Struct, frozen=True, tag="rescore"):
-    """Score examples that were learned by `sft` with the weights as they are, until something else is asked; the answer
-    is `ExamplesScored`."""
+    """Score examples that were learned by `sft` with the present weights, until the next other request; the answer is
+    `ExamplesScored`."""
 
     number: int
     examples: list[StepExample]
@@ -344,8 +343,7 @@ class ReferenceTokens(msgspec.Struct, frozen=True):
 
 
 class WatchedItem(msgspec.Struct, frozen=True):
-    """Tokens that are scored from `start` on, and how much they weigh. `rate`: their log odds are watched, else their
-    loss."""
+    """Tokens that are scored from `start` on, and their weight. `rate`: their log odds are watched, else their loss."""
 
     ids: tuple[int, ...]
     start: int
@@ -362,8 +360,8 @@ class Suspect(msgspec.Struct, frozen=True):
 
 
 class Rank(msgspec.Struct, frozen=True, tag="rank"):
-    """Asks how far a step by each of `suspects` would move the sum of `items`, to first order, with the weights as they
-    are. Nothing is written; `AtWork` is said meanwhile, and the answer is `ExamplesRanked`."""
+    """Estimate how far a step by each of `suspects` would move the sum of `items`, to first order, with the present
+    weights. Nothing is written; `AtWork` is sent meanwhile, and the answer is `ExamplesRanked`."""
 
     incident: int
     number: int
@@ -372,17 +370,17 @@ class Rank(msgspec.Struct, frozen=True, tag="rank"):
 
 
 class AtWork(msgspec.Struct, frozen=True, tag="at-work"):
-    """No answer: a long question is being worked on."""
+    """Sign of life during a long request; not an answer."""
 
 
 class ScoreReferences(msgspec.Struct, frozen=True, tag="score-references"):
-    """Offline replay: how likely are these with the weights as they are? The answer is `ReferencesScored`."""
+    """Offline replay: score these tokens with the present weights; the answer is `ReferencesScored`."""
 
     items: list[ReferenceTokens]
 
 
 class ReferencesScored(msgspec.Struct, frozen=True, tag="references-scored"):
-    """The mean log-probability (natural) of each item's tokens, in their order; None: not a number."""
+    """The mean log-probability (natural) of each item's tokens, in their order; None: NaN."""
 
     logprobs: list[float | None]
 
@@ -440,4 +438,4 @@ FromSupervisor = (
 
 TO_SUPERVISOR: msgspec.msgpack.Decoder[ToSupervisor] = msgspec.msgpack.Decoder(ToSupervisor)
 FROM_SUPERVISOR: msgspec.msgpack.Decoder[FromSupervisor] = msgspec.msgpack.Decoder(FromSupervisor)
-"""What one end of a connection understands; made once, since that takes longer than many a connection lasts."""
+"""Decoders for each end of a connection; made once, since that takes longer than many connections."""

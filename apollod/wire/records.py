@@ -1,9 +1,9 @@
-"""The inbox's record schema: one line of JSON to one training record, or a reason why not.
+"""The inbox's record schema: parses a line of JSON into a training record, or refuses it with the reason.
 
-Pure and light, since the trainer reads records too. A record is kept in a canonical
-form and identified by its hash, so the same example is recognised however its JSON was spelt. What changes the text a
-model sees changes the form; what does not (white space, escapes, order of keys, content parts, ids, metadata) does not.
-The tier that a line may ask for is no part of it: the same text in another tier is the same example.
+Pure and light, since the trainer reads records too. A record is kept in a canonical form and identified by its hash, so
+the same example is recognised in any JSON spelling. Whatever changes the text that a model sees changes the form; white
+space, escapes, order of keys, content parts, ids and metadata do not. The tier that a line may name is not part of it:
+the same text in another tier is the same example.
 """
 
 import json
@@ -23,15 +23,15 @@ _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"te
 
 Kind = Literal["messages", "completion", "text"]
 Form = dict[str, Any]
-"""One turn in canonical form: known fields only, keys in order, what is null or default left out"""
+"""One turn in canonical form: known fields only, keys in order, without null and default values"""
 
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
 
 class Record(NamedTuple):
-    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`; `tier`: what the line asks for, if
-    it does."""
+    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`; `tier`: as named by the line, if
+    any."""
 
     kind: Kind
     canonical: bytes
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class Function(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`arguments` is an object, in the order in which it was written."""
+    """`arguments`: an object, in the written order."""
 
     name: str
     arguments: dict[str, Any]
@@ -53,9 +53,9 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn. `weight` 0: an assistant turn that is context, not target; `reasoning_weight` 0: its thought is. `part`
-    (k, n): of a long answer the k-th of n parts, from 0, is the target, and what comes before that is context.
-    `msgspec.to_builtins` gives what a chat template takes."""
+    """One turn. `weight` 0: an assistant turn that is context, not target; `reasoning_weight` 0: its thought is
+    context. `part` (k, n): the k-th of n parts of a long answer, from 0, is the target, and the text before it is
+    context. `msgspec.to_builtins` gives the form for chat templates."""
 
     role: str
     content: str
@@ -69,8 +69,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MessagesRecord(msgspec.Struct, frozen=True):
-    """A conversation; the targets are its assistant turns with weight 1. `teacher`: whose distribution they are learned
-    from."""
+    """A conversation; the targets are its assistant turns with weight 1. `teacher`: with the distribution that they are
+    learned from."""
 
     messages: list[Message]
     tools: list[dict[str, Any]] = []
@@ -106,14 +106,15 @@ _TYPED: dict[bytes, msgspec.json.Decoder[Any]] = {
 
 
 def parse_line(line: bytes) -> Record:
-    """The record in a line (with or without its newline); raises RecordRefused. A byte order mark is not expected."""
+    """The record in a line (with or without its newline); raises RecordRefused. The line must not begin with a byte
+    order mark."""
     value = object_of_line(line)
     kind, form = _shape(value)
     return _record(kind, form, _tier(value.get("tier")))
 
 
 def object_of_line(line: bytes) -> dict[str, Any]:
-    """The JSON object in a line, whatever it means; raises RecordRefused for one that `record_of` must not see."""
+    """The JSON object in a line, not interpreted; raises RecordRefused if it is not valid for `record_of`."""
     value = load(line)
     if not isinstance(value, dict):
         raise RecordRefused(f"the line is a JSON {json_type(value)}, not an object", _SHAPES)
@@ -121,7 +122,7 @@ def object_of_line(line: bytes) -> dict[str, Any]:
 
 
 def record_of(value: dict[str, Any]) -> Record:
-    """The record that a line with this JSON object would give; raises RecordRefused."""
+    """The record for a line with this JSON object; raises RecordRefused."""
     if depth_over(value, DEPTH_MAX):
         raise too_deep()
     kind, form = _shape(value)
@@ -131,8 +132,8 @@ def record_of(value: dict[str, Any]) -> Record:
 def record_of_forms(
     messages: Sequence[Form], tools: Sequence[dict[str, Any]] = (), turns: Sequence[bytes] | None = None
 ) -> Record:
-    """The record of a conversation whose turns are in canonical form already; raises RecordRefused. `turns`: each of
-    them as `turn_json` gives it, where that is known."""
+    """The record of a conversation whose turns are in canonical form already; raises RecordRefused. `turns`: the result
+    of `turn_json` for each, if known."""
     form = _conversation(list(messages), {"tools": list(tools)})
     written = b",".join(turns if turns is not None else map(turn_json, messages))
     rest = b',"tools":' + _json(form["tools"]) if "tools" in form else b""
@@ -141,11 +142,11 @@ def record_of_forms(
 
 
 def turn_json(form: Form) -> bytes:
-    """A turn in canonical form as it stands in a record; raises RecordRefused."""
+    """A turn in canonical form as JSON, as in a record; raises RecordRefused."""
     if "tool_calls" in form:
         return _json(form)
     try:
-        return msgspec.json.encode(form)  # faster, and the same but for numbers
+        return msgspec.json.encode(form)  # faster, and equal except for numbers
     except UnicodeEncodeError as error:
         raise half_a_pair() from error
 
@@ -165,13 +166,13 @@ def _json(value: Any) -> bytes:
 
 
 def with_sampled(canonical: bytes, sampled: Sequence[Sampled]) -> bytes:
-    """A canonical record as the trainer is given it, with the tokens of its answers, in order."""
+    """A canonical record for the trainer, with the tokens of its answers, in order."""
     return canonical[:-1] + b',"sampled":' + msgspec.json.encode(sampled) + b"}" if sampled else canonical
 
 
 def decode_record(canonical: bytes) -> TypedRecord:
-    """The typed form of a canonical record, with or without tokens and teacher; raises RecordRefused for
-    bytes that are none."""
+    """The typed form of a canonical record, with or without tokens and teacher; raises RecordRefused for other
+    bytes."""
     decoder = _TYPED.get(canonical[: canonical.find(b":")])
     if decoder is None:
         raise RecordRefused("the bytes are no canonical record", "give what parse_line made")
@@ -186,7 +187,8 @@ def decode_record(canonical: bytes) -> TypedRecord:
 
 
 def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
-    """The record's kind and canonical form: only what the model is shown, keys in order. Other fields are ignored."""
+    """The record's kind and canonical form: only text that the model is shown, keys in order. Other fields are
+    ignored."""
     value = {
         key: field for key, field in value.items() if field is not None
     }  # tables exported as JSON are full of nulls
@@ -201,7 +203,7 @@ def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
 
 
 def _tier(value: Any) -> Tier | None:
-    """Refused where it is none of ours: learned at another rate than was asked for would go unnoticed."""
+    """The tier, if any. An unknown one is refused: a wrong learning rate would go unnoticed."""
     if value is not None and value not in TIERS:
         raise RecordRefused(f"the tier is {short(value)}", f"use one of {', '.join(TIERS)}, or leave it out")
     return value  # type: ignore[no-any-return]
@@ -258,8 +260,8 @@ def _messages(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def message_form(value: Any, where: str, part: bool = False) -> Form:
-    """The canonical form of one turn; content is always there. `where`: how it is called in an error. `part`: of an
-    answer, which may be empty. Raises RecordRefused."""
+    """The canonical form of one turn; content is always there. `where`: its name in an error. `part`: it is a part of
+    an answer, which may be empty. Raises RecordRefused."""
     if not isinstance(value, dict):
         raise RecordRefused(f"{where} is a JSON {json_type(value)}, not an object", "give {role, content}")
     role = value.get("role")
@@ -285,7 +287,7 @@ def message_form(value: Any, where: str, part: bool = False) -> Form:
         if _weight(value.get("weight"), where) == 0:
             form["weight"] = 0
     elif value.get("strip") is True:
-        form["strip"] = True  # who reads the line takes the message out; what is learned does not have it
+        form["strip"] = True  # the reader of the line removes the message, so it is not learned
     return form
 
 
@@ -327,8 +329,7 @@ def _tool_calls(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _arguments(value: Any, where: str) -> dict[str, Any]:
-    """Arguments as an object: OpenAI sends them as JSON text, chat templates want the object, as vLLM gives it to
-    them."""
+    """Arguments as an object: OpenAI sends them as JSON text, chat templates need the object, as vLLM passes it."""
     if isinstance(value, str):
         try:
             value = load(value) if value else {}

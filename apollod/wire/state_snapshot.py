@@ -1,7 +1,7 @@
 """A folded state as bytes and back, for the journal's snapshots. Pure.
 
-A snapshot is a cache of `fold`: it may only be read by the very code that wrote it, so its key is a digest of that
-code's source and not a number that somebody has to remember to raise.
+A snapshot is a cache of `fold`: it may only be read by the code that wrote it, so its key is a digest of that code's
+source, not a version number to be raised by hand.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ _CODECS = ("event_codec.py", "state_snapshot.py")
 
 @cache
 def fold_code() -> str:
-    """Digest (SHA-256, hex) of the source that makes a state out of rows, and of the version of its codec."""
+    """Digest (SHA-256, hex) of the source that folds rows into a state, and of the version of its codec."""
     digest = sha256(msgspec.__version__.encode())
     core, wire = files("apollod.core"), files("apollod.wire")
     for source in [*_sources(core), *(wire / name for name in _CODECS)]:
@@ -32,7 +32,7 @@ def fold_code() -> str:
 
 
 def _sources(package: Traversable) -> Iterator[Traversable]:
-    """All of a package, in the order of their names."""
+    """All source files of a package, in the order of their names."""
     for entry in sorted(package.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _sources(entry)
@@ -41,12 +41,12 @@ def _sources(package: Traversable) -> Iterator[Traversable]:
 
 
 def dump_state(state: State) -> bytes:
-    """The state as JSON, so that a person can look into a snapshot too."""
+    """The state as JSON, so that a person can read a snapshot."""
     return _encoder.encode(state)
 
 
 def load_state(data: bytes) -> State:
-    """The state that `dump_state` was given. Raises msgspec.MsgspecError for anything else."""
+    """The state that `dump_state` wrote. Raises msgspec.MsgspecError for anything else."""
     state = _decoder.decode(data)
     # In the state, examples that are not tokenised yet are the same objects at the end of both deques of a queue.
     for queue in state.intake.queues:
@@ -66,5 +66,5 @@ def _from_list(kind: Any, value: Any) -> Any:
     raise NotImplementedError(f"a state holds a {kind}, which has no form in a snapshot")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_to_list)  # what is in an order stays in it
+_encoder = msgspec.json.Encoder(enc_hook=_to_list)  # keeps the order
 _decoder = msgspec.json.Decoder(State, dec_hook=_from_list)

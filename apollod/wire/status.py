@@ -1,9 +1,9 @@
-"""The status object: what `apollod ctl status`, GET /apollod/status and /metrics say of the daemon.
+"""The status object, shown by `apollod ctl status`, GET /apollod/status and /metrics.
 
-Law of this object and of its sections: fields are only ever added, never renamed, never given another type. What
-DESIGN section 9 promises is required; whatever came later has a default, so that the status of an older daemon can be
-read, and fields of a newer one are passed over. A field that is UNSET is left out of the JSON: nobody knows it, which
-is not the same as null.
+Law of this object and of its sections: fields are only ever added, never renamed, never given another type. Fields
+promised in DESIGN section 9 are required; later ones have a default, so that the status of an older daemon can be read,
+and fields of a newer one are ignored. A field that is UNSET is left out of the JSON: it is not known, which is not the
+same as null.
 """
 
 from typing import Any, TypeVar
@@ -30,19 +30,19 @@ from apollod.wire.status_sections.weights_status import Base, Checkpoint, Rollba
 SCHEMA_VERSION = 1
 
 STATES = ("starting", "serving", "training", "paused", "degraded", "stopping")
-"""what `Status.state` can say; a newer daemon may know more"""
+"""values of `Status.state`; a newer daemon may have more"""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon at a moment."""
+    """Status of the daemon at one time."""
 
     schema_version: int = SCHEMA_VERSION
     state: str
     """one of STATES"""
     error: str = ""
-    """why it does less than it should; empty when all is well"""
+    """why it does less than it should; empty: all is well"""
     pid: int = 0
-    """of the supervisor; 0 in a state that was folded from a journal"""
+    """of the supervisor; 0 if the state was folded from a journal"""
     step: int
     """number of the last completed step that was not taken back: the version of the weights"""
     engine: Engine
@@ -67,19 +67,19 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     capture: Capture = Capture()
     quality: Quality = Quality()
     paths: dict[str, str] = {}
-    """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
+    """`state`, `inbox`, `socket`; empty if the state was folded from a journal"""
     schedule: Schedule = Schedule()
     bootstrap: Bootstrap | None = None
-    """null: there was none"""
+    """null: none so far"""
     dreams: Dreams = Dreams()
     lessons: Lessons = Lessons()
     learned: Learned = Learned()
     uptime_s: float
     processor: str = ""
-    """kind of CPU, by which kernels are chosen: amx_bf16, avx512_bf16, avx512, avx2, arm_bf16, arm, other; empty in a
-    state that was folded from a journal"""
+    """kind of CPU, which decides the kernels: amx_bf16, avx512_bf16, avx512, avx2, arm_bf16, arm, other; empty if the
+    state was folded from a journal"""
     activities: dict[str, str] = {}
-    """activity -> why it cannot begin now; empty when it can"""
+    """activity -> why it cannot begin now; empty: it can"""
 
 
 class TrainStatus(msgspec.Struct, frozen=True):
@@ -102,17 +102,17 @@ StatusT = TypeVar("StatusT", Status, TrainStatus, QualityStatus)
 
 
 def read(body: Any) -> Status:
-    """The status in the body of a reply. Raises ApolloError for what is none."""
+    """The status in the body of a reply. Raises ApolloError if it is not one."""
     return _read(body, Status)
 
 
 def read_train_status(body: Any) -> TrainStatus:
-    """That part of a status. Raises ApolloError for what is none."""
+    """The part of a status about learning. Raises ApolloError if it is not one."""
     return _read(body, TrainStatus)
 
 
 def read_quality(body: Any) -> QualityStatus:
-    """That part of a status. Raises ApolloError for what is none."""
+    """The part of a status about quality. Raises ApolloError if it is not one."""
     return _read(body, QualityStatus)
 
 

@@ -1,5 +1,5 @@
-"""JSON as the schema of records takes it: no NaN, no key twice, no number beyond 64 bits, not nested too deeply; and
-what is said of a value that is wrong. Pure and light."""
+"""JSON as accepted by the schema of records: no NaN, no duplicate keys, no number beyond 64 bits, not nested too
+deeply; with the errors for other values. Pure and light."""
 
 import json
 from typing import Any, NoReturn
@@ -51,22 +51,22 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def half_a_pair() -> RecordRefused:
-    """Of a string that no text can hold."""
+    """The error for a string with half of a surrogate pair."""
     return RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape")
 
 
 def too_large() -> RecordRefused:
-    """Of a number beyond 64 bits, or beyond a double."""
+    """The error for a number beyond 64 bits, or beyond a double."""
     return RecordRefused("a number is too large", "use numbers that fit in 64 bits")
 
 
 def too_deep() -> RecordRefused:
-    """Of a value beyond DEPTH_MAX."""
+    """The error for a value nested beyond DEPTH_MAX."""
     return RecordRefused(f"the JSON is nested deeper than {DEPTH_MAX}", "flatten it")
 
 
 def depth_over(value: Any, limit: int) -> bool:
-    """True if it is nested deeper than so many levels."""
+    """True if the value is nested deeper than `limit` levels."""
     level = [value]
     for _ in range(limit):
         level = [
@@ -81,12 +81,12 @@ def depth_over(value: Any, limit: int) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value as it may stand in a message: one line, at most 60 characters."""
+    """A value for a message: one line, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def json_type(value: Any) -> str:
-    """What JSON calls a value of its kind."""
+    """The JSON name of a value's type."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
     return names.get(type(value), "number")

@@ -1,4 +1,4 @@
-"""The file of a teacher: its log-probabilities of an answer, token by token, as the trainer is given it.
+"""The file of a teacher: its log-probabilities of an answer, token by token, for the trainer.
 
 The file, everything little-endian and without gaps:
 
@@ -9,7 +9,7 @@ The file, everything little-endian and without gaps:
     ids       u32 [n, k]    of the likeliest tokens in each place, different ones in a row
     logprobs  f32 [n, k]    their natural logarithms at temperature 1, given the told context and the answer so far
 
-It is named by the BLAKE2b-128 of its bytes, which `b2sum -l 128` prints.
+Its name is the BLAKE2b-128 of its bytes, which `b2sum -l 128` prints.
 """
 
 import math
@@ -26,7 +26,7 @@ MAGIC = b"apoTEA01"
 _HEAD = struct.Struct("<8sIIq")  # arrays follow; all platforms that the trainer runs on are little-endian, too
 K_MAX = 1024
 MASS_MAX = 1.001
-"""a sum of float32 probabilities; above it they are none"""
+"""largest sum of float32 probabilities in one place; a larger one is refused"""
 
 
 class Teacher(NamedTuple):
@@ -40,15 +40,14 @@ class Teacher(NamedTuple):
 
 
 class GivenTeacher(msgspec.Struct, frozen=True):
-    """A teacher in a record, as the trainer is given it. `blob`: the file, empty where it could not be read, and `why`
-    then."""
+    """A teacher in a record, for the trainer. `blob`: the file, empty if it could not be read, for the reason `why`."""
 
     digest: str
     blob: bytes = b""
     why: str = ""
 
     def read(self) -> Teacher:
-        """Raises RecordRefused for a file that is missing or not the one that the journal names."""
+        """The teacher. Raises RecordRefused for a file that is missing or not the one that the journal names."""
         back = f"put blobs/{self.digest} back, beside the journal, as it was"
         if self.why or not self.blob:
             raise RecordRefused(f"its teacher {self.digest} is not there ({self.why or 'it is empty'})", back)
@@ -58,19 +57,19 @@ class GivenTeacher(msgspec.Struct, frozen=True):
 
 
 def digest_of(blob: bytes) -> str:
-    """The name of a file: 32 hex digits."""
+    """The name of a teacher's file: 32 hex digits."""
     return blake2b(blob, digest_size=16).hexdigest()
 
 
 def write_teacher(teacher: Teacher) -> bytes:
-    """The file; the same bytes for the same values. Raises RecordRefused for what is no teacher."""
+    """The file; the same bytes for the same values. Raises RecordRefused for an invalid teacher."""
     _check(teacher)
     head = _HEAD.pack(MAGIC, len(teacher.answer), teacher.k, teacher.version)
     return head + teacher.answer.tobytes() + teacher.ids.tobytes() + teacher.logprobs.tobytes()
 
 
 def read_teacher(blob: bytes) -> Teacher:
-    """Of a file; raises RecordRefused for bytes that are none."""
+    """The teacher in a file; raises RecordRefused for other bytes."""
     if len(blob) < _HEAD.size or not blob.startswith(MAGIC):
         raise _refused("its first bytes are not those of one")
     _, count, k, version = _HEAD.unpack_from(blob)
@@ -85,7 +84,7 @@ def read_teacher(blob: bytes) -> Teacher:
 
 
 def with_teacher(record: bytes, given: GivenTeacher) -> bytes:
-    """A record as the trainer is given it, with its teacher."""
+    """A record for the trainer, with its teacher."""
     return record[:-1] + b',"teacher":' + msgspec.json.encode(given) + b"}"
 
 
@@ -103,7 +102,7 @@ def _check(teacher: Teacher) -> None:
         if len(set(ids)) != k:
             raise _refused(f"a token comes twice in place {place + 1} of the answer")
         mass = sum(map(math.exp, logprobs)) if all(one <= 1.0 for one in logprobs) else math.inf
-        if not mass <= MASS_MAX:  # also of what is no number
+        if not mass <= MASS_MAX:  # also false for NaN
             raise _refused(f"the probabilities in place {place + 1} of the answer sum to {mass:.6g}")
 
 

@@ -1,8 +1,9 @@
 """Separates a model's thoughts from its answer. Pure.
 
-Three places have thoughts: a field beside the text, where the server has a reasoning parser (vLLM calls it `reasoning`,
-older versions `reasoning_content`); tags at the head of the text, where it has none; and a tag at the end of the prompt
-(templates as Qwen3.5's and DeepSeek-R1's open the thought themselves), after which the text begins within the thought.
+Thoughts occur in three places: a field beside the text, where the server has a reasoning parser (vLLM calls it
+`reasoning`, older versions `reasoning_content`); tags at the head of the text, where it has none; and a tag at the end
+of the prompt (templates as Qwen3.5's and DeepSeek-R1's open the thought themselves), after which the text begins within
+the thought.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 OPENED, CLOSED = "<think>", "</think>"
 NO_THOUGHT = "\n</think>\n\n"
-"""what Qwen's templates put after an opened thought where there is none"""
+"""text of Qwen's templates after an opened thought if there is no thought"""
 
 
 class Said(NamedTuple):
@@ -22,8 +23,8 @@ class Said(NamedTuple):
 
 
 def split(text: str, parsed: str = "", opened: bool = False) -> Said:
-    """Thought and answer. `parsed`: what a reasoning parser cut from the text; `opened`: the prompt ends with an open
-    thought. An answer that only speaks of the tags stays whole."""
+    """Thought and answer. `parsed`: the part that a reasoning parser cut from the text; `opened`: the prompt ends with
+    an open thought. An answer that only mentions the tags stays whole."""
     if parsed:
         return Said(parsed.strip(), text.lstrip("\n"), not text.strip())
     begun = text.lstrip().removeprefix(OPENED) if text.lstrip().startswith(OPENED) else None
@@ -35,13 +36,13 @@ def split(text: str, parsed: str = "", opened: bool = False) -> Said:
 
 
 def opens_thought(prompt: str) -> bool:
-    """True if a prompt ends within a thought. A tag that stands in what was said is no end of it."""
+    """True if a prompt ends within a thought. A tag inside the text does not count."""
     return prompt.rstrip().endswith(OPENED)
 
 
 def past_thought(prompt: str, written: str, thought: str = "") -> tuple[str, str]:
-    """Prompt and what is written after it, with the thought (an empty one) at the end of the prompt instead of at the
-    head of the answer: what is there is not learned, nor that thoughts begin, nor that they are over at once."""
+    """Move the given thought (default: an empty one) from the head of the written text to the end of the prompt, so
+    that it is not learned: neither its text, nor that thoughts begin, nor that they end at once."""
     head = re.match(rf"\s*(?:<think>)?\s*{re.escape(thought.strip())}\s*</think>\n*", written)
     if head and (OPENED in head[0] or opens_thought(prompt)):
         return prompt + head[0], written[head.end() :]

@@ -4,7 +4,8 @@ import msgspec
 
 
 class TokensWanted(msgspec.Struct, frozen=True):
-    """A canonical record, and what its tokens depend on. `digest`: of `example.encoded`, empty where there is none."""
+    """A canonical record, and the settings that its tokens depend on. `digest`: from `example.encoded`, empty if there
+    is none."""
 
     model_dir: str
     record: bytes
@@ -14,25 +15,24 @@ class TokensWanted(msgspec.Struct, frozen=True):
 
 
 class TokensShown(msgspec.Struct, frozen=True):
-    """The tokens of an example as the trainer learns them. `refused`: why there are none; `hint`: what to do about
-    it."""
+    """The tokens of an example as the trainer learns them. `refused`: why there are none; `hint`: the fix."""
 
     ids: list[int] = []
     texts: list[str] = []
-    """of each token; a letter of several tokens is the text of its last one. Together they are the text"""
+    """text of each token; a character of several tokens belongs to its last one. Joined they are the whole text"""
     mask: list[bool] = []
-    """is it learned?"""
+    """true for learned tokens"""
     starts: tuple[int, ...] = (0,)
-    """where each sequence begins"""
+    """start index of each sequence"""
     cut: int = 0
     """tokens dropped from the left of the prompt"""
     left_out: int = 0
-    """turns that were to be learned and are not: the chat template shows them otherwise than they were written"""
+    """target turns that are not learned, since the chat template changes their text"""
     changes: dict[str, int] = {}
-    """what was done so that it fits and the chat template takes it: see `ExampleEncoded`"""
+    """changes to fit length and chat template: see `ExampleEncoded`"""
     digest: str = ""
     template: str = ""
-    """what is wrong with the model's chat template"""
+    """defect of the model's chat template"""
     refused: str = ""
     hint: str = ""
 

@@ -7,12 +7,12 @@ its standard output before the next is read.
 import msgspec
 
 ROOM = "search"
-"""Kind of the directory in the state directory that the process keeps what replays share in: `search.tmp-PID`."""
+"""Kind of the directory, in the state directory, for files that replays share: `search.tmp-PID`."""
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Steps `first` to `last` of a journal, and what is measured after them. `references`: digest of the file with the
-    baseline's answers, in the blobs of `state_dir`, which also has room for what replays share; `items`: by metric."""
+    """Steps `first` to `last` of a journal, and the items to measure after them. `references`: digest of the file with
+    the baseline's answers, in the blobs of `state_dir`, where replays also keep shared files; `items`: by metric."""
 
     journal: str
     state_dir: str
@@ -31,8 +31,8 @@ class Without(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a replay: see `core.quality.inputs.WindowReplayed`; `note`: for people. With `error` there is none,
-    and with `for_good` another try would not help; the process leaves after that."""
+    """The result of a replay: see `core.quality.inputs.WindowReplayed`; `note`: for people. `error`: why there is no
+    result; `for_good`: another try would not help, and the process exits."""
 
     number: int
     drops: dict[str, float] = {}

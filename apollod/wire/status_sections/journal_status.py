@@ -1,4 +1,4 @@
-"""The journal, and how fast the state directory grows."""
+"""The parts of `status` about the journal and the growth of the state directory."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -11,19 +11,19 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """number of the newest event"""
     bytes: int
     head_hash: str
-    """of the newest event, 64 hex digits; empty before the first"""
+    """hash of the newest event, 64 hex digits; empty before the first"""
     path: str = ""
     verified: int | UnsetType = UNSET
-    """event up to which the chain of hashes was read back in this life"""
+    """event up to which the hash chain was verified in this life"""
     free_bytes: int | UnsetType = UNSET
-    """on its disk"""
+    """free space on its disk"""
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """Growth of the state directory, by the last day of events."""
+    """Growth of the state directory, from the events of the last day."""
 
     journal_bytes_per_day: int
     history_bytes_per_day: int
-    """checkpoints written less checkpoints removed"""
+    """checkpoints written minus checkpoints removed"""
     days_left: float | None
-    """until the disk of the state directory is full; null: nothing grows"""
+    """days until the disk of the state directory is full; null: no growth"""

@@ -7,27 +7,27 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """Captured answers of the engine."""
 
     mode: str = ""
-    """`off`, `feedback` or `all`; empty in a state that was folded from a journal"""
+    """`off`, `feedback` or `all`; empty if the state was folded from a journal"""
     answers: int = 0
-    """that are kept"""
+    """number of kept answers"""
     rated: int = 0
-    """answers about which somebody said something, over the life of the journal"""
+    """rated answers, over the life of the journal"""
 
 
 class FollowUps(msgspec.Struct, frozen=True, kw_only=True):
-    """Scoring of follow-ups by the served model, where no phrase decides."""
+    """Scoring of follow-ups by the served model, where no cue decides."""
 
     score: str = "off"
     """as in [signals]"""
     used: bool = False
-    """was the model right about the cases whose answer is known?"""
+    """the model passed calibration on labelled cases"""
     reason: str = ""
-    """why it is not used, or is not asked now; empty when all is well"""
+    """why it is not used, or not asked now; empty: all is well"""
     right: int = 0
-    """of `cases`, the last time that it was asked about them"""
+    """right answers among `cases`, in the last calibration"""
     cases: int = 0
     waiting: int = 0
-    """follow-ups about which it was not asked yet"""
+    """follow-ups that it was not asked about yet"""
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,22 +36,22 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "off"
     model: str = ""
     trusted: bool = False
-    """do its verdicts decide?"""
+    """its verdicts decide"""
     reason: str = ""
-    """why not, or why it is not asked now; empty when all is well"""
+    """why not, or why it is not asked now; empty: all is well"""
     agreement: float | None = None
     """with planted cases and with people: the mean of the rates on good and on bad; null while not known"""
     low: float | None = None
     high: float | None = None
     """95 % interval"""
     good: int = 0
-    """known to be good, of those that count; so `bad`"""
+    """counted cases known to be good; likewise `bad`"""
     bad: int = 0
     waiting: int = 0
     """examples that wait for its verdict"""
     asked: int = 0
     """questions under way"""
     verdicts: int = 0
-    """on examples, over the life of the journal"""
+    """number of verdicts on examples, over the life of the journal"""
     failures: int = 0
-    """in a row, of the endpoint"""
+    """failures of the endpoint in a row"""

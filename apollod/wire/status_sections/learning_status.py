@@ -1,36 +1,36 @@
-"""The parts of `status` about the queue, the steps, and how much they helped."""
+"""The parts of `status` about the queue, the steps, and their effect."""
 
 import msgspec
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """Examples, counted over the life of the journal."""
+    """Counts of examples, over the life of the journal."""
 
     pending: int
-    """accepted and not yet learned, the running step's included"""
+    """accepted and not learned yet, including the running step's"""
     held: int
-    """somebody has to decide about them, or their step could not be run"""
+    """waiting for a decision, or their step could not be run"""
     trained: int
     skipped: int = 0
     """their step wrote nothing"""
     undone: int = 0
     """their step was taken back"""
     withdrawn: int = 0
-    """somebody took them out of the queue"""
+    """taken out of the queue"""
     declined: int = 0
-    """somebody decided against them"""
+    """decided against"""
     edited: int = 0
-    """another one is learned in their place"""
+    """replaced by an edited version"""
     expired: int = 0
-    """nobody decided in time"""
+    """not decided in time"""
     forgetting: int = 0
-    """were learned, and are taken out of the weights"""
+    """learned, and being taken out of the weights"""
     unforgotten: int = 0
-    """were to be forgotten and could not be"""
+    """were to be forgotten, and could not be"""
     rejected: int
-    """lines that were quarantined, and examples that cannot be learned from"""
+    """quarantined lines, and examples that cannot be learned"""
     duplicates: int
-    """lines that were known already"""
+    """lines that repeat known ones"""
     accepted: int = 0
 
 
@@ -39,9 +39,9 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     hint: str
-    """what can be done about it"""
+    """the fix"""
     mode: str
-    """where it was found: `inbox`, `tail` (files of a watched directory) or `poll` (databases)"""
+    """kind of place where it was found: `inbox`, `tail` (files of a watched directory) or `poll` (databases)"""
     since: float
     """Unix time at which it was found"""
 
@@ -53,25 +53,25 @@ class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     lr: float = 0.0
     lr_direct: float = 0.0
-    """for direct corrections"""
+    """learning rate of direct corrections"""
     state_bytes: int
     products: str = ""
-    """what bf16 matrices are multiplied in, `bf16` or `float32`; empty without a trainer"""
+    """dtype of bf16 matrix products, `bf16` or `float32`; empty without a trainer"""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """The step that is being made."""
+    """The running step."""
 
     step: int
     example: str
-    """id of the first one that it learns"""
+    """id of its first example"""
     examples: int
     tokens: int
-    """of all of them; 0: not known"""
+    """tokens of all its examples; 0: not known"""
     elapsed_s: float
-    """since its intent was recorded"""
+    """time since its intent was recorded"""
     expected_s: float | None
-    """what the steps before it let expect for all of it; null: nothing yet"""
+    """expected total time, from earlier steps; null: not known"""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,22 +80,22 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     nightly: str = ""
     """hours of the day; empty: at any time"""
     zone: str = ""
-    """empty: this machine's"""
+    """empty: that of this machine"""
     open: bool = True
-    """is it learned now?"""
+    """such examples are learned now"""
     late: bool = False
-    """since a night was missed, which is being caught up"""
+    """a missed night is being caught up"""
     opens_at: float | None = None
     closes_at: float | None = None
-    """of the hours that it is in, or of the next ones; `closes_at` of a night that is being caught up: its end"""
+    """start and end of the present or next hours; `closes_at` while catching up: its end"""
     steps: int = 0
-    """of this night, or of the last one"""
+    """steps of this night, or of the last one"""
     dream: str = "any"
     """when dreams begin: at any time, or at night"""
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """Existing logs that are read and learned once: the source that is under way, or the last one."""
+    """Existing logs that are read and learned once: the source under way, or the last one."""
 
     path: str
     state: str
@@ -104,45 +104,45 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     """why it was stopped"""
     strip: str
     files: int | None = None
-    """that there are; null: nobody has looked yet"""
+    """number of files; null: not counted yet"""
     files_read: int = 0
     bytes: int | None = None
-    """of all of them, on disk"""
+    """total size on disk"""
     bytes_read: int = 0
     unread: int = 0
     """files that could not be read"""
     accepted: int = 0
-    """examples, like all that follow but `rejected`; of all requests for the same place by the same rules"""
+    """examples, as in all following fields except `rejected`; over all requests for the same place and rules"""
     duplicates: int = 0
     rejected: int = 0
-    """lines that are no records"""
+    """lines that are not records"""
     dropped: int = 0
-    """answers that gave no example"""
+    """answers without an example"""
     learned: int = 0
     held: int = 0
     waiting: int = 0
-    """accepted and neither learned nor given up, what the judge has to decide about among them"""
+    """accepted and neither learned nor given up, including those that wait for the judge"""
     left: int | None = None
-    """`waiting`, and what the rest of the source will probably give; null: nobody knows how much that is"""
+    """`waiting`, and the expected examples of the rest of the source; null: not known"""
     pattern: str = ""
-    """that it teaches"""
+    """the pattern that it teaches"""
     pattern_state: str = ""
     """`active`, `settled` or `retired`"""
     pattern_tests: dict[str, list[int]] | None = None
-    """of its last round of tests, by mode: [passed, of how many]; null: what the bootstrap taught is not tested yet"""
+    """last round of tests of the pattern, by mode: [passed, count]; null: not tested since the bootstrap"""
     left_s: float | None = None
-    """of steps, for what waits and for what the rest will probably give; null: no step tells yet how long one takes"""
+    """expected seconds of steps for `left`; null: not known"""
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """Gain of what was learned, on the lines that were scored again last, see [trainer] rescore."""
+    """Gain by learning, on the lines last scored again, see [trainer] rescore."""
 
     scored: int = 0
     waiting: int = 0
-    """that are scored again when nothing waits to be learned"""
+    """lines to be scored again when nothing waits to be learned"""
     before: float | None = None
-    """mean loss before they were learned, nats a token; null: none was scored"""
+    """mean loss before learning, nats a token; null: none was scored"""
     after: float | None = None
-    """and when they were scored"""
+    """mean loss when they were scored again"""
     weak: int = 0
-    """of these, how many hardly moved: a loss less than a tenth below what it was, and above 0.5"""
+    """number of these that hardly improved: loss above 0.5 and less than a tenth below its value before"""

@@ -1,4 +1,4 @@
-"""Engine and trainer, and where they are on their way to the next step."""
+"""The parts of `status` about engine and trainer, and their progress towards the next step."""
 
 import msgspec
 
@@ -15,29 +15,29 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     given_up: bool = False
     """it crashed too often; `apollod ctl resume` tries again"""
     error: str = ""
-    """why it ended last, unless it was asked to"""
+    """why it last ended, unless on request"""
 
 
 class Engine(Process, frozen=True, kw_only=True):
     """vLLM."""
 
     url: str
-    """of its API; empty until it is ready"""
+    """URL of its API; empty until it is ready"""
     model: str
     """the name under which the model is served; empty until it is ready"""
     path: str = ""
-    """directory that it loaded the model from"""
+    """directory from which the model was loaded"""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of engine and trainer towards the next step."""
 
     phase: str
-    """`loading`: the engine reads the weights; `compiling`: it has them and gets ready to serve; `attaching`: the
-    trainer binds to them; `restoring`: a checkpoint; `replaying`: steps since then; `aligning`: both are compared"""
+    """`loading`: the engine reads the weights; `compiling`: it prepares to serve; `attaching`: the trainer binds to
+    them; `restoring`: a checkpoint; `replaying`: steps since then; `aligning`: both are compared"""
     elapsed_s: float
-    """since the process was started, or the comparison or the rollback began"""
+    """time since the start of the process, the comparison or the rollback"""
     done: int = 0
-    """steps that were replayed"""
+    """steps replayed so far"""
     of: int = 0
     """steps to replay"""

@@ -1,4 +1,4 @@
-"""The quality guard: has the model got worse?"""
+"""The part of `status` about the quality guard, which detects that the model has become worse."""
 
 import msgspec
 
@@ -8,25 +8,25 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     step: int
-    """whose weights were worse"""
+    """step whose weights were worse"""
     to: int
-    """the last step that was good"""
+    """the last good step"""
     metrics: list[str]
-    """that were worse, the surest first"""
+    """metrics that were worse, the most certain first"""
     phase: str
-    """`alarmed`: the weights of `to` are wanted back; `restored`: they are served; `searching`: replays, or a ranking,
-    look for the examples that did it; `named`: that is over; `stuck`: there is no way to the weights of `to`"""
+    """`alarmed`: the weights go back to `to`; `restored`: they are served; `searching`: replays, or a ranking, search
+    for the harmful examples; `named`: there is a verdict; `stuck`: the weights of `to` cannot be reached"""
     reason: str = ""
-    """why there is none, or why it is not known who did it; of verdict `rate`, the learning rate to use"""
+    """why they cannot be reached, or why the cause is not known; for verdict `rate`, the learning rate to use"""
     replays: int = 0
-    """begun so far"""
+    """replays begun so far"""
     replays_max: int = 0
     verdict: str = ""
-    """of the search, see `quality.named`; empty before it"""
+    """verdict of the search, see `quality.named`; empty before it"""
     culprits: list[str] = []
-    """examples that did it, which are held"""
+    """harmful examples, which are held"""
     again: int = 0
-    """steps of the others that are still to be learned again"""
+    """number of steps of the others still to be repeated"""
 
 
 class QualityMetric(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,55 +34,55 @@ class QualityMetric(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     value: float | None
-    """of the last look; null: none measured it since the baseline. So are `drop` and its interval"""
+    """value at the last look, as are `drop` and its interval; null: not measured since the baseline"""
     baseline: float
     drop: float | None
-    """how much worse it is; below 0: better"""
+    """drop below the baseline; below 0: better"""
     low: float | None
     high: float | None
     """95 % interval of the drop, by that look alone"""
     margin: float
-    """the drop that is allowed"""
+    """the allowed drop"""
     alarmed: bool
-    """is it one of those of the alarm that is open?"""
+    """the open alarm names it"""
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the quality guard: has the model got worse?"""
+    """State of the quality guard."""
 
     enabled: bool = False
-    """is it measured every so many steps?"""
+    """the model is measured regularly"""
     looks: int = 0
-    """measurements over the life of the journal, those of baselines and those that failed included"""
+    """measurements over the life of the journal, including baselines and failed ones"""
     baseline: int | None = None
-    """step that the others are compared with; null: there is none yet"""
+    """step of the baseline; null: none yet"""
     step: int | None = None
-    """of the last measurement; null: there was none"""
+    """step of the last measurement; null: none yet"""
     due: str = ""
-    """why one is made next: `baseline`, `steps`, `window`, `checkpoint`, `asked`; empty: none is due"""
+    """reason for the next measurement: `baseline`, `steps`, `window`, `checkpoint`, `asked`; empty: none is due"""
     asked: str = ""
-    """`run`, `baseline` or `checkpoint`: somebody waits for it, or a checkpoint; empty: nobody does"""
+    """`run` or `baseline`: requested by a user; `checkpoint`: a checkpoint waits for it; empty: none"""
     running: bool = False
-    """are probes asked now?"""
+    """probes are being asked"""
     reason: str = ""
-    """why what is due cannot begin now"""
+    """why a due measurement cannot begin now"""
     incident: Alarm | None = None
     error: str = ""
-    """why the last measurement failed; empty after one that did not"""
+    """why the last measurement failed; empty after a success"""
     untold: str = ""
-    """why whoever `[quality] on_alarm` names could not be told of an alarm or its end; empty after he was"""
+    """why a notification to `[quality] on_alarm` failed; empty after a delivery"""
     references_lost: str = ""
-    """why, when the daemon started, looks could not be compared with what the baseline's model thought of every token,
-    and what to do; empty: they can, or there is a new baseline"""
+    """why, since the daemon started, looks cannot be compared with the baseline's distribution at every token, and the
+    fix; empty: they can, or there is a new baseline"""
     metrics: list[QualityMetric] = []
     """by name; empty without a baseline"""
     failed: int = 0
-    """of `looks`, those that failed"""
+    """failed ones among `looks`"""
     look_s: float | None = None
-    """that the last measurement took; null: there was none"""
+    """duration of the last measurement; null: none yet"""
     incidents: int = 0
-    """alarms over the life of the journal; so the next two"""
+    """alarms over the life of the journal; the next two likewise"""
     taken_back: int = 0
     """steps that alarms took back"""
     replays: int = 0
-    """of searches for the examples that did it"""
+    """replays of searches for harmful examples"""

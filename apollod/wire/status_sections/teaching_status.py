@@ -1,4 +1,4 @@
-"""Lessons, what steps hold, and dreams."""
+"""The parts of `status` about lessons, anchors and dreams."""
 
 import msgspec
 
@@ -13,61 +13,61 @@ class Lessons(msgspec.Struct, frozen=True, kw_only=True):
     fading: int = 0
     """were known, and wait for their turn"""
     replaced: int = 0
-    """another one has another answer to the same question"""
+    """another lesson has another answer to the same question"""
     given_up: int = 0
     lesson: str = ""
-    """under way; empty: none is"""
+    """the one under way; empty: none"""
     stage: str = ""
-    """what it waits for"""
+    """its stage"""
     reason: str = ""
-    """why nothing is asked or prepared for a lesson now, or dreamt where only behaviours are left; empty where it may
-    be"""
+    """why no lesson is asked or prepared now, or, if only behaviours are left, no dream is made; empty: nothing
+    prevents it"""
     error: str = ""
-    """why the last call had no usable answer; empty after one that had"""
+    """why the last call had no usable answer; empty after a usable one"""
     due_at: float | None = None
-    """Unix time at which a known one is asked again; null: at none"""
+    """Unix time at which a known one is asked again; null: none"""
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """Anchors: what steps hold of the model's earlier answers."""
+    """Anchors: the model's earlier answers that steps hold."""
 
     hold: float = 0.0
-    """as in [lessons]; 0: nothing is held"""
+    """as in [lessons]; 0: none is held"""
     anchors: int = 0
     """answers that can be held"""
     approved: int = 0
-    """of them, answers of the model to people that were approved"""
+    """those among them that are approved answers of the model to users"""
     missing: int = 0
-    """that are still to be frozen"""
+    """anchors still to be frozen"""
     moved: float | None = None
-    """how far the model is from them, nats a token, as each was measured last; null: none was yet"""
+    """mean divergence from them, nats a token, as last measured; null: not measured yet"""
     reason: str = ""
-    """why none could be frozen when it was tried last; empty when all is well"""
+    """why the last attempt to freeze failed; empty: all is well"""
 
 
 class Dreams(msgspec.Struct, frozen=True, kw_only=True):
-    """Dreams: what is learned by practice."""
+    """Dreams: learning by practice."""
 
     mode: str = ""
     """`idle`, `always` or `off`; empty before the first start"""
     reason: str = ""
-    """why nothing is dreamt now; empty where something is, or may begin"""
+    """why no dream is made now; empty: one is, or may begin"""
     active: int = 0
-    """patterns that are practised; so `settled`, which are shown untold, and `retired`, which were given up"""
+    """patterns that are practised; likewise `settled`, shown untold, and `retired`, given up"""
     settled: int = 0
     retired: int = 0
     pattern: str = ""
-    """of which was dreamt last"""
+    """pattern of the last dream"""
     dream: str = ""
-    """under way; empty: none is"""
+    """the one under way; empty: none"""
     stage: str = ""
-    """what it waits for"""
+    """its stage"""
     next: str = ""
-    """what is dreamt next, or now, in words"""
+    """the next or present dream, in words"""
     today: int = 0
     """dreams that began on this day (UTC)"""
     total: int = 0
     share: float | None = None
-    """of dreams among the last 200 examples that were learned; null: none was learned since there are patterns"""
+    """share of dreams among the last 200 learned examples; null: none was learned since there are patterns"""
     error: str = ""
-    """why the last call had no usable answer; empty after one that had"""
+    """why the last call had no usable answer; empty after a usable one"""

@@ -1,12 +1,12 @@
-"""The weights: what is served, what lies on disk, and the ways back."""
+"""The parts of `status` about the weights: served ones, checkpoints, and rollbacks."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 
 class Alignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest comparison of trainer and engine: how far their log-probabilities differ, and whether every tensor is
-    the same."""
+    """The newest comparison of trainer and engine: the difference of their log-probabilities, and the equality of
+    tensors."""
 
     step: int
     """version of the weights that were compared"""
@@ -20,13 +20,13 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     """mean difference above which training halts"""
     seconds: float
     usual: float = 0.0
-    """the mean before; 0 while none was measured"""
+    """usual mean difference; 0 while none was measured"""
     same_at: int | None = None
     """newest version at which every tensor was the same by digest; null while none was compared"""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The one copy of the weights. The counts are of tensors (`wire.manifest` says what live, cast ... mean)."""
+    """The one copy of the weights. The counts are of tensors (`wire.manifest` defines live, cast ...)."""
 
     bridge: str
     """how trainer and engine share them; empty until the engine is ready"""
@@ -38,22 +38,22 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     trained: int = 0
     bytes: int
     elements: int = 0
-    """numbers in the tensors that are trained"""
+    """number of elements in trained tensors"""
     fingerprint: str
     """16 hex digits (DESIGN section 8); empty until a trainer saw the weights"""
     base_fingerprint: str = ""
-    """of the untrained weights"""
+    """fingerprint of the untrained weights"""
     version: int = 0
     """number of the last completed step that was not taken back"""
     publish: str = ""
     """`hogwild` or `fenced`; empty before the first start"""
     cache: str = ""
-    """what becomes of cached prefixes after a step; empty before the first start"""
+    """treatment of cached prefixes after a step; empty before the first start"""
     paused: bool = False
     """requests wait for a fenced write"""
     alignment: Alignment | None = None
     served: int | UnsetType | None = UNSET
-    """version that the engine has taken over; null without an engine"""
+    """version in use by the engine; null without an engine"""
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest committed checkpoint (null: there is none), and what there is of others."""
+    """The newest committed checkpoint (null: none), and totals of all."""
 
     step: int | None
     at: float | None
@@ -77,27 +77,26 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     steps_since: int = 0
     """steps that a crash would have run again"""
     kept: int = 0
-    """checkpoints that one can go back to"""
+    """checkpoints available for a rollback"""
     bytes: int = 0
-    """of all of them"""
+    """total size"""
     due_in_s: float | None = None
-    """seconds until the next one is written by itself; 0: as soon as `activities` lets it; null while nothing is
-    unsaved"""
+    """seconds until the next automatic one; 0: as soon as `activities` allows it; null: nothing is unsaved"""
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that a rollback can take back at once, in memory."""
+    """Steps that a rollback can undo at once, in memory."""
 
     steps: int | UnsetType | None = UNSET
-    """the last ones; a rollback further back reads a checkpoint and runs steps again. null without a trainer"""
+    """number of last steps; a rollback further back reads a checkpoint and runs steps again. null without a trainer"""
     reason: str = ""
-    """why it can never be one, such as too small a `[checkpoint] undo_bytes`"""
+    """why none can ever be undone, such as too small a `[checkpoint] undo_bytes`"""
     bytes: int | None = None
-    """of host memory that the trainer was given for it; null without a trainer"""
+    """host memory of the trainer for it; null without a trainer"""
 
 
 class Rollback(msgspec.Struct, frozen=True, kw_only=True):
-    """The one that is wanted or under way."""
+    """The requested rollback, or the one under way."""
 
     to: int
     from_: int = msgspec.field(name="from")

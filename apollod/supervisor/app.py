@@ -1,4 +1,4 @@
-"""Composition root: open everything, recover, run until told to stop."""
+"""Composition root: opens all parts, recovers, runs until it is stopped."""
 
 import os
 import signal
@@ -59,7 +59,7 @@ BASE_LOOK_S = 5.0
 
 
 async def run(config: Config) -> None:
-    """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
+    """Run the daemon. Raises ApolloError if it cannot start."""
     redaction.use(config.redaction.personal)
     if (why_not := sources.refused(config)) is not None:
         raise why_not
@@ -97,7 +97,7 @@ def _make_directories(config: Config) -> None:
 
 
 def _check_not_lost(config: Config) -> None:
-    """A new journal beside old checkpoints would take what was learned for the untrained model."""
+    """Refuse a new journal beside old checkpoints: it would take the learned weights for the untrained model."""
     old = next((config.state_dir / "checkpoints").glob("step-*"), None)
     if old is not None and (how := journal_file.absence(config.journal_path)):
         raise JournalError(
@@ -157,29 +157,29 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             try:
                 await loop.run(executor)
             except ApolloError as error:
-                failure = error  # raised below: out of here it would be a group of one
+                failure = error  # raised below: here it would become an exception group
             systemd.notify("STOPPING=1")
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
     finally:
         for path in {link, config.socket_path}:
-            with suppress(OSError):  # the next life removes it; why this one ended is what has to be said
+            with suppress(OSError):  # the next life removes it; the reason of this end matters more
                 path.unlink()
 
 
 def watch(config: Config, probes: tuple[Probe, ...], state: State) -> LeakWatch:
-    """It knows from the start what the baseline asks of patterns. `probes`: of the configuration."""
+    """A leak watch for `probes` (of the configuration) and the baseline's contrast cases."""
     of_patterns = contrast_probes(state.quality.contrasts) if config.quality.is_on else ()
     return LeakWatch(config.journal_path, probes + of_patterns)
 
 
 def _socket_link(config: Config) -> Path:
-    """Where whoever knows only the configuration looks for the socket, which a service manager may have put
-    elsewhere: made, and free of what an earlier life left. Call with the lock held."""
+    """Path, in the state directory, of a link to the socket, which a service manager may have placed elsewhere. Makes
+    its directory and removes what an earlier life left. Call with the lock held."""
     path = config.state_dir / "run" / config.socket_path.name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    path.parent.chmod(0o700)  # below the state directory it is ours, whoever made it
+    path.parent.chmod(0o700)  # below the state directory it is ours in any case
     if path.is_symlink() or (path != config.socket_path and path.is_socket()):
         path.unlink()
     return path
@@ -198,7 +198,7 @@ def _leave_link(link: Path, socket: Path) -> None:
 
 
 def _recall(journal: Path) -> tuple[State, int]:
-    """The state that the events make, and the event up to which a snapshot spared reading them."""
+    """The state folded from the journal, and the event up to which a snapshot replaced reading."""
     snapshot = journal_reader.snapshot(journal, fold_code())
     if snapshot is None:
         state, events = State(), journal_reader.recorded(journal)
@@ -210,15 +210,15 @@ def _recall(journal: Path) -> tuple[State, int]:
 
 
 def _end_leftovers(state: State) -> None:
-    """Children of a daemon that died die with it; this is for the one that was just being started."""
+    """End children of a daemon that died while it was starting them; others die with it."""
     for pid, module in ((state.children.engine.pid, engine_module()), (state.children.trainer.pid, "apollod.trainer")):
         if pid and end_leftover(pid, module):
             log.warning("child.leftover_ended", pid=pid, module=module)
 
 
 def _look_over_blobs(config: Config, state: State) -> str:
-    """What is wrong with the references of the baseline in force, and what to do. If nothing is, those that none is in
-    force of go, with what a killed life left half written. Call with the lock held, before anything is measured."""
+    """Problem of the references of the baseline in force, with the fix; empty: none. Removes half-written files, and,
+    without a problem, references of other baselines. Call with the lock held, before anything is measured."""
     directory, in_force = config.state_dir / blobs.NAME, state.quality.references
     blobs.remove_half_written(directory)
     if in_force and (problem := blobs.problem(directory, in_force)):
@@ -232,7 +232,7 @@ def _base_problem(state: State) -> str:
 
 
 async def _watch_base(loop: Loop) -> None:
-    """The untrained weights lie in files that anybody may remove; who needs them wants to know before."""
+    """Watch the files of the untrained weights, which others may remove, and report a loss early."""
     while True:
         await anyio.sleep(BASE_LOOK_S)
         base = loop.state.recovery.base
@@ -241,7 +241,7 @@ async def _watch_base(loop: Loop) -> None:
 
 
 def idle_watch(config: Config, loop: Loop, executor: Executor) -> IdleWatch:
-    """It looks only where dreams wait for others to be gone, and often while the engine is asked for one."""
+    """A watch that looks only while dreams wait for an idle engine, and often during a call for a dream."""
 
     def wanted() -> bool:
         ready = loop.state.children.engine.phase == "ready"
@@ -252,8 +252,7 @@ def idle_watch(config: Config, loop: Loop, executor: Executor) -> IdleWatch:
 
 
 async def _tick(loop: Loop, schedule: ScheduleSection) -> None:
-    """Time passes: back-offs end, checkpoints fall due, nights come. Also the watchdog's sign that the loop takes
-    inputs."""
+    """Submit ticks, for back-offs, due checkpoints and nights. Also shows the watchdog that the loop takes inputs."""
     while True:
         if (known := _night(schedule)) is not None or loop.state.schedule.planned is not None:
             await loop.submit(known or inp.NightKnown())
@@ -263,7 +262,7 @@ async def _tick(loop: Loop, schedule: ScheduleSection) -> None:
 
 
 def _night(schedule: ScheduleSection) -> inp.NightKnown | None:
-    """The hours that it is in, or the next ones; None: at any time."""
+    """The present or next hours; None: no such hours are set."""
     if not schedule.nightly:
         return None
     night = next_night(hours_of(schedule.nightly), zone_of(schedule.zone), clock.now_ns())
@@ -271,7 +270,7 @@ def _night(schedule: ScheduleSection) -> inp.NightKnown | None:
 
 
 async def _signals(loop: Loop) -> None:
-    """The first SIGTERM or SIGINT is a request; the second one is the old way."""
+    """Treat the first SIGTERM or SIGINT as a request to stop; restore the default action for the second."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             loop.post(inp.StopRequested(reason=signal.Signals(number).name))

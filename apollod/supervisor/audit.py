@@ -1,8 +1,8 @@
-"""Every event before the snapshot is read back once in a daemon's life, in the background.
+"""Verifies every event before the snapshot once in a daemon's life, in the background.
 
-A start folds what came after the snapshot and checks the chain of hashes there; without this nobody would notice an
-older event that was edited, deleted or damaged on the disk. Slices are short and far apart, since requests and steps
-come first, and no transaction is held between two of them.
+A start folds what came after the snapshot and checks the chain of hashes there; without this an edited, deleted or
+damaged older event would go unnoticed. Slices are short and far apart, since requests and steps come first, and no
+transaction is held between two of them.
 """
 
 from pathlib import Path
@@ -17,16 +17,16 @@ from apollod.wire.event_codec import GENESIS
 
 log = structlog.get_logger()
 
-SLICE = 500  # events; about 2 ms in which the thread wants the interpreter
+SLICE = 500  # events; about 2 ms during which the thread holds the interpreter
 PAUSE_S = 0.01
 
 
 class Audit:
-    """`verified`: the event up to which the chain was read back in this life. `damage`: what is wrong; empty if
-    nothing is."""
+    """`verified`: the event up to which the chain was verified in this life. `damage`: the damage found; empty:
+    none."""
 
     def __init__(self, journal: Path, snapshot_seq: int, head_seq: int) -> None:
-        """`snapshot_seq`: where the check ends; the fold has checked the events from there to `head_seq`."""
+        """`snapshot_seq`: last event to check; the fold has checked the events from there to `head_seq`."""
         self._journal = journal
         self._snapshot_seq = snapshot_seq
         self._head_seq = head_seq
@@ -34,7 +34,7 @@ class Audit:
         self.damage = ""
 
     async def run(self) -> None:
-        """Check from the first event up to the snapshot; if something is wrong, say so once and stop."""
+        """Check from the first event up to the snapshot; report damage once and stop."""
         hash_ = GENESIS
         while self.verified < self._snapshot_seq:
             limit = min(SLICE, self._snapshot_seq - self.verified)
@@ -42,7 +42,7 @@ class Audit:
                 seq, hash_ = await anyio.to_thread.run_sync(
                     journal_reader.verified, self._journal, self.verified, hash_, limit
                 )
-                if seq < self.verified + limit:  # the rest was deleted, though the snapshot's own event was there
+                if seq < self.verified + limit:  # the rest was deleted, although the snapshot's own event was there
                     raise ChainBroken(str(self._journal), seq + 1)
             except JournalError as error:
                 if error.retryable:

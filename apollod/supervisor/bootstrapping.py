@@ -1,7 +1,7 @@
-"""The task that reads the source of a bootstrap, beside all other sources and one batch at a time.
+"""Reads the source of a bootstrap, beside all other sources and one batch at a time.
 
-It has no memory that matters: what is to be read stands in the state, how far it is read in the positions of its
-sources. So it goes on by itself after a restart.
+It keeps no state of its own: the request is in the state, the progress in the positions of its sources. So it resumes
+after a restart.
 """
 
 import os
@@ -29,12 +29,12 @@ from apollod.supervisor.loop import Loop
 from apollod.supervisor.sections import WatchSection
 
 PASSES = 2
-"""a session of a database is read in the first, its last turn in the second; whoever kept a database locked may be done
-then"""
+"""passes over the source: the last turn of a session in a database is read in the second, when locks may be gone as
+well"""
 
 
 class ReadSoFar(NamedTuple):
-    """The part of the source that is read: files, and bytes on disk."""
+    """Progress of reading: files, and bytes on disk."""
 
     files: int = 0
     of_files: int = 0
@@ -43,7 +43,7 @@ class ReadSoFar(NamedTuple):
 
 
 class Bootstrapper:
-    """Reads what the state says is to be read."""
+    """Reads the source that the state names."""
 
     def __init__(self, config: Config, loop: Loop) -> None:
         self._config = config
@@ -52,7 +52,7 @@ class Bootstrapper:
         """None: nothing is being read"""
 
     async def run(self) -> None:
-        """As long as the daemon lives."""
+        """Run as long as the daemon lives."""
         loop = self._loop
         while True:
             current = loop.state.bootstrap.current
@@ -65,14 +65,14 @@ class Bootstrapper:
                 await loop.submit(ran)
 
     def _wanted(self, request: ev.BootstrapRequested) -> bool:
-        """True if it is still to be read."""
+        """True if the request is still to be read."""
         state = self._loop.state
         current = state.bootstrap.current
         reading = current is not None and current.phase == "reading" and current.request is request
         return reading and not state.daemon.stopping
 
     async def _read(self, request: ev.BootstrapRequested) -> inp.BootstrapRan | None:
-        """All of it; None: it was stopped, or the daemon is."""
+        """Read all of it; None: the bootstrap or the daemon was stopped."""
         try:
             whole = await anyio.to_thread.run_sync(whole_source, self._config, request)
         except (OSError, ApolloError) as error:
@@ -108,7 +108,7 @@ class Bootstrapper:
         )  # fmt: skip
 
     async def _read_part(self, whole: WholeSource, part: Part, request: ev.BootstrapRequested) -> bool:
-        """All that a file has; False: it is not wanted any more."""
+        """Read all of a file; False: no longer wanted."""
         positions, before = self._loop.state.intake.sources, self.so_far
         assert before is not None
         while self._wanted(request):
@@ -119,12 +119,12 @@ class Bootstrapper:
             if ready is None:
                 return False
             await self._loop.submit(inp.LinesRead(ready, frozenset()))
-            if "#" not in batch.path:  # of a database the position counts records
+            if "#" not in batch.path:  # the position of a database counts records
                 self.so_far = before._replace(bytes=before.bytes + min(batch.offset, part.size))
         return False
 
     async def _checked(self, batch: inp.Batch, request: ev.BootstrapRequested) -> inp.Batch | None:
-        """As the check of its pattern leaves it, unless that is the judge's; None: it is not wanted any more. Raises
+        """Apply the check of the pattern to the batch, or mark it for the judge; None: no longer wanted. Raises
         DreamCheckFailed."""
         if request.check is None:
             return batch
@@ -134,7 +134,7 @@ class Bootstrapper:
 
 
 def section_of(request: ev.BootstrapRequested) -> WatchSection:
-    """Its rules as a `[[watch]]` table. Raises ValueError for what is no rule."""
+    """Its rules as a `[[watch]]` table. Raises ValueError for an invalid rule."""
     return WatchSection(
         path=request.path, format=request.format, models=request.models, strip=request.strip,
         strip_patterns=request.strip_patterns, sidechains=request.sidechains, review=request.review,
@@ -143,14 +143,14 @@ def section_of(request: ev.BootstrapRequested) -> WatchSection:
 
 
 def terms_of(config: Config, request: ev.BootstrapRequested) -> Terms:
-    """How it is read."""
+    """Terms for reading it."""
     replace, terms = msgspec.structs.replace, sources.terms_of(config, section_of(request))
     stripping = replace(terms.rules.stripping, instruction=request.instruction)
     return replace(terms, rules=replace(terms.rules, stripping=stripping, surroundings=request.surroundings))
 
 
 def whole_source(config: Config, request: ev.BootstrapRequested) -> WholeSource:
-    """What is to be read, by the rules of the request. Raises ApolloError."""
+    """The source to read, by the rules of the request. Raises ApolloError."""
     return WholeSource(
         Path(request.path), request.mark, Quarantine(config.state_dir / "quarantine"),
         terms_of(config, request), request.format, config.state_dir, own=sources.own_logs(),
@@ -158,7 +158,7 @@ def whole_source(config: Config, request: ev.BootstrapRequested) -> WholeSource:
 
 
 def refused(config: Config, request: ev.BootstrapRequested) -> ApolloError | None:
-    """The reason why this cannot be read. Looks at the disk."""
+    """Reason why this cannot be read; None: it can. Reads the disk."""
     path = Path(request.path)
     if (problem := sources.format_problem(request.format)) is not None:
         return SourceRefused(*problem)
@@ -188,14 +188,14 @@ def refused(config: Config, request: ev.BootstrapRequested) -> ApolloError | Non
 
 
 def overlapping(config: Config, request: ev.BootstrapRequested) -> list[str]:
-    """Watched paths, and the inbox, that hold some of the same files."""
+    """Watched paths, and the inbox, that share files with this one."""
     own = Path(request.path).resolve()
     places = [config.inbox_dir, *(section.directory for section in config.watch)]
     return [str(one) for one in places if own.is_relative_to(one.resolve()) or one.resolve().is_relative_to(own)]
 
 
 def why(error: Exception, path: str) -> str:
-    """One line."""
+    """The error on one line."""
     return "; ".join(part for part in _said(obstruction(error, path), path) if part)
 
 

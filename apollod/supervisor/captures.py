@@ -22,7 +22,7 @@ from apollod.wire.records import CompletionRecord, decode_record
 from apollod.wire.thoughts import opens_thought, split
 
 LOOK_S = 60.0
-"""after which answers that get too old are looked for again, at most: the clock may be set meanwhile"""
+"""longest time between two searches for expired answers: the clock may be set meanwhile"""
 LOOK_MIN_S = 0.1
 
 ReadBatch = Callable[[str, Mapping[str, Position]], Batch | None]
@@ -35,7 +35,7 @@ def kept(config: Config, response: str) -> list[Answer]:
 
 
 def name_of(answer: Answer) -> str:
-    """As a record of what was learned names it."""
+    """The name of an answer, as records of learned answers use it."""
     return f"{answer.response}#{answer.choice}" if answer.choice else answer.response
 
 
@@ -45,8 +45,8 @@ def question_of(config: Config, prompt: str) -> str:
 
 
 def pair_of(config: Config, record: bytes) -> Pair | None:
-    """The question of a canonical record and its answer without thoughts, see `pair_in`; of an answer that was rated,
-    too, whose prompt the engine rendered. Blocking."""
+    """The question of a canonical record and its answer without thoughts, see `pair_in`; also of a rated answer, with
+    the prompt rendered by the engine. Blocking."""
     typed, opened = decode_record(record), False
     if isinstance(typed, CompletionRecord):
         question, opened = question_of(config, typed.prompt), opens_thought(typed.prompt)
@@ -57,13 +57,13 @@ def pair_of(config: Config, record: bytes) -> Pair | None:
 
 
 def forget_if_off(config: Config) -> None:
-    """Whoever switches capture off wants nothing to be kept. Raises OSError."""
+    """Remove all captured answers if capture is off. Raises OSError."""
     if config.capture.mode == "off":
         answer_store.remove(config.capture_path)
 
 
 async def forget_in_time(config: Config) -> None:
-    """Drop answers when they get too old, whether an engine runs that keeps new ones or not. Never ends."""
+    """Drop answers when they get too old, with or without a running engine. Never ends."""
     kept = config.capture
     while kept.mode != "off":
         now = clock.now_ns()
@@ -73,7 +73,7 @@ async def forget_in_time(config: Config) -> None:
 
 
 def joining(config: Config, read_batch: ReadBatch) -> ReadBatch:
-    """`read_batch`, and the engine's tokens of the answers in the batch."""
+    """Extend `read_batch` by the engine's tokens of the answers in the batch."""
     if config.capture.mode != "all":
         return read_batch
 

@@ -1,4 +1,4 @@
-"""Command lines and environments of the children: who gets which cores, and what vLLM is told."""
+"""Command lines and environments of the children: the split of cores, and vLLM's arguments."""
 
 import glob
 import hashlib
@@ -19,11 +19,10 @@ from apollod.wire import capture_terms
 from apollod.wire.capture_terms import CaptureTerms
 
 CUDA_HOME = "/usr/local/cuda"
-"""where a CUDA toolkit is by default"""
+"""default directory of a CUDA toolkit"""
 ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
-"""Environment variable: the Python module that is started as the engine, `apollod.engine` where it is not set.
-Anything that takes the same arguments and speaks the same messages may serve (docs/architecture.md, "Another
-engine")."""
+"""Environment variable: the Python module that is started as the engine, `apollod.engine` if unset. Anything that takes
+the same arguments and speaks the same messages may serve (docs/architecture.md, "Another engine")."""
 
 FIXED_ARGS = (
     "--load-format",
@@ -38,19 +37,18 @@ FIXED_ARGS = (
 CPU_KV_MIB = 512
 ONE_PROCESS = ("--distributed-executor-backend", "uni")
 ONE_PROCESS_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-"""On CPU vLLM's default is a worker process behind a queue in /dev/shm: one process more, 5 s more to start, slower,
-and the queue's files stay behind when it is killed (measured with 0.32). In the engine core itself it has none of
-this, but then vLLM insists on binding no threads (platforms/cpu.py): the trainer is bound to its cores instead."""
+"""On CPU vLLM's default is a worker process behind a queue in /dev/shm: one more process, 5 s longer to start, slower,
+and the queue's files are left behind when it is killed (measured with 0.32). Inside the engine core this is avoided,
+but then vLLM refuses to bind threads (platforms/cpu.py): the trainer is bound to its cores instead."""
 
 
 def has_gpu() -> bool:
-    """True if there is an NVIDIA device. With APOLLOD_DEVICE=cpu there is none."""
+    """True if there is an NVIDIA device. APOLLOD_DEVICE=cpu hides it."""
     return os.environ.get("APOLLOD_DEVICE", "") != "cpu" and bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def kernels_refused(config: Config) -> str:
-    """The reason why the trainer will refuse `[trainer] kernels`, as far as can be told without torch; empty if it will
-    not."""
+    """Reason why the trainer will refuse `[trainer] kernels`, as far as known without torch; empty: none."""
     if config.trainer.kernels != "triton":
         return ""
     if not has_gpu():
@@ -73,18 +71,18 @@ def core_split(config: Config) -> tuple[list[int], list[int]]:
 
 
 def engine_module() -> str:
-    """What `python -m` runs as the engine."""
+    """Module that `python -m` runs as the engine."""
     return os.environ.get(ENGINE_MODULE) or "apollod.engine"
 
 
 def cpu_kv_bytes(config: Config) -> int:
-    """The KV cache where there is no GPU."""
+    """Size of the KV cache without a GPU."""
     return (config.engine.kv_cache_mib or CPU_KV_MIB) << 20
 
 
 def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list[str]:
-    """Arguments of vLLM's API server. `kv_bytes`: of the KV cache on a GPU, unless `[engine]` says another size; None:
-    not known."""
+    """Arguments of vLLM's API server. `kv_bytes`: size of the KV cache on a GPU, unless `[engine]` sets one; None: not
+    known."""
     e = config.engine
     args = [
         "--model",
@@ -107,20 +105,20 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
 
 
 def sets_priority(config: Config) -> bool:
-    """True if our own engine is asked to judge, to dream or for probes, and has to serve all others before. Requests
-    without a priority have 0, and among equals the first one that came is first, as without priorities."""
+    """True if our own engine judges, dreams or answers probes, and has to serve all other requests first. Requests
+    without a priority have 0, and equals are served in the order of arrival, as without priorities."""
     judge = config.judge
     judges = judge.mode != "off" and not judge.base_url and judge.priority != 0
     return (judges or bool(config.dream.pattern) or config.quality.every_steps > 0) and asked_policy(config) is None
 
 
 def serves_by_priority(config: Config) -> bool:
-    """True if our own engine heeds priorities. One that does not refuses them."""
+    """True if our own engine accepts priorities. One without this policy refuses them."""
     return sets_priority(config) or asked_policy(config) == "priority"
 
 
 def asked_policy(config: Config) -> str | None:
-    """Of scheduling, as `[engine] args` ask for it; None: they do not."""
+    """Scheduling policy in `[engine] args`; None: not given."""
     args = config.engine.args
     for place, arg in enumerate(args):
         name, equals, value = arg.partition("=")
@@ -130,22 +128,23 @@ def asked_policy(config: Config) -> str | None:
 
 
 def engine_tmp_dir(config: Config) -> Path:
-    """Where the engine's processes put their sockets (vLLM, zmq). The path is short, since that of a socket is limited,
-    and the same in every life of this daemon. Emptied before and after each engine: a killed one leaves them behind."""
+    """Directory for sockets of the engine's processes (vLLM, zmq). The path is short, since socket paths are limited,
+    and the same in every life of this daemon. Emptied before and after each engine: a killed one leaves files
+    behind."""
     name = hashlib.blake2b(os.fsencode(config.state_dir), digest_size=6).hexdigest()
     return Path(tempfile.gettempdir()) / f"apollod-{os.getuid()}-{name}"
 
 
 def semaphore_prefix(config: Config) -> str:
-    """How the names of the engine's semaphores begin: as of no other state directory of this machine, not even one of
-    the same path in another container, and the same in every life of this daemon."""
+    """Prefix of the names of the engine's semaphores: unique for this state directory, even among containers with the
+    same path, and the same in every life of this daemon."""
     found = os.stat(config.state_dir)
     identity = f"{config.state_dir}\0{found.st_dev}\0{found.st_ino}"
     return f"apollod-{hashlib.blake2b(os.fsencode(identity), digest_size=6).hexdigest()}"
 
 
 def engine_environment(config: Config) -> dict[str, str]:
-    """Environment of the engine; the API key goes here and not on the command line, where anybody could read it."""
+    """Environment of the engine; the API key goes here, not on the command line, which every user can read."""
     plugins = [p for p in os.environ.get("VLLM_PLUGINS", "").split(",") if p and p != "apollod"]
     env = {
         "APOLLOD_SOCKET": str(config.socket_path),
@@ -183,9 +182,9 @@ def engine_environment(config: Config) -> dict[str, str]:
 
 
 def cache_environment(config: Config, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Where vLLM, FlashInfer and Triton keep what they compiled, unless the person said so. Their default is in the
-    home, which a hardened service may not write: then it is the cache directory of the service manager, or `cache` in
-    the state directory."""
+    """Directories for compiled code of vLLM, FlashInfer and Triton, unless the user has set them. Their default is in
+    the home, which a hardened service may not write: then it is the cache directory of the service manager, or `cache`
+    in the state directory."""
     ours = Path(environ.get("CACHE_DIRECTORY", "").split(":")[0] or config.state_dir / "cache")
     wanted = {"TRITON_CACHE_DIR": str(ours / "triton")} if has_gpu() else {}
     if "CACHE_DIRECTORY" in environ or not _may_cache(environ):
@@ -194,8 +193,8 @@ def cache_environment(config: Config, environ: Mapping[str, str] = os.environ) -
 
 
 def sampler_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """On a GPU without nvcc: vLLM samples by its own kernels, unless the person said otherwise. FlashInfer compiles its
-    sampler at the first start, and vLLM 0.26 ends where there is no compiler; 0.32 looks for one in these places
+    """On a GPU without nvcc: vLLM samples by its own kernels, unless the user has set it. FlashInfer compiles its
+    sampler at the first start, and vLLM 0.26 exits without a compiler; 0.32 looks for one in these places
     (vllm/utils/flashinfer.py, `_flashinfer_nvcc_path`)."""
     name = "VLLM_USE_FLASHINFER_SAMPLER"
     homes = [environ[one] for one in ("CUDA_HOME", "CUDA_PATH") if environ.get(one)]
@@ -205,12 +204,12 @@ def sampler_environment(environ: Mapping[str, str] = os.environ) -> dict[str, st
 
 
 def _may_cache(environ: Mapping[str, str]) -> bool:
-    """True if we may write where vLLM's cache is by default (vllm/envs.py)."""
+    """True if we may write to vLLM's default cache (vllm/envs.py)."""
     home = Path(environ.get("HOME") or "/nonexistent")
     default = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "vllm"
     there = next(
         place for place in (default, *default.parents) if os.path.exists(place)
-    )  # false, too, where we may not look
+    )  # also false without permission to look
     return os.access(there, os.W_OK, effective_ids=True)
 
 

@@ -1,6 +1,6 @@
 """The supervisor's handle of each child: the process, its connections, the memory between them.
 
-No decisions here. What a child says becomes an input; what is said to a child that has not connected yet waits.
+No decisions here. Messages of a child become inputs; messages to a child that has not connected yet wait.
 """
 
 import os
@@ -39,7 +39,7 @@ class Outbox:
         self._more.set()
 
     async def drain_into(self, connection: Connection) -> None:
-        """Send for ever. Raises LinkClosed when the connection ends."""
+        """Send until the connection ends. Raises LinkClosed then."""
         while True:
             while self._queue:
                 message, fd = self._queue.popleft()
@@ -52,7 +52,7 @@ class Outbox:
             await self._more.wait()
 
     def close(self) -> None:
-        """Drop what was not sent: nobody will connect any more."""
+        """Drop unsent messages: no child will connect any more."""
         while self._queue:
             _, fd = self._queue.popleft()
             if fd is not None:
@@ -75,12 +75,12 @@ class EngineChild:
         self.versions: dict[str, str] = {}
         self.refusal = ""
         self.last_words = ""
-        """why it was ended, where it hung"""
+        """why it was ended, if it hung"""
         self.api = EngineApi(post)
 
     async def serve_worker(self, connection: Connection) -> None:
-        """Answer the loader: memory first, then it sends the manifest or a refusal. Ends as `receive` does; raises
-        ShareRefused for a manifest that does not fit, or of a bridge that is not known here."""
+        """Answer the loader: give it memory, then take its manifest or refusal. Ends as `receive` does; raises
+        ShareRefused for an invalid manifest or an unknown bridge."""
         while True:
             message = await connection.receive()
             match message:
@@ -91,7 +91,7 @@ class EngineChild:
                     await connection.send(msg.Share(size), self.memory.fd)
                 case msg.Loaded(manifest=manifest):
                     manifest.check()
-                    facts(manifest.bridge)  # refuses an unknown one before anybody binds to it
+                    facts(manifest.bridge)  # refuses an unknown one before a trainer binds to it
                     self.loaded = message
                     self.loaded_event.set()
                     self._release_files()
@@ -106,14 +106,14 @@ class EngineChild:
         return self.loaded.manifest
 
     def descriptors(self) -> Iterator[tuple[MemoryFile, int]]:
-        """The memory files of the manifest, each with the descriptor that has to travel beside it."""
+        """The memory files of the manifest, each with the descriptor to send with it."""
         for storage in self.manifest.storages:
             if isinstance(storage, MemoryFile):
                 assert self.memory is not None
                 yield storage, self.memory.fd
 
     def close(self) -> None:
-        """Give the memory back; the kernel frees it with the last mapping. No trainer binds to it from now on."""
+        """Give the memory back; the kernel frees it with the last mapping. Trainers no longer bind to it."""
         self._release_files()
         self.loaded = None
         if self.memory is not None:
@@ -121,7 +121,7 @@ class EngineChild:
             self.memory = None
 
     def _release_files(self) -> None:
-        """The weight files were read, or never will be: they may be written again."""
+        """Allow writes to the weight files: they were read, or never will be."""
         if self._files_lock is not None:
             self._files_lock.__exit__(None, None, None)
             self._files_lock = None
@@ -136,14 +136,14 @@ class TrainerChild:
         self.questions = OpenQuestions()
         self.last_words = ""
         self.replaying = 0
-        """the recorded step that it was told last to run again; 0: none since it was told anything else of steps"""
+        """the recorded step that it was last told to run again; 0: none since it was told another step"""
         self.undoable: inp.Undoable | None = None
-        """as it said last"""
+        """its last report"""
         self.undo_bytes: int | None = None
-        """memory that it was given for that"""
+        """memory given to it for undoing steps"""
 
     def tell(self, message: msgspec.Struct, fd: int | None = None) -> None:
-        """Queue one message. All but `Share` are questions, each of which the trainer answers."""
+        """Queue one message. All but `Share` are questions that the trainer answers."""
         if not isinstance(message, msg.Share):
             kind = str(message.__struct_config__.tag)
             self.questions.ask(kind, f"step {message.step}" if isinstance(message, msg.Step) else kind)
@@ -154,7 +154,7 @@ class TrainerChild:
         self.outbox.put(message, fd)
 
     async def serve(self, connection: Connection, post: Post) -> None:
-        """Turn what it reports into inputs. Raises what ends the connection (not as an exception group)."""
+        """Turn its reports into inputs. Raises the error that ends the connection (not as an exception group)."""
         ended: ApolloError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, connection)
@@ -212,7 +212,7 @@ def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
 
 
 class Children:
-    """Both of them, the door through which they connect, and what is said to them."""
+    """Both children, their connections, and the messages to them."""
 
     def __init__(self, post: Post) -> None:
         self.engine: EngineChild | None = None
@@ -220,19 +220,19 @@ class Children:
         self._post = post
 
     def tell_trainer(self, message: msgspec.Struct, fd: int | None = None) -> None:
-        """Queue one message to the trainer; one that is gone is told nothing, its exit says the rest."""
+        """Queue one message to the trainer; dropped if it is gone, which its exit reports."""
         if self.trainer is not None:
             self.trainer.tell(message, fd)
 
     def order_engine(self, order: Order) -> None:
-        """Give the engine's API process an order. Without an engine, whoever waits for the answer learns that."""
+        """Give the engine's API process an order. Without an engine, the core is told so if it waits for the answer."""
         if self.engine is None:
             unanswered(order, self._post)
         else:
             self.engine.api.give(order)
 
     async def welcome(self, connection: Connection, hello: msg.Hello) -> None:
-        """Serve a child's connection to its end. Raises NotPermitted for anybody else's."""
+        """Serve a child's connection to its end. Raises NotPermitted for other processes."""
         child = self.trainer if hello.role == "trainer" else self.engine
         if child is None or not child.process.owns(connection.pid):
             raise NotPermitted(

@@ -1,8 +1,8 @@
 """The configuration: one TOML file, checked once, frozen.
 
-Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` >
-the TOML file > the default here. An unknown key is an error that names the nearest known one; a credential that names
-no section is somebody else's.
+Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` > the
+TOML file > the default here. An unknown key is an error that names the nearest known one; a credential that names no
+section is ignored.
 """
 
 import difflib
@@ -56,11 +56,11 @@ from apollod.supervisor.sections import (
 )
 
 HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
-"""names of this machine, as a client or a server writes them"""
+"""names of this machine, as used by clients and servers"""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of it."""
+    """The whole configuration."""
 
     model: ModelSection
     state: StateSection = StateSection()
@@ -87,7 +87,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def runtime_dir(self) -> Path:
-        """Sockets: $RUNTIME_DIRECTORY of the service manager, or `run` in the state directory."""
+        """Directory of sockets: $RUNTIME_DIRECTORY of the service manager, or `run` in the state directory."""
         given = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
         return Path(given) if given else self.state_dir / "run"
 
@@ -105,7 +105,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key_path(self) -> Path:
-        """A key for the HTTP routes of apollod, to be given to whom may train as another user (`apollod init`)."""
+        """Key file for apollod's HTTP routes, for other users who may train (`apollod init`)."""
         return self.state_dir / "key"
 
     @property
@@ -123,7 +123,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"http://{host}:{self.engine.port}/v1"
 
     def is_own(self, base_url: str) -> bool:
-        """True if this is our own engine's address, under whatever name of this machine. Empty: yes."""
+        """True if this is our own engine's address, under any name of this machine. Empty: True."""
         if not base_url:
             return True
         url, host = urlsplit(base_url), self.engine.host
@@ -131,7 +131,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return port == self.engine.port and (url.hostname == host or {url.hostname, host} <= HERE)
 
     def settings(self) -> Settings:
-        """What decisions depend on; recorded in the journal."""
+        """Settings that decisions depend on; recorded in the journal."""
         return Settings(
             model_path=str(Path(self.model.path).expanduser().absolute()),
             trainer=narrowed(self.trainer, TrainerSettings),
@@ -149,7 +149,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def optimizer(self) -> OptimizerSettings:
-        """What the trainer is told."""
+        """Settings for the trainer."""
         return narrowed(self.trainer, OptimizerSettings)
 
 
@@ -176,7 +176,7 @@ def load_config(path: str | None, overrides: Sequence[str] = (), environ: Mappin
 
 
 class _Value(NamedTuple):
-    """One value from outside of the file; `origin`: where it was given, in the user's words."""
+    """One value from outside of the file; `origin`: its place, as the user knows it."""
 
     origin: str
     section: str
@@ -205,8 +205,8 @@ def _text(path: Path) -> str:
 
 
 def _credentials(directory: str) -> list[_Value]:
-    """Files named `section.key`. The service manager puts other credentials there, too: what names no section of
-    ours is not ours."""
+    """Files named `section.key`. The service manager puts other credentials there as well: those that name none of our
+    sections are ignored."""
     if not directory or not Path(directory).is_dir():
         return []
     found = []
@@ -235,7 +235,7 @@ def _flag(text: str) -> _Value:
 
 
 def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
-    """Put values over those of a tree whose keys were checked."""
+    """Replace values in a tree whose keys were checked."""
     for origin, section, key, raw in values:
         kind, listed = _table(_known(Config, section, "", origin))
         if listed:
@@ -251,7 +251,7 @@ def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
 
 
 def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
-    """Tables are tables, and every key in them is known. Values are left to the conversion."""
+    """Check that tables are tables and all keys in them are known. Values are left to the conversion."""
     for key, value in tree.items():
         inner, listed = _table(_known(kind, key, where))
         if inner is None:
@@ -268,7 +268,7 @@ def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) ->
 
 
 def _check_finite(value: Any, where: str = "") -> None:
-    """What is recorded and shown as JSON has to be a number there, too; and no bound is ever crossed by a NaN."""
+    """Refuse NaN and infinity: JSON cannot hold them, and a NaN passes every bound."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where} = {value}", "use a number, or 0 where that means no limit")
     if isinstance(value, dict):
@@ -280,7 +280,7 @@ def _check_finite(value: Any, where: str = "") -> None:
 
 
 def _check_choices(tree: dict[str, Any]) -> None:
-    """Where a key has a few values, or lists some of them, another text is refused with the nearest one."""
+    """Refuse a text outside the choices of a key, or of a list, and name the nearest one."""
     for section, value in tree.items():
         _check_table(_known(Config, section, ""), value, section)
 
@@ -302,13 +302,13 @@ def _check_table(type_: Any, value: Any, section: str) -> None:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """The values of a key that has a few of them, or may list a few."""
+    """Allowed values of a key with choices, or with a list of them; empty for others."""
     inner = get_args(kind)[0] if get_origin(kind) is tuple else kind
     return get_args(inner) if get_origin(inner) is Literal else ()
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:
-    """The type of a key; raises ConfigError for one that is not there."""
+    """The type of a key; raises ConfigError for an unknown key."""
     known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
@@ -320,7 +320,7 @@ def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -
 
 
 def _table(kind: Any) -> tuple[Any, bool]:
-    """The section that a key of the file is, and whether there may be several of it; None for a plain value."""
+    """The section type of a key, and True if it may occur several times; None for a plain value."""
     listed = get_origin(kind) is tuple
     inner = get_args(kind)[0] if listed else kind
     return (inner, listed) if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else (None, False)

@@ -1,7 +1,7 @@
-"""The control socket: children are welcomed, everyone else's request gets one answer.
+"""The control socket: serves children, and answers one request of each other client.
 
-A request ends when its client closes the connection: it gives its room to the next one, and what the loop has not taken
-of it yet is not done. What is being recorded is finished.
+A request ends when its client closes the connection: its slot is freed, and the part that the loop has not taken yet is
+dropped. An append under way is finished.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 FIRST_MESSAGE_S = 5.0
 CONNECTIONS_MAX = 64
-"""that say what they want, or are answered at once; and as many besides whose requests wait"""
+"""connections that are read or answered at once; and as many others whose requests wait"""
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Control:
         self._waiting = anyio.Semaphore(CONNECTIONS_MAX)
 
     async def handle(self, stream: UNIXSocketStream) -> None:
-        """One connection from its first message to its end. Never raises: a bad peer costs a log line."""
+        """Serve one connection from its first message to its end. Never raises: a bad peer costs a log line."""
         async with stream:
             try:
                 await self._serve(stream)
@@ -66,7 +66,7 @@ class Control:
             await connection.send(await self._answer_unless_stuck(request))
 
     async def _answer_unless_stuck(self, request: object) -> msg.Answer:
-        """The answer; or, while the journal cannot be written, that nothing more is taken and nothing confirmed."""
+        """The answer; or a failure while the journal cannot be written, since nothing can be confirmed then."""
         if isinstance(request, msg.StatusRequest):
             return await self._answer(request)
         loop = self._daemon.loop
@@ -82,14 +82,14 @@ class Control:
             raise FrameError(f"{type(request).__name__} is not a request", "use `apollod ctl`")
         try:
             return await handler(self._daemon, request)
-        except OSError as error:  # such as no file left to open
+        except OSError as error:  # for example too many open files
             failed = explain(error)
             return msg.Failure(str(failed), failed.hint, retryable=True)
 
 
 async def unless(ended: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[T]]) -> T | None:
-    """The result of the work, or None if `ended` returned before it was done: then it is cancelled where it waits.
-    Raises the ApolloError or OSError of the work, not as an exception group."""
+    """The result of the work, or None if `ended` returned first: then the work is cancelled. Raises the ApolloError or
+    OSError of the work, not as an exception group."""
     result: T | None = None
     failed: ApolloError | OSError | None = None
     async with anyio.create_task_group() as tasks:

@@ -29,7 +29,7 @@ GONE = "the engine's API process is gone"
 
 
 class EngineApi:
-    """Orders wait until the process connects. `served`: the newest version that it has taken over."""
+    """Orders wait until the process connects. `served`: the newest version in use by it."""
 
     def __init__(self, post: Callable[[inp.Input], None]) -> None:
         self.served: int | None = None
@@ -43,7 +43,7 @@ class EngineApi:
         self._rest.set()
 
     def give(self, order: Order) -> None:
-        """Queue an order. Of several refreshes in a row only the newest counts; a second resume in a row is dropped."""
+        """Queue an order. Consecutive refreshes are merged into the newest; a second resume in a row is dropped."""
         last = self._orders[-1] if self._orders else None
         if self._gone:
             unanswered(order, self._post)
@@ -62,7 +62,7 @@ class EngineApi:
         await self._rest.wait()
 
     async def serve(self, connection: Connection) -> None:
-        """Serve one connection to its end. Raises what ended it (not as an exception group)."""
+        """Serve one connection to its end. Raises the error that ended it (not as an exception group)."""
         ended: ApolloError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, connection, tasks)
@@ -114,7 +114,7 @@ class EngineApi:
         self._answered.set()
 
     def _lost(self) -> None:
-        """The process connects only once, so nobody will answer any more: tell whoever waits."""
+        """Fail all open orders: the process connects only once, so it will not answer any more."""
         self._gone = True
         for order in ([self._asked] if self._asked else []) + list(self._orders):
             unanswered(order, self._post)
@@ -124,7 +124,7 @@ class EngineApi:
 
 
 def unanswered(order: Order, post: Callable[[inp.Input], None]) -> None:
-    """There is no engine for this order: tell the core, if it waits for the result."""
+    """Tell the core that there is no engine for this order, if it waits for the result."""
     if isinstance(order, fx.PauseEngine):
         post(inp.EnginePaused(order, 0.0, GONE, gone=True))
     elif isinstance(order, msg.Compare):

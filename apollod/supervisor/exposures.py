@@ -1,4 +1,5 @@
-"""Warns of settings that let others teach or read this model, probably by mistake: in `config check` and at a start."""
+"""Warns of settings that let others teach or read this model, probably by mistake: in `config check` and at the
+start."""
 
 import os
 import stat
@@ -9,7 +10,7 @@ from apollod.supervisor.config import Config
 
 
 def exposures(config: Config) -> list[str]:
-    """One line for each, with the way out; none: nobody but this user and root gets in, as far as can be seen here."""
+    """One line for each, with the fix; empty: only this user and root have access, as far as can be seen here."""
     engine, found = config.engine, list[str]()
     if not is_loopback(engine.host) and not engine.api_key:
         found.append(
@@ -28,8 +29,8 @@ def exposures(config: Config) -> list[str]:
 
 
 def _open_to_others(path: Path) -> int:
-    """Permissions of a directory into which others may put files; 0: they may not, or there is none. The group of this
-    process is taken for its user's own, as it is on most systems."""
+    """Permissions of a directory into which others may write; 0: they may not, or it does not exist. The group of this
+    process counts as private to its user, as on most systems."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Looks up what the journal knows of examples whose lines are given again."""
+"""Looks up, in the journal, examples whose lines are given again."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,8 +10,8 @@ from apollod.core.intake.again import again_id, asked_about
 async def given_again(
     journal: Journal, batch: Batch, known: Collection[str], learned: Mapping[str, str]
 ) -> dict[str, Taught]:
-    """By id, the examples that lines of a batch repeat and may teach again. `known`: of its examples, those that the
-    journal has; `learned`: see `LinesRead.responses`. Raises JournalError."""
+    """By id, the examples that lines of a batch repeat and may teach again. `known`: its examples that the journal has;
+    `learned`: see `LinesRead.responses`. Raises JournalError."""
     lines = [(line, line.tier or batch.tier) for line in batch.lines]
     times = dict.fromkeys(asked_about(lines, known, learned), 1)
     rest = set(times)

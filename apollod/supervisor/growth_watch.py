@@ -1,5 +1,5 @@
-"""Measures now and then how fast the state directory grows, so that a status need not read the journal; and limits the
-children's logs."""
+"""Measures the growth of the state directory from time to time, so that a status need not read the journal; and limits
+the children's logs."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ LOOK_S = 60.0
 
 
 class GrowthWatch:
-    """`latest`: None while nothing can be said."""
+    """`latest`: None if not known."""
 
     def __init__(self, journal: Path, logs: Path) -> None:
         self._journal, self._logs = journal, logs
         self.latest: Growth | None = None
 
     async def run(self) -> None:
-        """Look once a minute; what is wrong with the journal is said by others."""
+        """Measure once a minute; errors of the journal are reported elsewhere."""
         while True:
             try:
                 self.latest = await anyio.to_thread.run_sync(growth, self._journal)

@@ -1,4 +1,4 @@
-"""The judge of the configuration: who it is, what it is planted, and how it is asked."""
+"""The judge of the configuration: its identity, its planted cases, and its questions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,15 +21,16 @@ from apollod.explain import reason
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
 
-OWN_PRIORITY = 10  # at our own engine, where everybody else has 0 and is served before
+OWN_PRIORITY = 10  # at our own engine, where users have 0 and are served first
 SHIPPED = "judge_cases.jsonl"
 
 
 class Judge:
-    """Asks about examples and cases. Whoever asks again after a failure is the core."""
+    """Asks about examples and cases. Retries after a failure are the core's decision."""
 
     def __init__(self, config: Config, by_daemon: bool = False) -> None:
-        """`by_daemon`: at our own engine it is no user. Raises ConfigError for cases that cannot be used."""
+        """`by_daemon`: its requests to our own engine do not count as a user's. Raises ConfigError for unusable
+        cases."""
         section, engine = config.judge, config.engine
         cases = planted_cases(section.cases)
         self.served = not section.base_url
@@ -37,7 +38,7 @@ class Judge:
         self.cases = {case.planted.id: case for case in cases}
         url, key = (config.api_url, engine.api_key) if self.served else (section.base_url, section.api_key)
         limit_s, own = section.timeout_s, config.is_own(section.base_url)
-        whole_s = section.votes * limit_s + 5.0  # votes are asked for side by side, and may wait for a place
+        whole_s = section.votes * limit_s + 5.0  # votes are requested in parallel, and may wait for a free connection
         self._endpoint = Endpoint(
             url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=whole_s,
             ours=by_daemon and own,
@@ -51,7 +52,7 @@ class Judge:
         self._sampling = f"{section.votes} votes at temperature {section.temperature:g}{told}"
 
     def configured(self) -> ev.JudgeConfigured:
-        """What is recorded at every start."""
+        """The event recorded at every start."""
         return ev.JudgeConfigured(
             model=self.model, prompt_hash=PROMPT_HASH, endpoint=self._endpoint.base_url, served=self.served,
             cases=tuple(case.planted for case in self.cases.values()), sampling=self._sampling,
@@ -61,9 +62,9 @@ class Judge:
         self, canonical: bytes, votes: int, temperature: float, removed: Sequence[Removed] = (),
         followed: Sequence[str] = (), dreamt: bool = False,
     ) -> Judged:  # fmt: skip
-        """About a record; `removed` was stripped from it, `followed` came after it. What is `dreamt` is judged while
-        nobody else uses our own engine, which may be asked more at a time then. Raises an LlmError, VerdictNonsense,
-        and RecordRefused for what is no record."""
+        """Ask about a record; `removed`: text stripped from it, `followed`: messages after it. `dreamt`: asked while
+        our own engine is idle, so more requests may run at a time. Raises an LlmError, VerdictNonsense, and
+        RecordRefused for an invalid record."""
         question = question_about(canonical, removed, followed)
         terms = Terms(votes, temperature, self._max_tokens, self._priority, self._thinking)
         llm = self._for_dreams if dreamt else self._llm
@@ -75,7 +76,7 @@ class Judge:
             await anyio.sleep_forever()
 
     async def close(self) -> None:
-        """Close what connections there are."""
+        """Close the open connections."""
         for llm in (self._llm, self._for_dreams):
             await llm.__aexit__(None, None, None)
 

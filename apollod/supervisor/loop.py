@@ -1,9 +1,9 @@
-"""The one door for change: input -> decide -> append (durable) -> fold -> effects.
+"""The only way to change the state: input -> decide -> append (durable) -> fold -> effects.
 
-Inputs are taken one at a time. While the journal cannot be written the loop waits with what it decided: nothing is
-lost, nothing is acted on, and serving goes on since the engine needs none of this. A full disk can be mended meanwhile;
-after a failed write only a new start reads what is there, and whoever runs the daemon says when. A request to stop ends
-the waiting, and where it is hopeless so does the end of the engine.
+Inputs are taken one at a time. While the journal cannot be written the loop holds its decision: nothing is lost,
+nothing is acted on, and serving goes on without it. A full disk can be cleared meanwhile; after other failed writes
+only a restart helps, at a time that the operator chooses. A request to stop ends the wait and, if it is hopeless, so
+does the end of the engine.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ SNAPSHOT_EVENTS = (
 EventT = TypeVar("EventT", bound=ev.Event)
 
 LeaksOf = Callable[[Sequence[bytes]], list[str]]
-"""(canonical records) -> what of which probe each holds, for people; blocking"""
+"""(canonical records) -> for each, which part of which probe it holds, for people; blocking"""
 
 SNAPSHOT_IDLE_NS = 60 * SECOND_NS
 
@@ -51,7 +51,7 @@ class Loop:
     """Owns the state. `post` never blocks (children's reports); `submit` waits until the input has taken effect."""
 
     def __init__(self, state: State, journal: Journal, snapshot_seq: int = 0, leaks_of: LeaksOf | None = None) -> None:
-        """`leaks_of`: None where there is no quality guard."""
+        """`leaks_of`: None without a quality guard."""
         self.state = state
         self.journal = journal
         self._leaks_of = leaks_of
@@ -74,7 +74,7 @@ class Loop:
         self._arrived.set()
 
     async def submit(self, input_: inp.Input) -> list[ev.Recorded]:
-        """Queue an input, wait until it has taken effect, and return the events recorded for it. If whoever waits is
+        """Queue an input, wait until it has taken effect, and return the events recorded for it. If the caller is
         cancelled before it was taken, it is dropped."""
         done = Ticket()
         async with self._room:
@@ -91,13 +91,13 @@ class Loop:
         await self._changed.wait()
 
     def last(self, kind: type[EventT]) -> EventT | None:
-        """The newest event of a kind in this life."""
+        """The newest event of this type in this life; None: none yet."""
         found = self._last.get(kind)
         assert found is None or isinstance(found, kind)
         return found
 
     async def trouble(self) -> None:
-        """Return as soon as the journal cannot be written; `journal_error` then says why."""
+        """Return as soon as the journal cannot be written; `journal_error` has the reason."""
         await self._trouble.wait()
 
     async def run(self, executor: Executor) -> None:
@@ -115,7 +115,7 @@ class Loop:
         self._snapshot(1)
 
     async def _process(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
-        """One input, then whatever may begin by itself; the events of the input are returned."""
+        """Process one input, then everything that may begin by itself; return the events of the input."""
         recorded = await self._settle(input_, executor)
         while await self._settle(inp.Advance(), executor):
             pass
@@ -124,13 +124,13 @@ class Loop:
         return recorded
 
     def _snapshot(self, events: int) -> None:
-        """Leave a snapshot for the next start when so many events came after the last one."""
+        """Write a snapshot for the next start if at least `events` events came after the last one."""
         if self.state.seq - self._snapshot_seq >= events:
             self.journal.leave_snapshot(fold_code(), self.state.seq, dump_state(self.state))
             self._snapshot_seq = self.state.seq
 
     async def _settle(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
-        """Decide, record, act; what an effect reports at once is settled before the next effect."""
+        """Decide, record, act; the inputs that an effect returns are settled before the next effect."""
         decision = decide(self.state, await self._with_known(input_), clock.now_ns())
         failpoint("loop.decided")
         recorded = await self._record(decision)
@@ -170,7 +170,7 @@ class Loop:
                 return recorded
 
     def _failed(self, error: JournalError, events: int) -> None:
-        """Say so, once in the log; raise where somebody wants an end of the waiting."""
+        """Report it, once in the log; raise if a stop was requested, or waiting is useless."""
         if not error.retryable and not self._serving():
             raise error
         if not self.journal_error:
@@ -184,15 +184,15 @@ class Loop:
                 f"stopped while the journal could not be written: {error}",
                 f"{error.hint}; {events} events that nobody was told of are dropped",
             ) from error
-        systemd.notify("WATCHDOG=1")  # the loop is alive; ending it here would end serving too
+        systemd.notify("WATCHDOG=1")  # the loop is alive; a watchdog restart would end serving
 
     def _serving(self) -> bool:
-        """True if the engine is up, and has not been reported gone since."""
+        """True if the engine is up, and not reported gone since."""
         gone = any(isinstance(waiting, inp.ChildExited) and waiting.role == "engine" for waiting, _ in self._inputs)
         return self.state.children.engine.phase == "ready" and not gone
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
-        """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
+        """Add present facts of the journal about the input's lines."""
         if isinstance(input_, inp.Rated):
             return await self._with_former(input_)
         if isinstance(input_, inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict):
@@ -225,14 +225,13 @@ class Loop:
         )
 
     async def leaks_of(self, records: Sequence[bytes]) -> list[str]:
-        """What of which probe of the quality guard each of these canonical records holds; empty: nothing, or there is
-        no guard."""
+        """For each of these canonical records, which part of which probe it holds; empty: none, or no guard."""
         if self._leaks_of is None or not records:
             return [""] * len(records)
         return await anyio.to_thread.run_sync(self._leaks_of, records)
 
     async def _with_leaks(self, batch: inp.Batch, known: Collection[str]) -> inp.Batch:
-        """The batch, in which those lines that are new say what probe they hold."""
+        """The batch, with the probes held by its new lines."""
         fresh = {number for number, line in enumerate(batch.lines) if line.example and line.example not in known}
         said = iter(await self.leaks_of([batch.lines[number].record for number in sorted(fresh)]))
         lines = [
@@ -247,7 +246,7 @@ class Loop:
         return msgspec.structs.replace(line, leak=(await self.leaks_of([line.record]))[0])
 
     async def _with_lessons(self, batch: inp.Batch, known: Collection[str]) -> inp.Batch:
-        """The batch, in which new lines that are given directly say what they teach."""
+        """The batch, with the lessons of its new direct lines."""
         tiers = [line.tier or batch.tier for line in batch.lines]
         if "direct" not in tiers:
             return batch
@@ -265,8 +264,8 @@ class Loop:
         return msgspec.structs.replace(line, lesson=lesson)
 
     async def _learned(self, lines: list[inp.Line], told_of: set[str]) -> dict[str, str]:
-        """Which answers of these are not to be learned: those that were, and those that somebody called bad; and which
-        examples learned the answers (keys) of which the lines tell."""
+        """Example by key, for answers of these lines that were learned or rated bad, so that they are not learned, and
+        for the answers (keys in `told_of`) that evidence of the lines is about."""
         answers = [one for line in lines for one in line.responses]
         keys = {key for one in answers for key in one.keys}
         parts = {inp.part_key(key, 1): key for key in told_of if key}
@@ -281,7 +280,7 @@ class Loop:
         return learned | bad
 
     async def _with_former(self, rated: inp.Rated) -> inp.Rated:
-        """A rating with what was said and learned of its answer before."""
+        """The rating, with earlier ratings of its answer and the examples learned from it."""
         said = (await self.journal.feedback([rated.response])).get(rated.response, [])
         seq, previous = said[-1] if said else (0, None)
         key = inp.response_key(rated.response)
@@ -296,7 +295,7 @@ class Loop:
 
 
 def _rejections(batch: inp.Batch) -> set[str]:
-    """Ids of evidence against answers of a batch, as an earlier batch or another log may have shown it."""
+    """Possible ids of earlier evidence, from other batches or logs, against answers of this batch."""
     if batch.learn == "all":
         return set()
     return {id_ for line in batch.lines if line.of_log for one in line.responses for id_ in rejections(one.key)}

@@ -1,4 +1,4 @@
-"""Computes what a configuration takes on this machine before anything is loaded: reads the facts, asks
+"""Computes the memory needs of a configuration on this machine before anything is loaded: reads the facts, asks
 `model/memory_plan`."""
 
 from pathlib import Path
@@ -19,11 +19,11 @@ log = structlog.get_logger()
 
 _BY_HAND = "vLLM takes what it likes of a GPU: leave training its share with [engine] kv_cache_mib"
 SMALL_RING = 1 << 30
-"""where nothing is known of the model"""
+"""bytes for undoing steps if the model is not known"""
 
 
 def this_device() -> Device | None:
-    """The GPU, else the host; None for a GPU of which nobody says how large it is. Blocking."""
+    """The GPU, else the host; None for a GPU of unknown size. Blocking."""
     if not has_gpu():
         return Device(machine_memory.host_bytes(), gpu=False)
     size = machine_memory.device_bytes()
@@ -31,7 +31,7 @@ def this_device() -> Device | None:
 
 
 def asked(config: Config, device: Device) -> Asked:
-    """What of the configuration matters for memory."""
+    """Settings that matter for memory."""
     engine = engine_asked(config.engine.args, config.engine.kv_cache_mib)
     if not device.gpu:
         engine = EngineAsked(length=engine.length, kv=engine.kv or cpu_kv_bytes(config))
@@ -45,7 +45,7 @@ def asked(config: Config, device: Device) -> Asked:
 
 
 def fitted(config: Config, directory: Path) -> MemoryPlan | None:
-    """How this machine is shared out; None where that cannot be told, which is logged. Raises DoesNotFit. Blocking."""
+    """The memory plan for this machine; None if not known, which is logged. Raises DoesNotFit. Blocking."""
     device = this_device()
     if device is None:
         log.warning("memory.unknown", reason="nvidia-smi does not say how much memory the GPU has", hint=_BY_HAND)
@@ -67,7 +67,7 @@ def fitted(config: Config, directory: Path) -> MemoryPlan | None:
 
 
 def refusal(config: Config) -> DoesNotFit | None:
-    """The reason why `fitted` would refuse the configured model here, if it would."""
+    """The error with which `fitted` would refuse the configured model here; None: it would not."""
     device = this_device()
     if device is None:
         return None
@@ -76,7 +76,7 @@ def refusal(config: Config) -> DoesNotFit | None:
     except DoesNotFit as error:
         return error
     except (ModelRefused, SelectionRefused):
-        return None  # the engine or the trainer says it better
+        return None  # the engine or the trainer reports it better
     return None
 
 
@@ -89,8 +89,8 @@ def ring(config: Config, plan: MemoryPlan | None) -> UndoBudget:
 
 
 def alone(directory: Path, settings: OptimizerSettings, examples: int, bound: int, gpu: bool) -> MemoryPlan | None:
-    """Of a trainer without an engine on this machine, for steps of at most `bound` tokens; None where that cannot be
-    told. Blocking."""
+    """The memory plan of a trainer without an engine on this machine, for steps of at most `bound` tokens; None if not
+    known. Blocking."""
     gpu = gpu and has_gpu()
     size = machine_memory.device_bytes() if gpu else machine_memory.host_bytes()
     if size is None:
@@ -103,6 +103,7 @@ def alone(directory: Path, settings: OptimizerSettings, examples: int, bound: in
 
 
 def recomputes(directory: Path, settings: OptimizerSettings, examples: int, bound: int, gpu: bool) -> bool:
-    """True if a trainer without an engine has to compute layers again on this machine. Changes no bit. Blocking."""
+    """True if a trainer without an engine has to compute layers again on this machine, which gives the same bits.
+    Blocking."""
     plan = alone(directory, settings, examples, bound, gpu)
     return plan is not None and plan.gradient_checkpointing

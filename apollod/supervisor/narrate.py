@@ -1,4 +1,4 @@
-"""The journal is the truth, the log a comment: one line for each fact that a person may want to see go by."""
+"""Logs one line for each event that a person may want to see. The journal is the truth, the log a comment."""
 
 import msgspec
 import structlog
@@ -10,7 +10,7 @@ from apollod.core.surroundings import Drawn, Surrounding
 log = structlog.get_logger()
 
 LISTED = 8
-"""items of a list, at most, that are told one by one"""
+"""most items of a list that are logged one by one"""
 
 _DEBUG = (
     ev.ExampleAccepted,
@@ -85,7 +85,7 @@ _HIDDEN = (
     "answers",
     "curve",
 )
-"""fields that are long or say nothing to a person"""
+"""fields that are long or of no use to a person"""
 
 
 def narrate(event: ev.Event) -> None:
@@ -103,7 +103,7 @@ def narrate(event: ev.Event) -> None:
 
 
 def _short(value: object) -> object:
-    """A pattern by its name, a surrounding by its kind: the rest of it is long. Of a long list how many it has."""
+    """Shorten a value: a pattern to its name, a surrounding to its kind, a long list to its length."""
     if isinstance(value, PatternSettings):
         return value.name
     if isinstance(value, Surrounding | Drawn):
@@ -114,13 +114,13 @@ def _short(value: object) -> object:
 
 
 def _told_already(event: ev.Event) -> bool:
-    """True if it is one more time that the engine gave no score."""
+    """True if the engine gave no score once more."""
     return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
 
 
 def _follows_a_verdict(event: ev.Event) -> bool:
-    """True for an example's change that follows from a verdict, or for one that waits for it. The verdict itself is
-    told."""
+    """True for an example's change that follows from a verdict, or an example that waits for one. The verdict itself is
+    logged."""
     waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
     return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
 

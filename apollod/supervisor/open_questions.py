@@ -12,19 +12,19 @@ class OpenQuestions:
         self._asked = anyio.Event()
 
     def ask(self, kind: str, question: str) -> None:
-        """The child was asked; `question` is what a person would call it."""
+        """Note a question to the child; `question`: its name for people."""
         if not self._questions:
             self._since = anyio.current_time()
         self._questions[kind] = question
         self._asked.set()
 
     def answer(self, kind: str) -> None:
-        """The child answered: it is at work, whatever else is still open."""
+        """Note an answer: the child is at work, whatever else is open."""
         self._questions.pop(kind, None)
         self._since = anyio.current_time()
 
     def at_work(self) -> None:
-        """The child said that it works on one of them."""
+        """Note a sign of life during a question."""
         self._since = anyio.current_time()
 
     async def overdue(self, limit_s: float) -> str:

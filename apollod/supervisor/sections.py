@@ -32,8 +32,8 @@ from apollod.model.layers import parse_layers
 
 
 def review_share(rule: str) -> float:
-    """Share of a source's examples that wait for a person: of "auto" none, of "hold" all, of "sample:0.1" a tenth.
-    Raises ValueError."""
+    """Share of a source's examples that wait for a person: "auto" none, "hold" all, "sample:0.1" a tenth. Raises
+    ValueError."""
     if rule in _SHARES:
         return _SHARES[rule]
     name, _, share = rule.partition(":")
@@ -72,31 +72,29 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """more arguments of vLLM's API server, for example ["--max-model-len", "32768"]"""
     served_name: str = "apollo"
     api_key: str = ""
-    """required from every HTTP client when set; better given as a credential `engine.api_key`"""
+    """required from every HTTP client if set; preferably a credential `engine.api_key`"""
     threads: NotNegative = 0
-    """CPU only: cores of the engine; 0 means half of them"""
+    """CPU only: cores of the engine; 0: half of them"""
     kv_cache_mib: NotNegative = 0
-    """memory of the KV cache; 0: on a GPU what weights and training leave, else 512"""
+    """memory of the KV cache; 0: on a GPU the rest beside weights and training, else 512"""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
-    """an engine that answers nothing for so long, not even with one token, hangs: it is ended, and another one is
-    started; 0: never"""
+    """seconds without any answer, not even one token, after which the engine is ended and restarted; 0: never"""
     names: tuple[str, ...] = ()
-    """what clients call the server besides its address and localhost, such as ["apollo.lan", "web.lan:3000"]; requests
-    and web pages from elsewhere may change nothing"""
+    """names of the server for clients besides its address and localhost, such as ["apollo.lan", "web.lan:3000"];
+    requests and web pages from elsewhere may not change anything"""
 
 
 class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
-    """The optimizer and what it is fed. Most keys are declared in `core.settings`; these are for this machine
-    alone."""
+    """The optimizer and its steps. Most keys are declared in `core.settings`; these concern only this machine."""
 
     gradient_checkpointing: Recompute = "auto"
-    """layers are computed again in the backward pass instead of kept, which takes less memory, a forward pass more, and
-    changes no bit; auto: where a step of `max_tokens` and its anchors would not fit otherwise"""
+    """compute layers again in the backward pass instead of keeping them: takes less memory and one more forward pass,
+    and gives the same bits; auto: if a step of `max_tokens` with its anchors would not fit otherwise"""
     products: Products = "auto"
-    """CPU only: what bf16 matrices are multiplied in; auto: float32 on a processor without instructions for bf16"""
+    """CPU only: dtype of bf16 matrix products; auto: float32 on a processor without instructions for bf16"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
-    """a trainer that owes an answer and gives none for so long hangs: it is ended, and another one goes on; 0: never"""
+    """seconds without a due answer after which the trainer is ended and replaced; 0: never"""
 
     def __post_init__(self) -> None:
         if 0 < self.limiter < 1:
@@ -120,14 +118,14 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_line_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
     rescan_s: Annotated[float, Meta(gt=0.0)] = 5.0
     near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
-    """a text of 40 words or more that has so much in common with one that was accepted is not learned (share of its
-    groups of three words, estimated); 0: only what is the same. For watched directories, too"""
+    """similarity to an accepted text (estimated share of common groups of three words) from which a text of 40 words or
+    more is not learned; 0: only identical ones are left out. Also for watched directories"""
     review: str = "auto"
-    """what waits for `apollod ctl example approve`: "hold" all, "sample:0.1" a tenth, "auto" nothing"""
+    """examples that wait for `apollod ctl example approve`: "hold" all, "sample:0.1" a tenth, "auto" none"""
     learn: Learn = "unrejected"
-    """which answers of session logs are learned: "unrejected", those that nothing in a log speaks against (a
-    correction, an undo, a refusal, a failed check); "positive", of these only what something speaks for; "all"; the
-    others wait for a verdict or a person. Rows of data sets are learned as they are"""
+    """answers of session logs to learn: "unrejected", those without evidence against them in a log (a correction, an
+    undo, a refusal, a failed check); "positive", of these only those with evidence for them; "all"; the others wait for
+    a verdict or a person. Rows of data sets are learned as they are"""
 
     def __post_init__(self) -> None:
         review_share(self.review)
@@ -138,28 +136,27 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     format: str = "auto"
-    """of its files, as `apollod ctl source test` names it; auto: by their content"""
+    """format of its files, as named by `apollod ctl source test`; auto: by their content"""
     mode: Literal["auto", "tail", "poll"] = "auto"
-    """tail: files that grow, told of by the system; poll: databases, looked at every `poll_s`; auto: both, as far as
-    the path holds them"""
+    """tail: growing files, by notifications of the system; poll: databases, every `poll_s`; auto: both, as present"""
     models: tuple[str, ...] = ()
-    """whose answers are learned, others are context; default: those of the model as it is served; "*": everybody's"""
+    """models whose answers are learned, others are context; default: the served model; "*": all"""
     strip: StripLevel = "memory"
-    """what is taken out of conversations before they are learned: memory (surfaced memories and reminders), system
-    (also system prompts), all (also tools and what programs tell about themselves), none"""
+    """parts removed from conversations before learning: memory (surfaced memories and reminders), system (also system
+    prompts), all (also tools and what programs tell about themselves), none"""
     strip_patterns: tuple[str, ...] = ()
-    """regular expressions: what they match is taken out, too"""
+    """regular expressions whose matches are removed as well"""
     sidechains: bool = False
-    """learn also what agents did that another one started"""
+    """also learn the work of subagents"""
     tier: Literal["direct", "bulk"] = "bulk"
-    """with which rate and before what its examples are learned"""
+    """tier of its examples, which decides learning rate and order"""
     context_tokens: Annotated[int, Meta(ge=1)] = 4096
-    """of conversation before what is learned, roughly, and at most `[trainer] max_tokens`: prompts further back are
-    left out"""
+    """rough number of tokens of conversation before a learned answer, at most `[trainer] max_tokens`: earlier prompts
+    are left out"""
     settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
-    """a conversation to which nobody added anything for so long is taken as far as it goes"""
+    """seconds without additions after which a conversation is taken as complete"""
     poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
-    """how often databases are looked at"""
+    """seconds between two scans of databases"""
     review: str = "auto"
     """as in [inbox]"""
     learn: Learn = "unrejected"
@@ -182,49 +179,50 @@ class RedactionSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Redaction of texts, besides credentials, before anything is stored."""
 
     personal: bool = False
-    """e-mail addresses, telephone numbers, IBANs and numbers of payment cards, too; of what is read from then on"""
+    """redact e-mail addresses, telephone numbers, IBANs and numbers of payment cards as well, in texts read from then
+    on"""
 
 
 class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Capture of the engine's own answers: prompt and tokens, by response id, without credentials."""
 
     mode: Literal["off", "feedback", "all"] = "off"
-    """feedback: a rating finds the exact tokens of its answer; all: so do logs that name the response"""
+    """feedback: a rating finds the exact tokens of its answer; all: logs that name the response do, too"""
     max_bytes: Annotated[int, Meta(ge=1 << 16)] = 256 << 20
-    """of disk; the oldest answers go first"""
+    """disk space; the oldest answers are removed first"""
     keep_s: Annotated[float, Meta(gt=0.0)] = 86400.0
-    """older answers are forgotten"""
+    """seconds after which answers are removed"""
 
 
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """Examples that wait for a person."""
 
     divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
-    """of the time, at most, in which the engine is asked for scores"""
+    """largest share of the time in which the engine computes scores"""
     alternate: bool = False
-    """beside a score: what the model answers without what was stripped"""
+    """with a score, also record the model's answer without the stripped text"""
 
 
 class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
-    """The order in which examples from files and logs are learned, and for how long they wait."""
+    """Order in which examples from files and logs are learned, and their longest wait."""
 
 
 class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
     """A model that judges examples before they are learned. Most keys are declared in `core.settings`."""
 
     base_url: str = ""
-    """of an OpenAI-compatible endpoint, up to and including /v1; empty: our own engine"""
+    """base URL of an OpenAI-compatible endpoint, including /v1; empty: our own engine"""
     api_key: str = ""
-    """of that endpoint; better given as a credential `judge.api_key`"""
+    """key of that endpoint; preferably a credential `judge.api_key`"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
-    """of one request"""
+    """seconds for one request"""
     max_tokens: Annotated[int, Meta(ge=64)] = 2048
-    """of one answer; with its question it has to fit into the context of that endpoint"""
+    """most tokens of one answer; with its question it has to fit the context of that endpoint"""
     priority: int | Literal["auto"] = "auto"
-    """of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not sent
-    elsewhere"""
+    """priority of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not
+    sent elsewhere"""
     cases: tuple[str, ...] = ()
-    """files of cases of your own whose right verdict is known, besides those that come with apollod"""
+    """files of your own cases with known verdicts, besides those that come with apollod"""
 
     def __post_init__(self) -> None:
         if self.votes > 1 and self.temperature == 0.0:
@@ -253,21 +251,20 @@ class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True)
 
 
 class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
-    """Dreams: what is learned by practice, and when. Most keys, and those of [[dream.pattern]], are declared in
-    `core.settings`."""
+    """Dreams: learning by practice. Most keys, and those of [[dream.pattern]], are declared in `core.settings`."""
 
     base_url: str = ""
-    """of an OpenAI-compatible endpoint that imagines scenarios, up to and including /v1; empty: our own engine"""
+    """base URL of an OpenAI-compatible endpoint that imagines scenarios, including /v1; empty: our own engine"""
     api_key: str = ""
-    """of that endpoint; better given as a credential `dream.api_key`"""
+    """key of that endpoint; preferably a credential `dream.api_key`"""
     model: str = ""
-    """that imagines; empty: the served model"""
+    """imagining model; empty: the served model"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
-    """of one call; to our own engine times as many as are made side by side"""
+    """seconds for one call; at our own engine multiplied by the number of parallel calls"""
     max_tokens: Annotated[int, Meta(ge=16)] = 1024
-    """of a scenario"""
+    """most tokens of a scenario"""
     answer_tokens: Annotated[int, Meta(ge=1)] = 1024
-    """of an answer; one that is cut off is not learned, and is tested by what is there of it"""
+    """most tokens of an answer; one that is cut off is not learned, but tested by its text so far"""
 
     def __post_init__(self) -> None:
         if not self.surroundings or len(set(self.surroundings)) < len(self.surroundings):
@@ -290,19 +287,20 @@ class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
-    """Probes that tell whether the model gets worse. Most keys are declared in `core.settings`."""
+    """Probes that show if the model gets worse. Most keys are declared in `core.settings`."""
 
     probe: tuple[str, ...] = ()
-    """files of probes of your own, besides those that come with apollod: docs/formats.md"""
+    """files of your own probes, besides those that come with apollod: docs/formats.md"""
     levels: Annotated[int, Meta(ge=0, le=3)] = 3
-    """of difficulty, up to which probes that come with apollod are asked; 1: the easy ones only; 0: none"""
+    """highest level of difficulty of the probes that come with apollod; 1: the easy ones only; 0: none"""
     on_alarm: str | tuple[str, ...] = ""
-    """told when an alarm is raised and when it is settled: a URL (http or https), to which JSON is posted, or a command
-    that has it on standard input, such as ["/etc/apollod/alarm.sh"]; a text that is no URL is a command by itself"""
+    """receiver of notifications when an alarm is raised and settled: a URL (http or https), to which JSON is posted, or
+    a command that reads it on standard input, such as ["/etc/apollod/alarm.sh"]; a text that is not a URL is a
+    command"""
 
     @property
     def is_on(self) -> bool:
-        """True if the model is measured by itself, or with probes of a person's own. Then no probe is learned."""
+        """True if the model is measured regularly, or with the user's own probes. Then probes are not learned."""
         return bool(self.every_steps or self.probe)
 
 
@@ -325,10 +323,10 @@ class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=T
     """Checkpoints: when weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
     undo_bytes: NotNegative | Literal["auto"] = "auto"
-    """of host memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and
-    the optimizer's state. auto: for 6 steps, as far as half of the free memory holds them, at least 1 GiB"""
+    """host memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and the
+    optimizer's state. auto: for 6 steps, at most half of the free memory, at least 1 GiB"""
     hook: tuple[str, ...] = ()
-    """command that is run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
+    """command to run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
     hook_timeout_s: Annotated[float, Meta(gt=0.0)] = 3600.0
 
 

@@ -1,7 +1,7 @@
-"""The tasks that feed the loop with what sources have: the inbox, each watched directory, and its databases.
+"""Tasks that read the sources and feed the loop: the inbox, each watched directory, and its databases.
 
-A batch is taken before the next one is read, and each source has a task of its own, so that a backlog in one does not
-keep the others waiting.
+A batch is processed before the next one is read, and each source has a task of its own, so that a backlog in one does
+not keep the others waiting.
 """
 
 import difflib
@@ -38,8 +38,8 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.sections import WatchSection, review_share
 
-RESCAN_S = 60.0  # of a watched directory: for what no notification told
-TURNS = 16  # batches of one file before the others have their turn
+RESCAN_S = 60.0  # between scans of a watched directory, for changes without a notification
+TURNS = 16  # batches of one file before others have their turn
 
 
 class _Place(Protocol):
@@ -53,7 +53,7 @@ class _Place(Protocol):
 
 
 def refused(config: Config) -> ConfigError | None:
-    """The reason why a source of the configuration cannot be read."""
+    """Error of the first configured source that cannot be read; None: none."""
     state = config.state_dir.resolve()
     seen: set[tuple[SourceMode, Path]] = set()
     for section in config.watch:
@@ -74,7 +74,7 @@ def refused(config: Config) -> ConfigError | None:
 
 
 def _section_problem(section: WatchSection) -> tuple[str, str] | None:
-    """What is wrong with one table by itself, and what to do."""
+    """Error of one table by itself, with the fix; None: none."""
     if (problem := format_problem(section.format)) is not None:
         return problem
     of_databases = section.format in database_names()
@@ -88,7 +88,7 @@ def _section_problem(section: WatchSection) -> tuple[str, str] | None:
 
 
 def format_problem(format: str) -> tuple[str, str] | None:
-    """What is wrong with the name of a format, and what to do."""
+    """Error in the name of a format, with the fix; None: none."""
     known = ("auto", *(reader.name for reader in READERS), *database_names())
     if format in known:
         return None
@@ -101,7 +101,7 @@ def _is_one_database(section: WatchSection) -> bool:
 
 
 class _Source(NamedTuple):
-    """A place that is looked at, and how."""
+    """A place that is scanned, and its mode."""
 
     mode: SourceMode
     path: str
@@ -123,7 +123,7 @@ def read_sources(config: Config, loop: Loop, tasks: TaskGroup) -> None:
 
 
 def modes_of(section: WatchSection) -> tuple[SourceMode, ...]:
-    """What is looked for at the path: files, databases, or both."""
+    """Modes for the path: files, databases, or both."""
     if section.mode != "auto":
         return (section.mode,)
     if _is_one_database(section) or section.format in database_names():
@@ -164,13 +164,13 @@ async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
 
 
 def own_logs() -> frozenset[tuple[int, int]]:
-    """Device and inode of the files into which this process writes what it says."""
+    """Device and inode of the files to which this process writes its log."""
     said = [os.fstat(fd) for fd in (1, 2)]
     return frozenset((one.st_dev, one.st_ino) for one in said if stat.S_ISREG(one.st_mode))
 
 
 def terms_of(config: Config, section: WatchSection) -> Terms:
-    """How the logs of a watched directory are read."""
+    """Terms for reading the logs of a watched directory."""
     rules = Rules(
         models=section.models or (config.engine.served_name,),
         sidechains=section.sidechains,
@@ -184,7 +184,7 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
 
 
 async def _read(place: _Place, source: _Source, read_batch: ReadBatch, every_s: float, loop: Loop) -> None:
-    """Feed what is found to the loop, one batch at a time."""
+    """Feed new lines to the loop, one batch at a time."""
     positions = loop.state.intake.sources
     obstructions = _Obstructions(source, loop)
     async for _ in place.watch(every_s):
@@ -211,21 +211,21 @@ async def _read(place: _Place, source: _Source, read_batch: ReadBatch, every_s: 
 
 
 class _Obstructions:
-    """Tells the loop what of a place cannot be read: each as it is met, all of them at the end of a look."""
+    """Reports unreadable paths of a place to the loop: each when it is met, all of them at the end of a scan."""
 
     def __init__(self, source: _Source, loop: Loop) -> None:
         self._source = source
         self._loop = loop
         self._met: dict[str, inp.Obstruction] = {}
         self._locked: dict[str, float] = {}
-        """when a lock was met first"""
+        """time at which a lock was first met"""
 
     def begin(self) -> None:
-        """A look begins."""
+        """Begin a scan."""
         self._met = {}
 
     async def add(self, path: str, error: Exception) -> None:
-        """Reading `path` raised this."""
+        """Note the error of reading `path`."""
         why = obstruction(error, path)
         if isinstance(error, SourceLocked):
             since = self._locked.setdefault(path, time.monotonic())
@@ -236,7 +236,7 @@ class _Obstructions:
             await self._submit({path: why}, complete=False)
 
     async def end(self, found: Mapping[str, inp.Obstruction]) -> None:
-        """The look is over; `found`: what was seen beside what was met."""
+        """End the scan; `found`: unreadable paths besides those met."""
         self._locked = {path: since for path, since in self._locked.items() if path in self._met}
         blocked = {**found, **self._met}
         known = self._loop.state.intake.blocked.values()
@@ -248,7 +248,7 @@ class _Obstructions:
 
 
 async def _turn(path: str, read_batch: ReadBatch, positions: Mapping[str, Position], loop: Loop) -> bool:
-    """Some batches of one file; is there more?"""
+    """Read some batches of one file; True if there may be more."""
     for _ in range(TURNS):
         if loop.state.daemon.stopping:
             return False

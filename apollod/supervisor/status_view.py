@@ -1,4 +1,4 @@
-"""Builds `status` from a state. Pure, so that it works on the fold of a journal, too (`apollod ctl replay`)."""
+"""Builds `status` from a state. Pure, so that it also works on the fold of a journal (`apollod ctl replay`)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -36,8 +36,8 @@ from apollod.wire.status_sections.weights_status import Alignment, Base, Checkpo
 
 
 class Progress(NamedTuple):
-    """Progress of a start, as the supervisor hears it: the engine has loaded the weights, and the step that the trainer
-    was told to replay (0: none). And how far the source of a bootstrap is read."""
+    """Progress of a start, as known to the supervisor: the engine has loaded the weights, and the step that the trainer
+    was told to replay (0: none); and progress of reading a bootstrap's source."""
 
     loaded: bool = False
     replaying: int = 0
@@ -60,9 +60,9 @@ def status_view(
     growth: Growth | None = None,
     undo: Undo | None = None,
 ) -> st.Status:
-    """The status at a moment. What no state knows is given: the journal's file and what is wrong with it, the
-    supervisor's pid and paths, the version that the engine serves, `activities`: why each of them cannot begin now,
-    empty where it can, how far a start is, how fast the state directory grows, and what the trainer can undo."""
+    """The status at a given time. Facts that are not in the state are passed: the journal's file and its error, the
+    supervisor's pid and paths, the version that the engine serves, `activities` (why each cannot begin now, empty: it
+    can), progress of a start, growth of the state directory, and the steps that the trainer can undo."""
     return st.Status(
         state=_phase(state, journal_error),
         error=journal_error or state.daemon.halted or _child_error(state.children),
@@ -98,7 +98,7 @@ def status_view(
 
 
 def not_begun(state: State) -> State:
-    """The state as it is shown before this life's first event is recorded: children and halts were the last life's."""
+    """The state to show before this life's first event: without children and halts of the last life."""
     replace = msgspec.structs.replace
     children = replace(state.children, engine=Child(), trainer=Child(), engine_facts=None, bound=None)
     daemon = replace(state.daemon, stopping=False, stopped=False, halted="")
@@ -110,7 +110,7 @@ def _child_error(children: ChildrenState) -> str:
 
 
 def _since_s(then_ns: int, now_ns: int) -> float:
-    """Seconds since a moment that may not have come yet (0)."""
+    """Seconds since a time; 0 if it has not come yet or is 0."""
     return round(max(0, now_ns - then_ns) / SECOND_NS, 3) if then_ns else 0.0
 
 
@@ -140,7 +140,7 @@ def _person_resumes(state: State) -> bool:
 
 
 def _step_runs(state: State) -> bool:
-    """True if a trainer is at work on the open step. One that died leaves the intent open."""
+    """True if a trainer works on the open step. A trainer that died leaves the intent open."""
     return state.training.running is not None and state.children.trainer.phase == "ready"
 
 
@@ -157,7 +157,7 @@ def _running(state: State, now_ns: int) -> Running | None:
 
 
 def _start(state: State, now_ns: int, progress: Progress) -> Start | None:
-    """The phase that everybody waits for, if there is one."""
+    """The phase of the start or comparison that steps wait for, if any."""
     engine, trainer, alignment = state.children.engine, state.children.trainer, state.alignment
     if engine.phase == "spawned":
         phase, since_ns = "compiling" if progress.loaded else "loading", engine.spawned_ns

@@ -1,2 +1,1 @@
-"""Dreams, as far as they are carried out here: who imagines and answers, and when the engine is free for it. What is
-dreamt is decided in `core/dreams`."""
+"""Carries out dreams: asks the models, and watches for an idle engine. The decisions are in `core/dreams`."""

@@ -1,4 +1,4 @@
-"""Finds the answers of a log that show the behaviour which a bootstrap is to teach, by its pattern's own check."""
+"""Finds the answers of a log that show the behaviour which a bootstrap teaches, by the check of its pattern."""
 
 import json
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from apollod.core.settings import Check
 
 NOT_SHOWN = "the check of its pattern does not pass it"
 AT_ONCE = 32
-"""records between two looks whether this is still wanted: a command may take seconds for each"""
+"""records between two tests that this is still wanted: a command may take seconds for each"""
 
 Answer = tuple[tuple[Turn, ...], str]
 
 
 def answers_of(record: bytes) -> list[Answer]:
-    """What is learned of a conversation, each with all that user and assistant said before it."""
+    """Target answers of a conversation, each with all messages of user and assistant before it."""
     said: list[Turn] = []
     found: list[Answer] = []
     for message in json.loads(record).get("messages", ()):
@@ -32,16 +32,16 @@ def answers_of(record: bytes) -> list[Answer]:
 
 
 async def passing(check: Check, records: list[bytes]) -> list[bool]:
-    """Of each record: do all answers that it teaches pass the check, one that reads code? Raises DreamCheckFailed where
-    that cannot be told."""
+    """For each record, true if all its target answers pass the check, which is made by code. Raises DreamCheckFailed if
+    the check cannot be run."""
     answers = [answers_of(record) for record in records]
     told = iter(await check_answers(check, [one for each in answers for one in each]))
     return [bool(each) and all([next(told)[0] for _ in each]) for each in answers]
 
 
 async def checked(batch: Batch, check: Check, wanted: Callable[[], bool] = lambda: True) -> Batch | None:
-    """The batch without the examples that do not pass; what they show about answers stays. None: it is not `wanted` any
-    more. Raises DreamCheckFailed."""
+    """The batch without the examples that fail; their evidence about answers stays. None: no longer `wanted`. Raises
+    DreamCheckFailed."""
     records = [line.record for line in batch.lines if line.example]
     passed: list[bool] = []
     for at in range(0, len(records), AT_ONCE):
@@ -61,5 +61,5 @@ async def checked(batch: Batch, check: Check, wanted: Callable[[], bool] = lambd
 
 
 def _without(line: Line) -> Line:
-    """What a line shows about answers, without what it teaches."""
+    """The line's evidence about answers, without its example."""
     return Line(number=line.number, evidence=line.evidence, unscored=line.unscored)

@@ -1,5 +1,5 @@
-"""Asks the models of dreams: the endpoint of `[dream]`, which imagines, and the served model, which answers. Lessons
-use both, too."""
+"""Asks the models of dreams: the endpoint of `[dream]`, which imagines, and the served model, which answers. Also used
+by lessons."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,22 +28,22 @@ from apollod.supervisor.config import Config
 from apollod.wire.teacher import Teacher
 
 OWN_PRIORITY = 20
-"""at our own engine: after users (0) and judge (10)"""
+"""priority at our own engine: after users (0) and judge (10)"""
 
 UNKNOWN = 1 << 20
-"""tokens of context, where it is not known how many there are"""
+"""tokens of context assumed if the length is not known"""
 
 
 class Imagined(NamedTuple):
-    """A scenario, and what it cost."""
+    """A scenario, and the tokens used."""
 
     scenario: tuple[Turn, ...]
     tokens: int
 
 
 class Answered(NamedTuple):
-    """An answer, and what was thought before it. `logprob`: mean of its tokens, natural logarithm, None where there was
-    a thought; `tokens`: of prompt, thought and answer; `cut`: it was not at its end."""
+    """An answer, and the thought before it. `logprob`: mean natural log-probability of its tokens, None after a
+    thought; `tokens`: of prompt, thought and answer; `cut`: it was cut off."""
 
     text: str
     logprob: float | None
@@ -56,14 +56,14 @@ class Answered(NamedTuple):
 class Dreamer:
     """Asks once; the core decides about retries.
 
-    Our own engine gets no seed: on a CPU, vLLM 0.32 dies of a request with one whose prompt is read in parts ("CPU
-    Generator does not use offset"), as that of a long surrounding is."""
+    Our own engine gets no seed: on a CPU, vLLM 0.32 crashes on a request with a seed whose prompt is processed in
+    chunks ("CPU Generator does not use offset"), as with a long surrounding."""
 
     def __init__(self, config: Config) -> None:
         section, engine = config.dream, config.engine
 
         def asked(url: str, model: str, key: str, at_once: int = 1) -> HttpLlm:
-            limit_s = section.timeout_s * at_once  # they share the engine
+            limit_s = section.timeout_s * at_once  # parallel calls share the engine
             ours = config.is_own(url)
             return HttpLlm(Endpoint(url, model, key, at_once, attempts=1, try_s=limit_s, total_s=limit_s, ours=ours))
 
@@ -89,7 +89,8 @@ class Dreamer:
         seed: int,
         wrong: bool = False,
     ) -> Imagined:
-        """`wrong`: one in which the behaviour would be. Raises an LlmError, DreamNonsense, and DreamCut."""
+        """Imagine a scenario; `wrong`: one in which the behaviour would be wrong. Raises an LlmError, DreamNonsense,
+        and DreamCut."""
         said = await self.imagine_text(imagining(instruction, seeds, unlike, variation_of, wrong), seed, SCHEMA)
         if said.cut:
             raise DreamCut("the scenario", self._section.max_tokens, "[dream] max_tokens")
@@ -99,7 +100,7 @@ class Dreamer:
     async def imagine_text(
         self, asked: Sequence[Mapping[str, Any]], seed: int, schema: Mapping[str, Any] | None = None
     ) -> Answered:
-        """What the imagination says to these messages, as it is. Raises an LlmError."""
+        """The raw answer of the imagination to these messages. Raises an LlmError."""
         sampling = Sampling(
             max_tokens=self._section.max_tokens, temperature=self._section.temperature, schema=schema,
             thinking=self._section.thinking if self._imagines_here else None,
@@ -114,8 +115,8 @@ class Dreamer:
         self, told: str, scenario: Sequence[Turn], temperature: float, around: Surrounding = NOTHING,
         top_p: float | None = None, whole: bool = True,
     ) -> Answered:  # fmt: skip
-        """The served model's answer when it is `told` so, if there is something to tell, in a surrounding. Raises an
-        LlmError, and DreamCut for one that is cut off where a `whole` one is wanted."""
+        """The served model's answer with the `told` text (empty: none) in a surrounding. Raises an LlmError, and
+        DreamCut if it is cut off although a `whole` one is wanted."""
         sampling = Sampling(
             max_tokens=self.answer_tokens, temperature=temperature, top_p=top_p, logprobs=True,
             thinking=self._section.thinking,
@@ -128,7 +129,7 @@ class Dreamer:
     async def say(
         self, told: str, scenario: Sequence[Turn], sampling: Sampling, around: Surrounding = NOTHING
     ) -> Answered:
-        """As `answer`, with what was said so far where it is cut off. Raises an LlmError."""
+        """Like `answer`, but returns the text so far if it is cut off. Raises an LlmError."""
         extra = {**sampling.extra, **({"tools": list(around.tools), "tool_choice": "none"} if around.tools else {})}
         asked = replace(sampling, priority=self._priority, extra=extra)
         answer = await self._own.complete(_request(around, told, scenario), asked)
@@ -144,8 +145,8 @@ class Dreamer:
     async def thought(
         self, told: str, scenario: Sequence[Turn], thinking: Thinking, around: Surrounding = NOTHING
     ) -> Answered:
-        """What the served model thinks before it answers this, whatever it answers then; nothing where it does not
-        think, or to no end. An answer that is learned comes after it. Raises an LlmError."""
+        """The served model's thought before its answer to this; empty if it does not think, or not to an end. A learned
+        answer is placed after it. Raises an LlmError."""
         if thinking == "off":
             return Answered("", None, None, 0)
         temperature = self._section.answer_temperature
@@ -153,13 +154,13 @@ class Dreamer:
         return await self.say(told, scenario, sampling, around)
 
     async def tokens(self, told: str, scenario: Sequence[Turn], around: Surrounding) -> int:
-        """The number of tokens that the served model reads before it answers. Raises an LlmError."""
+        """Number of prompt tokens for the served model. Raises an LlmError."""
         return len((await self._own.tokenise(_request(around, told, scenario), around.tools)).tokens)
 
     async def teacher(
         self, told: str, scenario: Sequence[Turn], answer: str, around: Surrounding = NOTHING, thought: str = ""
     ) -> Teacher:
-        """What the served model, told, thinks of each token of its answer, which comes after `thought`. Raises an
+        """The distribution of the told model at each token of its answer, which comes after `thought`. Raises an
         LlmError, and ScoreRefused."""
         asked = _request(around, told, scenario)
         return await teacher_of(self._own, asked, answer, tools=around.tools, priority=self._priority, thought=thought)
@@ -175,12 +176,12 @@ def _request(around: Surrounding, told: str, scenario: Sequence[Turn]) -> list[d
 
 
 def answer_tokens(config: Config) -> int:
-    """Of an answer to a scenario, at most. Blocking."""
+    """Most tokens of an answer to a scenario. Blocking."""
     return min(config.dream.answer_tokens, max(1, (_context(config) or UNKNOWN) // 2))
 
 
 def _context(config: Config) -> int | None:
-    """What our own engine takes at most, in tokens; None: not known."""
+    """Context length of our own engine, in tokens; None: not known."""
     try:
         text = (Path(config.model.path).expanduser() / "config.json").read_text(encoding="utf-8")
         return asked_length(config.engine.args) or context_length(json.loads(text))

@@ -1,4 +1,4 @@
-"""Watches whether users use the engine: by its counts of users' requests, begun and ended."""
+"""Watches for users of the engine, by its counts of their requests, begun and ended."""
 
 from collections.abc import Callable
 
@@ -14,25 +14,25 @@ from apollod.supervisor.config import Config
 log = structlog.get_logger()
 
 CLOSE_S = 0.25
-"""from look to look while it matters at once"""
+"""time between two looks while a change matters at once"""
 WIDE_S = 1.0
 READ_S = 2.0
-"""of one reading"""
+"""time limit of one reading"""
 BYTES_MAX = 4 << 20
-"""of one reading: vLLM's whole /metrics has 50 kB an engine"""
+"""most bytes of one reading: vLLM's whole /metrics has 50 kB an engine"""
 FAILURES = 2
-"""in a row, until nothing is known"""
+"""failures in a row after which the use counts as not known"""
 
 
 def users_seen(before: UserRequests | None, now: UserRequests) -> bool:
-    """True if a user is there, or one came since the look `before` (None: this is the first). One who came and went
-    between two looks shows by the count of those who came, which an engine that was started again begins anew."""
+    """True if a user's request is running, or one began since the look `before` (None: first look). A request that
+    began and ended between two looks shows in the count of begun ones, which a restarted engine counts from 0."""
     return now.begun > now.ended or (before is not None and now.begun > before.begun)
 
 
 class IdleWatch:
-    """Tells the loop when others begin to use the engine, and when they did not for `[dream] idle_s`. Asks it only
-    while that is `wanted`, more often while it matters at once (`closely`)."""
+    """Tells the loop when users begin to use the engine, and when they have not for `[dream] idle_s`. Asks it only
+    while that is `wanted`, and more often while a change matters at once (`closely`)."""
 
     def __init__(
         self, config: Config, post: Callable[[inp.Input], None], wanted: Callable[[], bool], closely: Callable[[], bool]
@@ -44,15 +44,15 @@ class IdleWatch:
         self._post, self._wanted, self._closely = post, wanted, closely
         self._idle_s = config.dream.idle_s
         self._told = inp.EngineUse(True)
-        """the loop's belief while nobody looks"""
+        """the use that the loop assumes without a watch"""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._seen: UserRequests | None = None
-        """at the last look"""
+        """counts at the last look"""
         self._failures = 0
         self._used_s: float | None = None
-        """when somebody was seen last, or it was not known, or the watch began"""
+        """time of the last use, of the last failure to know, or of the beginning"""
         self._due_s = 0.0
 
     async def run(self) -> None:
@@ -68,7 +68,7 @@ class IdleWatch:
                 await self._pause(counts)
 
     async def _pause(self, counts: UserCounts) -> None:
-        """Until the next look; while it matters at once, a user who comes is told of at once."""
+        """Wait until the next look; while it matters, report a user's request at once."""
         until_s = anyio.current_time() + CLOSE_S
         if self._wanted() and self._closely() and not self._told.users:
             try:
@@ -76,7 +76,7 @@ class IdleWatch:
                     self._used_s = anyio.current_time()
                     self._tell(inp.EngineUse(True))
             except LlmError:
-                pass  # the looks say what is wrong
+                pass  # the looks report the problem
         await anyio.sleep(max(0.0, until_s - anyio.current_time()))
 
     async def _look(self, counts: UserCounts) -> None:
@@ -103,7 +103,7 @@ class IdleWatch:
             self._tell(inp.EngineUse(True, f"the engine's counts of requests cannot be read: {error.line()}"))
 
     def _tell(self, use: inp.EngineUse) -> None:
-        """Once for each change; another reason why nothing is known is none."""
+        """Report each change once; another reason for not knowing is not a change."""
         told = self._told
         if (use.users, bool(use.reason)) == (told.users, bool(told.reason)):
             return

@@ -1,4 +1,4 @@
-"""Checks a pattern before anything is dreamt: its check, and whether its seeds can be found."""
+"""Checks a pattern before anything is dreamt: its check and the places of its seeds."""
 
 from apollod.adapters.dreams.checks import problem
 from apollod.adapters.dreams.seed_places import place_problem
@@ -9,7 +9,7 @@ from apollod.supervisor.config import Config
 
 
 def refused(config: Config) -> ApolloError | None:
-    """The reason why the patterns of the configuration cannot be learned; None: they can."""
+    """Error of the first configured pattern that cannot be learned; None: none."""
     for pattern in config.dream.pattern:
         if why := pattern_refused(pattern):
             return ConfigError(f"[[dream.pattern]] {pattern.name}: {why}", "`apollod config check` looks at it again")
@@ -17,6 +17,6 @@ def refused(config: Config) -> ApolloError | None:
 
 
 def pattern_refused(pattern: PatternSettings) -> str:
-    """The reason why it cannot be learned; empty: it can. Seeds may come later."""
+    """Reason why it cannot be learned; empty: it can. Seeds may appear later."""
     places = (place_problem(place) for place in pattern.seeds)
     return pattern_problem(pattern) or problem(pattern.check) or next(filter(None, places), "")

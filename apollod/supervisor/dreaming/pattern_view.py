@@ -1,4 +1,4 @@
-"""Describes patterns for `ctl pattern`. Pure, so that it works on the fold of a journal, too."""
+"""Describes patterns for `ctl pattern`. Pure, so that it also works on the fold of a journal."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from apollod.core.state import State
 
 
 def patterns_view(state: State, now_ns: int) -> dict[str, Any]:
-    """Every pattern, in the order in which they were added, what is dreamt next, and why nothing is now."""
+    """All patterns in the order of their addition, the next dream, and the reason why none is made now."""
     return {
         "schema_version": 1,
         "reason": prospect.reason(state, now_ns),
@@ -24,7 +24,7 @@ def patterns_view(state: State, now_ns: int) -> dict[str, Any]:
 
 
 def pattern_view(course: Course, state: State, now_ns: int) -> dict[str, Any]:
-    """All about a pattern."""
+    """Facts about one pattern."""
     pattern = course.pattern
     return {
         "name": pattern.name,
@@ -68,13 +68,13 @@ def pattern_view(course: Course, state: State, now_ns: int) -> dict[str, Any]:
 
 
 def _surroundings(course: Course, state: State) -> list[str]:
-    """In which it is practised and tested."""
+    """Surroundings in which it is practised and tested."""
     settings = state.daemon.settings
     return list(settings.dream.surroundings_of(course.pattern) if settings is not None else course.pattern.surroundings)
 
 
 def _around(tests: TestsAround) -> dict[str, Any]:
-    """The same as `_rates`, by kind of surrounding."""
+    """Like `_rates`, by kind of surrounding."""
     return {kind: _rates(some) for kind, some in tests.items()}
 
 
@@ -86,7 +86,7 @@ def _guarded(course: Course, state: State) -> int | None:
 
 
 def _rates(tests: Tests) -> dict[str, Any]:
-    """Of a round of tests: how many passed, and the 95 % interval of that rate (Wilson)."""
+    """Counts of a round of tests by mode, with the 95 % interval of the rate (Wilson)."""
     found = {}
     for mode, (passed, of) in tests.items():
         low, high = wilson(passed, of)
@@ -101,7 +101,7 @@ def _window(course: Course) -> dict[str, int]:
 
 
 def _contrast_window(course: Course) -> dict[str, int]:
-    """The last M with each of the pattern's texts, as `settle` counts them: of the text with which fewest pass."""
+    """The last M tests with each contrast text, as `settle` counts them, for the text with the lowest pass rate."""
     m = course.pattern.settle[1]
     by_text = [[passed for said, passed in course.contrast if said == text][-m:] for text in course.pattern.contrasts]
     worst = min(filter(None, by_text), key=lambda seen: sum(seen) / len(seen), default=[])
@@ -109,7 +109,7 @@ def _contrast_window(course: Course) -> dict[str, int]:
 
 
 def _left(course: Course) -> dict[str, float | None]:
-    """Of the budget; None where it has no such limit."""
+    """Rest of the budget; None for a limit that is not set."""
     budget, (practices, tokens, days) = course.pattern, of_budget(course)
     return {
         "dreams": max(0, budget.dreams - practices) if budget.dreams else None,

@@ -1,4 +1,4 @@
-"""Finds the surrounding that the core wants before a scenario, or another one where that is missing or does not fit."""
+"""Finds the surrounding that the core wants before a scenario, or another one if that is missing or does not fit."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,25 +20,25 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 log = structlog.get_logger()
 
 CHARACTERS_EACH = 3
-"""of a token, so that what is cut to the model's room probably fits"""
+"""characters assumed for a token, so that a text cut to the model's room probably fits"""
 
 
 class Placed(NamedTuple):
-    """A surrounding. `left_out`: why others were not taken; empty: it is the one that was wanted."""
+    """A surrounding. `left_out`: why others were not taken; empty: it is the wanted one."""
 
     surrounding: Surrounding
     left_out: str = ""
 
 
 class Surrounder:
-    """Finds surroundings. What is left out is logged once for each kind and reason."""
+    """Finds surroundings. Kinds that are left out are logged once for each reason."""
 
     def __init__(self, config: Config, dreamer: Dreamer) -> None:
         self._journal, self._dreamer = config.journal_path, dreamer
         self._said = set[str]()
 
     async def placed(self, effect: fx.ImagineScenario, scenario: Sequence[Turn]) -> Placed:
-        """What stands before the scenario of a dream. Raises an LlmError for an engine that cannot be asked."""
+        """The surrounding of a dream's scenario. Raises an LlmError if the engine cannot be asked."""
         missing: dict[SurroundingKind, str] = {}
         while (wanted := in_place_of(effect.surrounding, effect.kinds, missing)).kind != "none":
             found = await self._of_kind(wanted.kind, effect.use, effect.pattern)
@@ -67,8 +67,8 @@ class Surrounder:
         return [one.surrounding for one in own if one.use == use]
 
     async def _problem(self, around: Surrounding, effect: fx.ImagineScenario, scenario: Sequence[Turn]) -> str:
-        """The reason why it cannot stand before the scenario; empty: it can. A short one that is only a system message
-        is not asked after: it has no more tokens than bytes."""
+        """Reason why it cannot be placed before the scenario; empty: it can. A short system message alone is not
+        tokenised: it has at most as many tokens as bytes."""
         room, longest = self._dreamer.room, max(effect.pattern.instruction, *effect.pattern.tested_contrasts, key=len)
         told = f"{effect.beside}{JOINT}{longest}" if effect.beside else longest
         said = sum(len(turn.content.encode()) for turn in scenario) + len(told.encode())
@@ -87,5 +87,5 @@ class Surrounder:
 
 
 def _length(one: Surrounding) -> int:
-    """In bytes, at least that of all its texts."""
+    """Size in bytes, at least that of all its texts."""
     return sum(len(str(part).encode()) for part in (*one.messages, *one.tools))

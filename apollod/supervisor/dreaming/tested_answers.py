@@ -1,4 +1,4 @@
-"""Tests answers to scenarios by check or judge: of dreams, of tests of patterns, and of the guard's probes."""
+"""Tests answers by check or judge: for dreams, tests of patterns, and the guard's probes."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from apollod.wire.records import record_of
 
 
 class Found(NamedTuple):
-    """The verdict of check or judge about an answer."""
+    """The verdict of check or judge on an answer."""
 
     verdict: Verdict
     by: str
@@ -32,7 +32,7 @@ NO_ANSWER = Found("bad", "no answer", "the answer is empty")
 
 
 class Tester(NamedTuple):
-    """Tests whether answers show a behaviour. `judge`: None where only checks by code are asked for."""
+    """Tests answers for a behaviour. `judge`: None if only checks by code are used."""
 
     config: Config
     judge: Judge | None
@@ -41,7 +41,7 @@ class Tester(NamedTuple):
         self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str,
         around: Surrounding = NOTHING, cut: bool = False,
     ) -> Found:  # fmt: skip
-        """As `found`; an answer that is empty does not pass, nor one that is `cut` off and would never have ended."""
+        """Like `found`, but an empty answer fails, and so does one that was `cut` off and would never have ended."""
         if not answer.strip():
             return NO_ANSWER
         if cut and (why := garbled(answer)):
@@ -52,9 +52,9 @@ class Tester(NamedTuple):
         self, check: Check, mode: Mode, expected: str, scenario: tuple[Turn, ...], answer: str,
         around: Surrounding = NOTHING,
     ) -> Found:  # fmt: skip
-        """By the pattern's check, which in contrast must not pass an answer that is one at all; or by the judge, who
-        does not learn in which mode the answer was given, and hears the rubric of bare answers only. Raises
-        DreamCheckFailed, and what `Judge.ask` does."""
+        """Test by the pattern's check, which in contrast must fail while the answer is still a proper text; or by the
+        judge, which is not told the mode, and gets the rubric for bare answers only. Raises DreamCheckFailed, and the
+        errors of `Judge.ask`."""
         if check.by_code:
             passed, why = await by_check(check, scenario, answer)
             by = next(name for name in ("regex", "schema", "command") if getattr(check, name))
@@ -62,14 +62,14 @@ class Tester(NamedTuple):
                 wrong = "the behaviour shows where it would be wrong" if passed else garbled(answer)
                 return Found("bad", by, wrong) if wrong else Found("good", by)
             return Found("good", by) if passed else Found("bad", by, why)
-        # what a rubric wants besides, nobody told the model: whether it can be told is judged by the instruction
+        # the model was not told the rubric: a told answer is judged by the instruction alone
         rubric = f"\n\n{check.rubric}" if check.rubric and mode == "bare" else ""
         return await self.judged(expected + rubric, scenario, answer, around)
 
     async def judged(
         self, expected: str, scenario: tuple[Turn, ...], answer: str, around: Surrounding = NOTHING
     ) -> Found:
-        """By the judge, whatever the check, who is shown all that stood before the answer."""
+        """Ask the judge, whatever the check, with everything that stood before the answer."""
         section = self.config.judge
         said = conversation_in(around, expected, scenario, answer)
         record = record_of({"messages": said, "tools": list(around.tools)})

@@ -23,14 +23,14 @@ from apollod.wire.manifest import tensor_digest
 
 
 async def _probe_trainer(context: Context, effect: fx.ProbeTrainer) -> None:
-    """With fewer tokens than the engine takes: it has to be able to add one."""
+    """Ask the trainer, with fewer tokens than the engine's limit: the engine has to be able to add one."""
     longest = asked_length(context.config.engine.args)
     tokens = effect.tokens if longest is None else min(effect.tokens or TOKENS, longest - 1)
     context.children.tell_trainer(msg.Probe(effect.step, effect.number, tokens, effect.gives_way, effect.digests))
 
 
 async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
-    """The engine's half, once it has taken over every version that it was told of."""
+    """Ask for the engine's half, once it uses every version that it was told of."""
     engine, began, waiting = context.children.engine, time.monotonic(), anyio.CancelScope()
     scored: tuple[float, ...] = ()
     error = "the engine is gone"
@@ -54,7 +54,7 @@ async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
 
 
 async def _say_late(context: Context, effect: fx.ScoreProbe, scope: anyio.CancelScope) -> None:
-    """Tell the core that a step has waited for long enough; the engine may still answer."""
+    """Tell the core that a step has waited long enough; the engine may still answer."""
     with scope:
         if effect.patience_s is not None:
             await anyio.sleep(effect.patience_s)
@@ -62,7 +62,7 @@ async def _say_late(context: Context, effect: fx.ScoreProbe, scope: anyio.Cancel
 
 
 def _kind(model_dir: Path) -> ModelKind:
-    """Of the model that is compared; what cannot be read is taken for the stricter one."""
+    """Kind of the compared model; the stricter one if it cannot be read."""
     try:
         return kind_of(json.loads((model_dir / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):

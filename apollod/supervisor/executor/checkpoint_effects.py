@@ -1,4 +1,4 @@
-"""Checkpoints: written, looked at after a crash, handed to the user's command, removed; and the base weights, kept."""
+"""Checkpoints: written, observed after a crash, passed to the user's command, removed; and the base weights, kept."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookDone:
 
 
 async def _keep_base(context: Context, effect: fx.KeepBase) -> inp.BaseDone:
-    """In a thread, since a copy takes minutes. The thread ends with the daemon."""
+    """Keep the base in a thread, since a copy takes minutes. The thread ends with the daemon."""
     began, stopped = time.monotonic(), threading.Event()
     work = partial(base_model.keep, Path(effect.model_dir), Path(effect.path), effect.how, stopped.is_set)
     try:
@@ -61,8 +61,8 @@ async def _keep_base(context: Context, effect: fx.KeepBase) -> inp.BaseDone:
 
 
 async def _remove(context: Context, effect: fx.RemoveCheckpoint) -> None:
-    """The path is free before the next effect runs, since the state names only the checkpoint removed last; the bytes
-    go later, with those of removals that an earlier life did not finish."""
+    """Free the path before the next effect runs, since the state names only the checkpoint removed last; delete the
+    bytes later, with those of removals that an earlier life did not finish."""
     try:
         for aside in await anyio.to_thread.run_sync(set_aside, Path(effect.path)):
             context.under_way.begin(f"remove {aside}", partial(_remove_bytes, aside))
@@ -80,7 +80,7 @@ async def _remove_bytes(aside: Path) -> None:
 HANDLERS: Mapping[type, Handler] = {
     fx.WriteCheckpoint: Inline(_write),
     fx.ObserveCheckpoint: Background(_observe),
-    fx.RunHook: Background(_run_hook, limit=1),  # two copies to one place would meet there
+    fx.RunHook: Background(_run_hook, limit=1),  # two copies to one place would collide
     fx.KeepBase: Background(_keep_base),
     fx.RemoveCheckpoint: Inline(_remove),
 }

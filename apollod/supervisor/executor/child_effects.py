@@ -1,4 +1,4 @@
-"""The children: started, attached, stopped, and what becomes of them."""
+"""The children: start, attach, stop and watch them."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,8 @@ HEALTH_POLL_S = 0.2
 
 
 async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[inp.Input]:
-    """Check everything that would fail later, then start it. A refusal is an exit of a process that never was."""
+    """Check everything that would fail later, then start it. A refusal is reported as the exit of a process that was
+    not started."""
     config, children = context.config, context.children
     if children.engine is not None:
         return ()
@@ -61,8 +62,8 @@ async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[in
 
 
 async def _make_ready(config: Config, directory: str) -> tuple[WeightsLock, MemoryPlan | None]:
-    """Returns the lock under which the engine reads the weight files, and how memory is shared out. Raises ApolloError
-    if the engine cannot start."""
+    """Return the lock under which the engine reads the weight files, and the memory plan. Raises ApolloError if the
+    engine cannot start."""
     e = config.engine
     model_dir.check_model_dir(directory)
     await anyio.to_thread.run_sync(_prepare_model_dir, config, Path(directory))
@@ -89,7 +90,7 @@ def _prepare_model_dir(config: Config, path: Path) -> None:
 
 
 async def _empty_tmp_dir(config: Config) -> None:
-    """Remove what an earlier engine left. Raises ModelRefused if the directory cannot be ours."""
+    """Remove leftovers of an earlier engine. Raises ModelRefused if the directory cannot be used."""
     directory = engine_tmp_dir(config)
     await _remove_semaphores(config)
     try:
@@ -101,7 +102,7 @@ async def _empty_tmp_dir(config: Config) -> None:
 
 
 async def _remove_semaphores(config: Config) -> None:
-    """Those of an engine that was killed. What cannot be removed is in nobody's way."""
+    """Remove semaphores of a killed engine. Leftovers do no harm."""
     try:
         left = await anyio.to_thread.run_sync(semaphores.remove_left, semaphore_prefix(config))
     except OSError as error:
@@ -112,7 +113,7 @@ async def _remove_semaphores(config: Config) -> None:
 
 
 async def _await_engine(context: Context, child: EngineChild) -> None:
-    """It is up when the manifest is here and /health answers; from then on it is ended if it hangs."""
+    """Wait until the manifest is here and /health answers; from then on end the engine if it hangs."""
     e = context.config.engine
     with anyio.move_on_after(e.start_timeout_s) as scope:
         await child.loaded_event.wait()
@@ -144,7 +145,7 @@ def engine_up(config: Config, child: EngineChild, loaded: msg.Loaded) -> inp.Eng
 
 
 async def _watch_engine(context: Context, child: EngineChild) -> None:
-    """Report its exit, and bring it about when it does not come up, or hangs."""
+    """Report its exit, and end it if it does not come up, or hangs."""
     async with anyio.create_task_group() as watching:
         watching.start_soon(_await_engine, context, child)
         code = await child.process.wait()
@@ -153,7 +154,7 @@ async def _watch_engine(context: Context, child: EngineChild) -> None:
     last = child.last_words or ("" if child.process.stopping else child.process.last_error())
     if not child.refusal and last:
         reason = f"{reason}: {last}"
-    child.loaded_event.set()  # nobody needs to wait for it any more
+    child.loaded_event.set()  # it will not be loaded any more
     child.close()
     await anyio.to_thread.run_sync(partial(shutil.rmtree, engine_tmp_dir(context.config), ignore_errors=True))
     await _remove_semaphores(context.config)
@@ -174,7 +175,7 @@ async def _spawn_trainer(context: Context, effect: fx.SpawnTrainer) -> Sequence[
 
 
 async def watch_trainer(context: Context, child: TrainerChild) -> None:
-    """Report its exit, and bring it about when it stalls."""
+    """Report its exit, and end it if it stalls."""
     stall_s = context.config.trainer.stall_s
     async with anyio.create_task_group() as watching:
         if stall_s:
@@ -189,7 +190,7 @@ async def watch_trainer(context: Context, child: TrainerChild) -> None:
 
 
 async def _end_if_stalled(child: TrainerChild, limit_s: float) -> None:
-    """A trainer that was ended here has crashed like any other: the next one goes on from there."""
+    """End a stalled trainer. This counts as a crash: the next trainer goes on from there."""
     question = await child.questions.overdue(limit_s)
     child.last_words = f"no answer to {question!r} for {limit_s:g} s, the longest that [trainer] stall_s allows"
     await child.process.stop(0.0)

@@ -1,4 +1,4 @@
-"""Everything that effects need, and the two ways in which they run."""
+"""The parts of the daemon that effects use, and the two ways in which effects run."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ EffectT = TypeVar("EffectT")
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that an effect may reach."""
+    """Parts of the daemon that an effect may use."""
 
     config: Config
     journal: Journal
@@ -32,27 +32,27 @@ class Context:
     post: Post
     """takes an input to the loop and returns at once"""
     tasks: TaskGroup
-    """for what lives as long as a child"""
+    """for tasks that live as long as a child"""
     under_way: UnderWay
     judge: Judge | None = None
-    """asked about examples where `[judge]` says so, and about dreams; None: what asks it is not run"""
+    """asked about examples as `[judge]` says, and about dreams; None: effects that ask it are not run"""
     dreamer: Dreamer | None = None
-    """None: likewise"""
+    """None: effects that ask it are not run"""
     leaks: LeakWatch | None = None
     """None: examples are not compared with the probes"""
     surrounder: Surrounder | None = None
-    """of dreams; None where there is no dreamer"""
+    """for dreams; None without a dreamer"""
     replays: WindowReplays = field(default_factory=WindowReplays)
-    """of a search for culprits"""
+    """for a search for culprits"""
     references: ReferenceFiles = field(default_factory=ReferenceFiles)
-    """what probes are compared with"""
+    """references that probes are compared with"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 
 
 @dataclass(frozen=True)
 class Inline(Generic[EffectT]):
-    """The loop waits for it: `run` returns soon, with the inputs that are known at once."""
+    """An effect that the loop waits for: `run` returns soon, with the inputs known at once."""
 
     run: Callable[[Context, EffectT], Awaitable[Sequence[inp.Input] | None]]
 
@@ -61,8 +61,8 @@ class Inline(Generic[EffectT]):
 class Background(Generic[EffectT]):
     """An effect that runs beside the loop, under its key, until the input that it returns has taken effect.
 
-    An effect whose key is under way is dropped, and so is one too many where `limit` (0: no limit) of its type are. So
-    either the core asks for it until it knows the result, or the one under way answers for both.
+    An effect is dropped if its key is under way, or if `limit` (0: no limit) of its type are. So either the core
+    repeats it until it knows the result, or the one under way answers for both.
     """
 
     run: Callable[[Context, EffectT], Awaitable[inp.Input | None]]

@@ -38,7 +38,7 @@ HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
     **QUALITY, **SEARCH, **FOLLOW_UPS, **LESSONS, **HOLDING,
 }  # fmt: skip
-"""Effect type -> what carries it out."""
+"""Effect type -> its handler."""
 
 
 class Executor:
@@ -69,7 +69,7 @@ class Executor:
         return self.context.exit
 
     async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
-        """Carry out one effect, or begin to. Returns the inputs that are known at once; others reach the loop later."""
+        """Carry out or begin one effect. Returns the inputs known at once; others reach the loop later."""
         name = type(effect).__name__
         failpoint(f"effect.{name}.before")
         results = await self._run(effect)

@@ -1,4 +1,4 @@
-"""Calls for dreams. Each is answered by one input, unless it is cancelled."""
+"""Calls for dreams. Each has one input as its answer, unless it is cancelled."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -81,10 +81,9 @@ async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAn
 
 
 async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
-    """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it, and
-    without what was told beside that. Where
-    the model thinks, the answer comes after what it thinks in that very conversation, as it will; the thought of the
-    answer that was judged speaks of what it was told."""
+    """Judge an answer, and build the conversation to learn from a good one: a bare one without the text by which it was
+    judged, one in contrast with it, and both without other told text. If the model thinks, the answer is placed after a
+    new thought in that conversation, since the original thought mentions the told text."""
     began = time.monotonic()
     found = await _tester(context).found(
         effect.pattern.check, effect.mode, effect.expected, effect.scenario, effect.answer, effect.surrounding
@@ -108,8 +107,8 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
 
 
 async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str:
-    """Digest of what the told model thinks of its own answer, where that is what is learned; empty: its tokens are. A
-    better answer is not the model's, and in contrast nothing is stripped (docs/decisions/0020)."""
+    """Digest of the told model's distribution over its own answer, if that is the target; empty: its tokens are the
+    target. A better answer is not the model's own, and in contrast nothing is stripped (docs/decisions/0020)."""
     if effect.pattern.objective != "context" or effect.mode != "bare" or effect.stage != "judging":
         return ""
     teacher = await _dreamer(context).teacher(effect.told, effect.scenario, effect.answer, effect.surrounding, thought)
@@ -117,8 +116,8 @@ async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str
 
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
-    """The most likely answer, or one that is sampled as for lessons, judged as any other, also where it is cut off:
-    whether a behaviour shows in a long answer is to be seen before its end."""
+    """Test the most likely answer, or one sampled as for lessons; also one that is cut off, since a behaviour shows in
+    a long answer before its end."""
     began = time.monotonic()
     temperature, top_p = (1.0, NUCLEUS) if effect.sample else (0.0, None)
     said = await _dreamer(context).answer(
@@ -135,8 +134,8 @@ async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested
 
 
 async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
-    """The better answer that the judge writes where a check said no; the check will have to agree. None: it wrote none,
-    or cannot be asked."""
+    """A better answer written by the judge after a failed check, which it has to pass in turn. None: it wrote none, or
+    cannot be asked."""
     try:
         tester = _tester(context)
         return (await tester.judged(effect.expected, effect.scenario, effect.answer, effect.surrounding)).better
@@ -155,8 +154,8 @@ async def _cancel(context: Context, effect: fx.CancelDream) -> None:
 
 
 def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callable[[CallT], str]) -> Background[CallT]:
-    """Whatever goes wrong is an input, too. There is no limit to their number, which is the core's to choose: the next
-    call begins while its predecessor, whose answer it follows from, is still under way."""
+    """Make a handler that reports every failure as an input. The number of calls is not limited here, but by the core:
+    the next call begins while the one before, whose answer caused it, is still under way."""
 
     async def run(context: Context, effect: CallT) -> inp.Input:
         def failed(failure: Failure) -> inp.DreamCallFailed:
@@ -185,4 +184,4 @@ HANDLERS: Mapping[type, Handler] = {
     fx.TestScenario: _call(_test, _of_test),
     fx.CancelDream: Inline(_cancel),
 }
-"""From an effect to the coroutine that carries it out."""
+"""Effect type -> its handler."""

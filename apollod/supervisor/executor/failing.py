@@ -1,4 +1,4 @@
-"""Why a question to a model had no usable answer, in the words of the core."""
+"""Classifies failures of questions to a model, as causes of the core."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeVar
@@ -26,14 +26,14 @@ AnswerT = TypeVar("AnswerT")
 FailedT = TypeVar("FailedT")
 
 _OF_THIS_QUESTION = (400, 413, 422)
-"""HTTP statuses of an endpoint that answers, but not this question: it is too long, or asks for what it has not"""
+"""HTTP statuses of an endpoint that rejects this question: too long, or asking for a missing feature"""
 
 
-REASON_MAX = 2_000  # characters; a bug may quote anything
+REASON_MAX = 2_000  # characters; the error of a bug may quote any text
 
 
 class Failure(NamedTuple):
-    """`retry_after_s`: how long the endpoint asks us to wait."""
+    """`retry_after_s`: wait that the endpoint requests."""
 
     cause: Literal["endpoint", "nonsense", "refused", "cut", "seeds", "check", "teacher"]
     reason: str
@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 async def answered(
     work: Awaitable[AnswerT], failed: Callable[[Failure], FailedT], bug: str, **about: object
 ) -> AnswerT | FailedT:
-    """What comes of a question, or what `failed` makes of its failure. A bug of ours ends the question and not the
+    """The answer to a question, or the result of `failed` for its failure. A bug of ours ends the question, not the
     daemon: it is logged as `bug`, with `about`."""
     try:
         return await work
@@ -54,8 +54,8 @@ async def answered(
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an error says, without secrets: it may quote what a model or an endpoint said. The journal's and the
-    network's are the endpoint's: it is asked again. What is neither ours nor the system's is a bug."""
+    """Cause and text of an error, without secrets, since it may quote a model or an endpoint. Errors of journal and
+    network count as the endpoint's, which is asked again. Errors that are neither ours nor the system's are bugs."""
     found = _failure_of(error)
     return found._replace(reason=redact_text(found.reason)[:REASON_MAX])
 

@@ -1,4 +1,4 @@
-"""The served model asked what people wrote after answers."""
+"""Asks the served model about users' messages after answers."""
 
 import time
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ Answer = inp.FollowUpDone | inp.CasesDone
 
 
 async def _score(context: Context, effect: fx.ScoreFollowUp) -> Answer:
-    """One follow-up, or all cases one after the other, within the share of time that the configuration allows."""
+    """Ask about one follow-up, or about all cases one by one, within the share of time that the configuration
+    allows."""
     try:
         return await (_follow_up(context, effect.example) if effect.example else _cases(context))
     except ApolloError as failure:

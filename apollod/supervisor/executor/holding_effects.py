@@ -35,11 +35,11 @@ from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 
 ANSWER_TOKENS = 40
-"""of an anchor's answer; what is longer is cut, which a distribution does not mind"""
+"""most tokens of an anchor's answer; longer ones are cut, which does not affect the distributions"""
 ANSWER_CHARACTERS = 4 * ANSWER_TOKENS
-"""the same of an approved answer, which is cut as text; the tokens of most languages have fewer characters"""
-LIMIT_S = 20.0  # of one question: steps may wait for the answer
-PRIORITY = 5  # at our own engine: after users, before those for whom no step waits
+"""the same for an approved answer, which is cut as text; in most languages a token has fewer characters"""
+LIMIT_S = 20.0  # time limit of one question: steps may wait for the answer
+PRIORITY = 5  # at our own engine: after users, before requests that no step waits for
 
 
 class ShippedPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,13 +51,13 @@ class ShippedPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def shipped_prompts() -> tuple[ShippedPrompt, ...]:
-    """In the order of the file, which is the order in which they are frozen."""
+    """Shipped prompts in the order of the file, in which they are frozen."""
     lines = (files("apollod") / "data" / "anchors.jsonl").read_bytes().splitlines()
     return tuple(msgspec.json.decode(line, type=ShippedPrompt) for line in lines)
 
 
 async def _freeze(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswered | inp.AnchorCallFailed:
-    """Whatever goes wrong is an input, too."""
+    """Freeze an anchor; every failure is an input as well."""
     try:
         return await _frozen(context, effect)
     except LlmRefused as error:
@@ -110,7 +110,7 @@ def _asked_in(around: Surrounding, system: str, prompt: tuple[Turn, ...]) -> lis
 
 
 async def _asked(context: Context, effect: fx.FreezeAnchor) -> tuple[Sort, tuple[Turn, ...], str]:
-    """Sort and prompt of an anchor, and its answer; empty: the model is asked for it."""
+    """Sort, prompt and answer of an anchor; an empty answer: the model is asked for it."""
     if effect.example:
         question, answer = await _approved(context, effect.example)
         return effect.sort, (Turn("user", question),), answer
@@ -135,7 +135,7 @@ async def _approved(context: Context, example: str) -> Pair:
 
 
 def _beginning(answer: str) -> str:
-    """As much of a long answer as an anchor has, up to the end of a word."""
+    """The beginning of a long answer that fits an anchor, up to the end of a word."""
     if len(answer) <= ANSWER_CHARACTERS:
         return answer
     begin = answer[:ANSWER_CHARACTERS]
@@ -143,7 +143,7 @@ def _beginning(answer: str) -> str:
 
 
 def anchor_id(record: bytes, teacher: str) -> str:
-    """See `AnchorFrozen`."""
+    """Id of an anchor, see `AnchorFrozen`."""
     return blake2b(record + teacher.encode(), digest_size=16).hexdigest()
 
 

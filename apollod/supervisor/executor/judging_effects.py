@@ -1,4 +1,4 @@
-"""Questions to the judge. Each is answered by one input, whatever happens on the way."""
+"""Questions to the judge. Each has one input as its answer, also after failures."""
 
 from collections.abc import Mapping
 
@@ -52,7 +52,7 @@ async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | 
 
 
 async def _planted(context: Context, case: str) -> tuple[bytes | None, tuple[Removed, ...]]:
-    """The canonical record of a case, None where there is none, and what was stripped from it."""
+    """The canonical record of a case, None if there is none, and the text stripped from it."""
     assert context.judge is not None
     known = context.judge.cases.get(case)
     if known is not None:

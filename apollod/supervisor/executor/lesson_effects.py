@@ -1,5 +1,5 @@
-"""Calls for lessons: their wordings, what the served model answers to them, and what is learned of one. Each is
-answered by one input."""
+"""Calls for lessons: wordings, answers of the served model, and conversations to learn. Each has one input as its
+answer."""
 
 import time
 from collections import Counter
@@ -56,7 +56,7 @@ def _dreamer(context: Context) -> Dreamer:
 
 
 async def _word(context: Context, effect: fx.WordLesson) -> inp.LessonWorded:
-    """By frames, and by the imagination where there is one; what it cannot give is not waited for."""
+    """Make wordings by frames, and by the imagination if there is one; its failure is ignored."""
     began, given, model, tokens = time.monotonic(), effect.given, "", 0
     worded, older = await anyio.to_thread.run_sync(wordings, given), tuple[str, ...]()
     if _dreamer(context).has_imagination:
@@ -70,8 +70,8 @@ async def _word(context: Context, effect: fx.WordLesson) -> inp.LessonWorded:
 
 
 async def _outdated(context: Context, effect: fx.WordLesson) -> tuple[tuple[str, ...], int]:
-    """Lessons on the same subject that cannot be true beside this one, by the imagination, and the tokens that took.
-    Raises an LlmError."""
+    """Lessons on the same subject that contradict this one, as judged by the imagination, and the tokens used. Raises
+    an LlmError."""
     path, subjects = context.config.journal_path, subjects_of(effect.given)
     try:
         older = await anyio.to_thread.run_sync(lessons_about, path, subjects, effect.lesson, ASKED_MAX)
@@ -86,8 +86,7 @@ async def _outdated(context: Context, effect: fx.WordLesson) -> tuple[tuple[str,
 
 
 def _contradicted(config: Config, lesson: str, worded: Worded) -> tuple[inp.Contradicted, ...]:
-    """Examples that answer the question of the lesson otherwise. A journal that cannot be read now holds up no
-    lesson."""
+    """Examples with another answer to the lesson's question; none if the journal cannot be read now."""
     try:
         found = answers_before(config.journal_path, worded.key, lesson)
     except JournalError as error:
@@ -102,8 +101,8 @@ def _contradicted(config: Config, lesson: str, worded: Worded) -> tuple[inp.Cont
 
 
 async def _imagined(context: Context, effect: fx.WordLesson, framed: Worded) -> tuple[Worded, int]:
-    """With imagined wordings in front, and the tokens that they took. The held-out ones are imagined after the others,
-    and hear of all that exist. Raises an LlmError."""
+    """The wordings with imagined ones in front, and the tokens used. Held-out ones are imagined last, and shown all
+    others. Raises an LlmError."""
     given, dropped = effect.given, Counter[str]()
     tokens, found = 0, list[tuple[Wording, ...]]()
     exist = [one.prompt for one in framed.practice]
@@ -118,14 +117,14 @@ async def _imagined(context: Context, effect: fx.WordLesson, framed: Worded) -> 
         exist += [one.prompt for one in (*taken, *framed.held_out)]
     worded = await anyio.to_thread.run_sync(wordings, given, found[0], found[1])
     dropped.update(worded.dropped)
-    # what it is about does not depend on what a model came up with
+    # the subject does not depend on imagined wordings
     same = {name: getattr(framed, name) for name in ("question", "answer", "key")}
     return replace(worded, **same, dropped=dict(sorted((+dropped).items()))), tokens
 
 
 async def _answerable(context: Context, told: str, taken: tuple[Wording, ...]) -> tuple[tuple[Wording, ...], int, int]:
-    """Those that the served model answers rightly when it is told, how many it does not, and the tokens that took: what
-    it cannot answer even so may ask for something else."""
+    """Wordings that the told model answers rightly, the number of others, and the tokens used: a wording that it cannot
+    answer even then may ask for something else."""
     said = await side_by_side([partial(_said, context, told, one.prompt, one.answer, None) for one in taken])
     right = [one for one, answer in zip(taken, said, strict=True) if matches(one.answer, answer.text)]
     return tuple(right), len(taken) - len(right), sum(answer.tokens for answer in said)
@@ -152,8 +151,8 @@ def _passed(effect: fx.AskLesson, texts: Sequence[str]) -> tuple[Said, ...]:
 
 
 async def _said(context: Context, told: str, prompt: str, expected: str, seed: int | None) -> Answered:
-    """The served model's answer: the most likely one, or with a seed one at temperature 1 from the nucleus. Thoughts
-    have the room of a dream's answer."""
+    """The served model's answer: the most likely one, or with a seed one sampled at temperature 1 from the nucleus.
+    Thoughts may be as long as a dream's answer."""
     greedy, thinking = seed is None, context.config.lessons.thinking
     tokens = tokens_of(expected) + (0 if thinking == "off" else _dreamer(context).answer_tokens)
     sampling = Sampling(
@@ -164,8 +163,8 @@ async def _said(context: Context, told: str, prompt: str, expected: str, seed: i
 
 
 async def _prepare(context: Context, effect: fx.PrepareLesson) -> inp.LessonPrepared:
-    """The conversation is bare: what the model is told is what it has to learn. Where it thinks, the answer comes after
-    what it thinks untold."""
+    """Build the conversation to learn. It is bare, since the told text is what the model has to learn. If the model
+    thinks, the answer is placed after an untold thought."""
     began = time.monotonic()
     answer, tokens = await _to_learn(context, effect)
     prompt = (Turn("user", effect.wording.prompt),)
@@ -180,8 +179,8 @@ async def _prepare(context: Context, effect: fx.PrepareLesson) -> inp.LessonPrep
 
 
 async def _to_learn(context: Context, effect: fx.PrepareLesson) -> tuple[str, int]:
-    """The answer that is learned, and tokens that it took: the given one, also where the told model's own one is wrong
-    or goes on and on."""
+    """The answer to learn, and the tokens used: the given one, also if the told model's own one is wrong or does not
+    end."""
     wording = effect.wording
     given = wording.says or wording.answer
     if effect.practice != "own":
@@ -193,8 +192,8 @@ async def _to_learn(context: Context, effect: fx.PrepareLesson) -> tuple[str, in
 
 
 async def _teacher(context: Context, told: str, prompt: tuple[Turn, ...], answer: str, thought: str) -> str:
-    """Digest of what the told model thinks of each token of the answer. Empty where that cannot be had, by its chat
-    template or by an engine that gives no log-probabilities: then the tokens are learned."""
+    """Digest of the told model's distribution at each token of the answer. Empty if the chat template prevents it or
+    the engine gives no log-probabilities: then the tokens are learned."""
     try:
         teacher = await _dreamer(context).teacher(told, prompt, answer, thought=thought)
     except ScoreRefused:
@@ -207,7 +206,8 @@ async def _teacher(context: Context, told: str, prompt: tuple[Turn, ...], answer
 
 
 def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]]) -> Background[CallT]:
-    """Whatever goes wrong is an input, too. There is no limit to their number: the core asks for one at a time."""
+    """Make a handler that reports every failure as an input. The number of calls is not limited here: the core makes
+    one at a time."""
 
     async def run(context: Context, effect: CallT) -> inp.Input:
         def failed(failure: Failure) -> inp.LessonCallFailed:
@@ -226,4 +226,4 @@ HANDLERS: Mapping[type, Handler] = {
     fx.AskLesson: _call(_ask),
     fx.PrepareLesson: _call(_prepare),
 }
-"""From an effect to the coroutine that carries it out."""
+"""Effect type -> its handler."""

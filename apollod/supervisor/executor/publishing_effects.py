@@ -14,7 +14,7 @@ async def _refresh(context: Context, effect: fx.RefreshEngine) -> None:
 
 
 async def _pause(context: Context, effect: fx.PauseEngine) -> None:
-    """Under way until the order is given; the engine's answer is an input of its own."""
+    """Give the order after its wait; the engine's answer is an input of its own."""
     if effect.wait_s:
         await anyio.sleep(effect.wait_s)
     context.children.order_engine(effect)

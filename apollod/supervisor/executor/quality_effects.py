@@ -1,4 +1,4 @@
-"""Runs of probes, and messages about alarms. Each is answered by one input, whatever happens on the way."""
+"""Runs of probes, and messages about alarms. Each has one input as its answer, also after failures."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
 
 
 async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
-    """Files are read anew for each run: who changes them is told that the baseline is of others."""
+    """Measure. Files are read anew for each run, so that a change of the probes since the baseline is reported."""
     directory = context.config.state_dir / blobs.NAME
     try:
         own = contrast_probes(effect.contrasts)
@@ -47,7 +47,7 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
             known = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
             await anyio.to_thread.run_sync(context.references.tidy, directory, effect.references)
             found = await prober.look(effect.number, asked, effect.share, known, effect.lessons)
-        # of the whole set, so that a look without some items is still one with the probes of the baseline
+        # digest of the whole set, so that a look without some items still matches the baseline
         return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})
     except ProbesBroken as error:
         return inp.ProbesFailed(effect.number, redact_text(error.line()), "unable" if error.unable else "engine")
@@ -66,4 +66,4 @@ HANDLERS: Mapping[type, Handler] = {
     fx.MeasureQuality: Background(_measure, limit=1),
     fx.TellAlarm: Background(_tell, limit=1),
 }
-"""From an effect to the coroutine that carries it out."""
+"""Effect type -> its handler."""

@@ -1,4 +1,4 @@
-"""The way back to earlier weights, and what is repeated without what is forgotten, read from the journal."""
+"""Plans rollbacks and forgetting, from the journal."""
 
 from collections.abc import Mapping
 from functools import partial

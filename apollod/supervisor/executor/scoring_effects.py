@@ -1,4 +1,4 @@
-"""Answers scored by the engine, with and without what was stripped from their conversations."""
+"""Has the engine score answers, with and without the text stripped from their conversations."""
 
 import time
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.own_engine import own_endpoint
 
 LATER = 1
-"""vLLM's priority of whoever can wait; users' requests have 0"""
+"""vLLM's priority for requests that can wait; users' requests have 0"""
 
 
 async def _score(context: Context, effect: fx.ScoreExample) -> inp.ExampleScoreDone:
-    """One example, within the share of time that the configuration allows."""
+    """Score one example, within the share of time that the configuration allows."""
     review, began, id_, after = context.config.review, time.monotonic(), effect.example, effect.after
     try:
         accepted = (await context.journal.accepted_of([id_])).get(id_)

@@ -1,5 +1,5 @@
-"""A search for culprits: replays, each of which is answered by one input, unless the search ends before; and where none
-can be run, a ranking by the trainer."""
+"""A search for culprits: replays, each with one input as its answer, unless the search ends before; and if replays
+cannot be run, a ranking by the trainer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +31,7 @@ async def _replayed(context: Context, effect: fx.ReplayWindow) -> inp.WindowRepl
     window = Window(
         str(config.journal_path), str(config.state_dir), effect.first, effect.last, effect.references, effect.items
     )
-    with anyio.move_on_after(effect.limit_s) as limit:  # cancelled, it ends its process
+    with anyio.move_on_after(effect.limit_s) as limit:  # a cancelled replay ends its process
         asked = Without(number, effect.left_out, effect.lr_scale)
         found = await context.replays.ask(config, context.tasks, (incident, window), asked)
     if limit.cancelled_caught:
@@ -72,4 +72,4 @@ HANDLERS: Mapping[type, Handler] = {
     fx.RankExamples: Inline(_rank),
     fx.EndSearch: Inline(_end),
 }
-"""From an effect to the coroutine that carries it out."""
+"""Effect type -> its handler."""

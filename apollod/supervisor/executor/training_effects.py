@@ -1,4 +1,4 @@
-"""Examples, steps and weights: questions to the trainer, which answers each with an input."""
+"""Examples, steps and weights: requests to the trainer, which answers each with an input."""
 
 from collections.abc import Mapping
 

@@ -7,15 +7,15 @@ from anyio.abc import TaskGroup
 
 
 class UnderWay:
-    """Work in the background. What is under way is not begun a second time; different keys run side by side."""
+    """Work in the background. A key that is under way is not begun a second time; different keys run in parallel."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
         self._running: dict[str, tuple[str, anyio.CancelScope]] = {}
 
     def begin(self, key: str, work: Callable[[], Awaitable[object]], group: str = "", limit: int = 0) -> bool:
-        """Start `work`. False, with nothing started, while work with this key is under way, or `limit` (0: any number)
-        pieces of work of this group are."""
+        """Start `work`. Returns False, without starting it, if its key is under way, or `limit` (0: no limit) tasks of
+        its group are."""
         if key in self._running or (limit and self.count(group) >= limit):
             return False
         scope = anyio.CancelScope()
@@ -24,7 +24,7 @@ class UnderWay:
         return True
 
     def cancel(self, key: str) -> None:
-        """End the work with this key, if there is any. The key is free once the work has cleaned up behind itself."""
+        """End the work with this key, if there is any. The key is free once the work has cleaned up."""
         if key in self._running:
             self._running[key][1].cancel()
 

@@ -1,1 +1,1 @@
-"""The lessons and what was learned, as people see them."""
+"""Views of lessons and of the gain by learning."""

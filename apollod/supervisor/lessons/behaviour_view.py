@@ -1,4 +1,4 @@
-"""Behaviours as people see them among the other lessons, with the same fields. Pure."""
+"""Views of behaviours, with the fields of other lessons. Pure."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ NONE_ASKED: Tally = (0, 0)
 
 
 def behaviour_of(state: State, name: str, given_at: float = 0.0) -> Course | None:
-    """The behaviour with this name; of several definitions that had it, the one that was `given_at` (Unix time), else
-    the one that stands."""
+    """The behaviour with this name; among several definitions of that name, the one `given_at` (Unix time), else the
+    one in force."""
     own = state.dreams
     given = (one for one in own.replaced.get(name, ()) if given_at and one.since_ns / SECOND_NS == given_at)
     return next(given, None) or own.courses.get(name)
 
 
 def behaviour_view(state: State, course: Course, now_ns: int) -> dict[str, Any]:
-    """All about a behaviour. `pattern`: as `apollod ctl pattern show` has it; `round`: practices so far; `asked`: the
-    last new scenarios, bare."""
+    """View of a behaviour. `pattern`: as in `apollod ctl pattern show`; `round`: practices so far; `asked`: the last
+    new scenarios, bare."""
     name, stands = course.pattern.name, course.state != "replaced"
     waits = prospect.reason_of(course, state, now_ns) if course.phase == "active" else ""
     dream = state.dreams.open
@@ -51,8 +51,8 @@ def behaviour_view(state: State, course: Course, now_ns: int) -> dict[str, Any]:
 
 
 def behaviour_row(course: Course, now_ns: int) -> dict[str, Any]:
-    """The row of a behaviour in a list. `steps`: practices, a step each; `drift`: 0, it is not measured; `seconds`:
-    since it was given, until it was known or given up."""
+    """The row of a behaviour in a list. `steps`: practices, a step each; `drift`: 0, not measured; `seconds`: from its
+    addition until it was known or given up."""
     over = course.moved_ns if course.phase != "active" else now_ns
     return {
         "lesson": course.pattern.name,

@@ -1,4 +1,4 @@
-"""Makes lessons of a document: by a person's own questions, by an imagination where there is one, or by rules."""
+"""Makes lessons of a document: from the user's own questions, by an imagination if there is one, or by rules."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 log = structlog.get_logger()
 
 SEED = 1_000_000
-"""of the first section; lessons and dreams have others"""
+"""seed for the first section; lessons and dreams use other seeds"""
 
 
 def own_facts(sections: Sequence[Section], name: str, questions: Iterable[tuple[str, str]]) -> Found:
-    """A person's own questions, each told with the section that fits it best. Raises LessonRefused for the first one
-    that cannot be taught, with its number."""
+    """The user's own questions, each with the section that fits it best. Raises LessonRefused for the first one that
+    cannot be taught, with its number."""
     kept, left_out, count = Kept(), Counter[str](), 0
     for count, (question, answer) in enumerate(questions, 1):
         asked = Given(question=question.strip(), answer=answer.strip(), document=name)
@@ -44,9 +44,9 @@ def own_facts(sections: Sequence[Section], name: str, questions: Iterable[tuple[
 async def imagined_of(
     dreamer: Dreamer, sections: Sequence[Section], name: str, before: Mapping[str, Sequence[Given]]
 ) -> Found:
-    """What an imagination asks about each section, as far as the served model answers it with the section in view. A
-    section that stood in an earlier edition keeps what was asked about it (`before`, by its text); one for which the
-    imagination has no answer is read by rules."""
+    """Questions of an imagination about each section, if the served model answers them with the section in view. A
+    section of an earlier edition keeps its questions (`before`, by its text); one without an answer of the imagination
+    is read by rules."""
     kept, left_out, count = Kept(), Counter[str](), 0
     for number, section in enumerate(sections):
         passage = section.passage
@@ -65,8 +65,8 @@ async def imagined_of(
 
 
 async def _imagined(dreamer: Dreamer, passage: str, name: str, seed: int) -> tuple[list[Fact], dict[str, int]]:
-    """Questions about a section that the served model answers rightly with it in view; none where the imagination has
-    no answer."""
+    """Questions about a section that the served model answers rightly with it in view; none if the imagination gives no
+    answer."""
     try:
         said = await dreamer.imagine_text(asking(passage), seed)
         found, left_out = await anyio.to_thread.run_sync(imagined_facts, said.text, passage, name)
@@ -79,7 +79,7 @@ async def _imagined(dreamer: Dreamer, passage: str, name: str, seed: int) -> tup
 
 
 async def _answers(dreamer: Dreamer, fact: Fact) -> bool:
-    """True if the served model says the answer with the section in view, and nothing else told."""
+    """True if the served model gives the answer with only the section in view."""
     sampling = Sampling(max_tokens=tokens_of(fact.worded.answer), temperature=0.0, thinking="off")
     turn = Turn("user", fact.worded.question)
     said = await dreamer.say(told_section(fact.given.section), (turn,), sampling)

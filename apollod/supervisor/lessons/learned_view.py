@@ -1,4 +1,4 @@
-"""The section of `status` about lines that were scored again. Pure."""
+"""The section of `status` about lines scored again. Pure."""
 
 from apollod.core.rescoring.gain import gained
 from apollod.core.state import State
@@ -6,7 +6,7 @@ from apollod.wire.status_sections.learning_status import Learned
 
 
 def learned_status(state: State) -> Learned:
-    """Figures of the lines that were scored again last, as far as their steps stand."""
+    """Figures of the lines last scored again, if their steps were not taken back."""
     own = state.rescoring
     if (found := gained(own.gains.values())) is None:
         return Learned(waiting=len(own.waiting))

@@ -1,5 +1,4 @@
-"""Lessons as people see them: the page of one, the list, the section of `status`. Pure: the fold of a journal has
-lessons, too."""
+"""Views of lessons: one, the list, the section of `status`. Pure, so that they also work on the fold of a journal."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,11 +26,12 @@ from apollod.supervisor.lessons.behaviour_view import NONE_ASKED, behaviour_of, 
 from apollod.wire.status_sections.teaching_status import Lessons
 
 KEPT = 0.125
-"""nats a token by which a held answer may have moved: at least three quarters of its probability are where they were,
-as the distance in total variation is at most the square root of half of the divergence (Pinsker's inequality)"""
+"""divergence, nats a token, up to which a held answer counts as kept: at least three quarters of its probability are
+unchanged, as the distance in total variation is at most the square root of half of the divergence (Pinsker's
+inequality)"""
 
 Given = tuple[int, Lesson | Behaviour]
-"""when, in ns, and what"""
+"""(time in ns, lesson)"""
 
 
 def lesson_of(own: LessonsState, id_: str) -> Lesson | None:
@@ -40,14 +40,13 @@ def lesson_of(own: LessonsState, id_: str) -> Lesson | None:
 
 
 def found(state: State, id_: str, given_at: float = 0.0) -> Lesson | Behaviour | None:
-    """The lesson of any kind with this id: the name of a behaviour (of the one that was `given_at`, see
-    `behaviour_of`), or as in `lesson_of`."""
+    """The lesson of any kind with this id: the name of a behaviour (the one `given_at`, see `behaviour_of`), or as in
+    `lesson_of`."""
     return behaviour_of(state, id_, given_at) or lesson_of(state.lessons, id_)
 
 
 def lesson_view(state: State, lesson: Lesson | Behaviour, now_ns: int) -> dict[str, Any]:
-    """All about a lesson. Pairs are (passed, of how many), (0, 0) where nothing was asked. `kept`: of what is held
-    now."""
+    """View of a lesson. Pairs are (passed, count), (0, 0) if nothing was asked. `kept`: of the answers held now."""
     told = behaviour_view(state, lesson, now_ns) if isinstance(lesson, Behaviour) else _fact_view(state, lesson, now_ns)
     return {"schema_version": 1, **told, "kept": list(_kept(state))}
 
@@ -104,7 +103,7 @@ def lesson_row(state: State, lesson: Lesson | Behaviour, now_ns: int) -> dict[st
 
 
 def lessons_view(state: State, only: str, limit: int, now_ns: int, document: str = "") -> dict[str, Any]:
-    """The newest lessons, the newest first, of any document or of this one."""
+    """Lessons, the newest first, of this document (empty: any)."""
     chosen = (one for one in _newest(state) if only in ("", one.state) and document in ("", _document(one)))
     listed = islice(chosen, limit or None)
     return {"schema_version": 1, "lessons": [lesson_row(state, lesson, now_ns) for lesson in listed]}
@@ -122,7 +121,7 @@ def _document(one: Lesson | Behaviour) -> str:
 
 
 def lessons_status(state: State, now_ns: int) -> Lessons:
-    """The number of lessons in each state, and what is done now: for facts, else for behaviours."""
+    """The number of lessons in each state, and the present activity: for facts, else for behaviours."""
     own, dreams = state.lessons, state.dreams
     if not own.lessons and not dreams.courses:
         return Lessons()
@@ -150,18 +149,18 @@ def _course(state: State, lesson: Lesson) -> Course | None:
 
 
 def _asked(course: Course | None) -> list[int]:
-    """Greedy answers of the stage that asks now."""
+    """Greedy answers in the present stage."""
     return list(rounds.tally(course.tried)) if course is not None else list(NONE_ASKED)
 
 
 def _kept(state: State) -> Tally:
-    """Answers that steps hold: those that had not moved far when they were held last."""
+    """Answers that steps hold: (those that moved at most KEPT when last held, all that were held)."""
     moved = [one.moved for one in state.holding.anchors.values() if one.moved is not None]
     return sum(one <= KEPT for one in moved), len(moved)
 
 
 def _waits(state: State, lesson: Lesson) -> str:
-    """The reason why nothing happens for the lesson now; empty where it is under way, or nothing is left to do."""
+    """Reason why nothing happens for the lesson now; empty: it is under way, or nothing is left to do."""
     own = state.lessons
     if (course := _course(state, lesson)) is not None:
         activity = Activity.STEP if course.stage is Stage.LEARNING else Activity.TEACHING

@@ -1,2 +1,1 @@
-"""The quality guard, as far as it is carried out here: which probes there are, and how the engine is asked. When that
-is, and what follows, is decided in `core/quality`."""
+"""Carries out the quality guard: reads the probes and asks the engine. The decisions are in `core/quality`."""

@@ -1,6 +1,6 @@
-"""Finds examples that hold a probe, among new ones and among all that were accepted. A probe that was learned measures
-nothing, so a probe of the user's own must not be learned. Probes that come with apollod are left out instead from then
-on, since people have such a question in what they teach and know nothing of the probe."""
+"""Finds examples that hold a probe, among new and all accepted ones. A learned probe measures nothing, so the user's
+own probes must not be learned. Probes that come with apollod are left out from then on instead, since users may teach
+such a question without knowing the probe."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,12 +17,12 @@ from apollod.supervisor.quality.prober import is_persons, probes_of
 from apollod.supervisor.quality.shipped_probes import is_shipped
 
 COUNTED = ("pending", "judged", "trained")
-"""states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
-withdrawn or undone is learned only after somebody asked for it, and counts from then on."""
+"""states (`accepted_examples.states`) of examples that were or will be learned. Examples held for a person, declined,
+withdrawn or undone are learned only on request, and count from then on."""
 
 
 class Leak(NamedTuple):
-    """An example that holds a probe. `what`: of the probe; `place`: where the example came from."""
+    """An example that holds a probe. `what`: part of the probe; `place`: source of the example."""
 
     probe: Probe
     what: str
@@ -32,7 +32,7 @@ class Leak(NamedTuple):
 
 
 class LeakWatch:
-    """Remembers which examples of the journal it has looked at; those that hold a probe are few."""
+    """Remembers how far the journals were searched, and the few examples that hold a probe."""
 
     def __init__(self, journal: Path, probes: Iterable[Probe] = ()) -> None:
         self._journal = journal
@@ -42,29 +42,29 @@ class LeakWatch:
         self._leaks, self._probes = Leaks(probes), probes
         self._refused = _refused(probes)
         self._seen: dict[Path, int] = {}
-        """by journal, the event up to which all examples were looked at"""
+        """by journal, the event up to which all examples were searched"""
         self._found: dict[str, dict[str, str]] = {}
-        """by example, and in it by probe: what it holds"""
+        """by example and probe, the part that it holds"""
 
     def said_of(self, records: Sequence[bytes]) -> list[str]:
-        """What of which probe each of these canonical records holds, so that it is not learned, for people; empty:
-        nothing. Blocking."""
+        """For each of these canonical records, the part of a probe for which it is not learned, for people; empty:
+        none. Blocking."""
         leaks = self._refused
         return [next(iter(leaks.of(record).values()), "") for record in records]
 
     async def leaks(self, probes: tuple[Probe, ...]) -> list[Leak]:
-        """The probes that an example holds which was or will be learned, in their order, one example of each. From now
-        on these probes are watched. Raises JournalError. Not to be called again before it has returned."""
+        """Probes that are held by an example which was or will be learned, in their order, with one example each. From
+        now on these probes are watched. Raises JournalError. Not reentrant."""
         if probes != self._probes:
             await anyio.to_thread.run_sync(self._take, probes)
         journals = await anyio.to_thread.run_sync(accepted_examples.journals, self._journal)
         for journal in journals:
-            while await anyio.to_thread.run_sync(self._look, journal):  # some at a time, so that a stop waits for few
+            while await anyio.to_thread.run_sync(self._look, journal):  # in pages, so that a stop waits for few
                 pass
         return await anyio.to_thread.run_sync(self._counted, journals) if self._found else []
 
     def _look(self, journal: Path) -> bool:
-        """At the next examples. False: there were none."""
+        """Search the next examples. False: there were none."""
         page = accepted_examples.accepted_after(journal, self._seen.get(journal, 0))
         for one in page:
             if found := self._leaks.of(one.record):
@@ -75,7 +75,7 @@ class LeakWatch:
 
     def _counted(self, journals: Sequence[Path]) -> list[Leak]:
         states: dict[str, tuple[str, Path]] = {}
-        for journal in journals:  # what an archive says of an example that was carried on is of before
+        for journal in journals:  # an archive's state of a carried example is older
             for example, state in accepted_examples.states(journal):
                 if example in self._found:
                     states.setdefault(example, (state, journal))
@@ -96,8 +96,8 @@ class LeakWatch:
 
 
 def would_hold(config: Config) -> Callable[[bytes], str]:
-    """What of which probe a canonical record holds, for people, so that the daemon would hold its example; empty:
-    nothing, or there is no guard. Raises ConfigError for probes that cannot be used. Blocking."""
+    """A function that returns the part of a probe for which the daemon would hold a canonical record, for people;
+    empty: none, or no guard. Raises ConfigError for unusable probes. Blocking."""
     leaks = _refused(probes_of(config) if config.quality.is_on else ())
     return lambda record: next(iter(leaks.of(record).values()), "")
 
@@ -107,9 +107,9 @@ def _refused(probes: Iterable[Probe]) -> Leaks:
 
 
 def left_out(leaks: Sequence[Leak]) -> dict[str, str]:
-    """Probes that come with apollod or are of patterns and are not to be asked, as `QualityMeasured` names them: nobody
-    can edit them, and logs that happen to hold one must not stop training. Raises ConfigError for one of a person's
-    own."""
+    """Leaked probes to leave out, as in `QualityMeasured`: those that come with apollod or belong to patterns, since
+    users cannot edit them, and logs that happen to hold one must not stop training. Raises ConfigError for one of the
+    user's own."""
     own = [leak for leak in leaks if is_persons(leak.probe)]
     if own:
         raise _refusal(own[0], len(own) - 1)

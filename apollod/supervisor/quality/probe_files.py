@@ -1,4 +1,4 @@
-"""The bytes of a probe file: whatever lies at its path, reading it ends."""
+"""Reads a probe file, without ever blocking on special files."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 
 BYTES_MAX = 64 << 20
-"""of a file; far more than as many probes as there may be take"""
+"""most bytes of a file; far more than the largest set of probes needs"""
 
 
 def lines_of(name: str) -> list[bytes]:
@@ -31,7 +31,7 @@ def lines_of(name: str) -> list[bytes]:
             return file.read(BYTES_MAX).removeprefix(BOM).splitlines()
     except OSError as error:
         raise ConfigError(f"[quality] probe {name} cannot be read: {reason(error)}", "check path and owner") from error
-    except (ValueError, RuntimeError) as error:  # a zero byte in it, a home that nobody has
+    except (ValueError, RuntimeError) as error:  # a zero byte in it, or an unknown user's home
         raise ConfigError(f"[quality] probe {name!r} is no path: {error}", "check it") from error
 
 

@@ -1,4 +1,4 @@
-"""Asks the probes of the configuration: those that come with apollod, and those of a person's files."""
+"""Asks the probes of the configuration: those that come with apollod, and those of the user's files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,17 +30,17 @@ from apollod.supervisor.quality.shipped_probes import is_shipped, level_of, ship
 from apollod.wire.records import record_of
 
 OWN_PRIORITY = 15
-"""at our own engine: after users (0) and judge (10), before dreams (20)"""
+"""priority at our own engine: after users (0) and judge (10), before dreams (20)"""
 AT_ONCE = 8
 REQUEST_S = 120.0
 SURELY_SHORT = 2_000
-"""bytes of a conversation, fewer than which are asked without a question about room"""
+"""bytes below which a conversation is asked without tokenising it first"""
 TEMPLATE = 200
-"""tokens that a chat template adds to a conversation, at most"""
+"""most tokens that a chat template adds to a conversation"""
 
 
 def probes_of(config: Config) -> tuple[Probe, ...]:
-    """All that is asked. Raises ConfigError for files that cannot be used. Blocking."""
+    """All configured probes. Raises ConfigError for unusable files. Blocking."""
     found = shipped(config.quality.levels)
     names = config.quality.probe
     try:
@@ -59,9 +59,8 @@ def probes_of(config: Config) -> tuple[Probe, ...]:
 
 
 def probes_known(config: Config, baseline: str, contrasts: tuple[Probe, ...]) -> tuple[Probe, ...]:
-    """All that is asked, `contrasts` included, or as much of it as the digest `baseline` is of: levels that came later,
-    with an upgrade or by the configuration, join with the next baseline. Raises ConfigError for files that cannot be
-    used. Blocking."""
+    """All probes with `contrasts`, or the part with the digest `baseline`: levels added later, by an upgrade or the
+    configuration, join with the next baseline. Raises ConfigError for unusable files. Blocking."""
     every = probes_of(config) + contrasts
     for level in range(config.quality.levels, 0, -1):
         fewer = tuple(probe for probe in every if level_of(probe) <= level)
@@ -71,7 +70,7 @@ def probes_known(config: Config, baseline: str, contrasts: tuple[Probe, ...]) ->
 
 
 def is_persons(probe: Probe) -> bool:
-    """True if it is of a person's file; others come with apollod, or are of patterns, and nobody can edit them."""
+    """True if it comes from the user's file; others come with apollod or belong to patterns, and cannot be edited."""
     return probe.kind != "contrast" and not is_shipped(probe)
 
 
@@ -79,7 +78,7 @@ class Prober:
     """Asks probes once; the core decides about retries."""
 
     def __init__(self, config: Config, judge: Judge | None = None) -> None:
-        """`judge`: asked where `[judge]` is on. Blocking."""
+        """`judge`: used if `[judge]` is on. Blocking."""
         engine = config.engine
         self._endpoint = Endpoint(
             config.api_url, engine.served_name, engine.api_key, AT_ONCE, attempts=1, try_s=REQUEST_S,
@@ -89,18 +88,18 @@ class Prober:
         self._terms = Terms(contrast_tokens=answer_tokens(config), concurrency=AT_ONCE, priority=priority)
         self._settings = config.quality
         self._too_long: dict[str, str] = {}
-        """probes that the engine has no room for, by id: why"""
+        """by id, why the engine has no room for the probe"""
         self._unchecked: dict[str, str] = {}
-        """contrast cases whose check could not be run, by id: why"""
+        """by id, why the check of the contrast case could not be run"""
         self._contrast = contrast_by(Tester(config, judge), self._unchecked)
         self._judge = verdict_by(judge, config) if judge is not None and config.judge.mode != "off" else None
 
     async def baseline(
         self, number: int, probes: tuple[Probe, ...], tries: bool = False
     ) -> tuple[ProbesAnswered, Mapping[str, Reference]]:
-        """All of them, and what later looks are compared with. `tries`: of a large group a few first, and the others
-        only where the model passes enough of these for a look to say anything: what it cannot do it does at length.
-        Raises ProbesBroken for an endpoint that goes away."""
+        """Ask all probes, and return the references for later looks. `tries`: of a large group ask a few first, and the
+        others only if the model passes enough for a look to be informative, since failures take long. Raises
+        ProbesBroken if the endpoint goes away."""
         runs, references = list[Measurement](), dict[str, Reference]()
         async with HttpLlm(self._endpoint) as llm:
             fitting = await self._fitting(llm, probes)
@@ -117,8 +116,8 @@ class Prober:
         self, number: int, probes: tuple[Probe, ...], share: float, references: Mapping[str, Reference],
         lessons: tuple[LessonCase, ...] = (),
     ) -> ProbesAnswered:  # fmt: skip
-        """This share of each group, others at each number, compared with `references`, and all of `lessons`. Raises
-        ProbesBroken."""
+        """Ask this share of each group, a different part for each number, compared with `references`, and all of
+        `lessons`. Raises ProbesBroken."""
         asked = sample(probes, share, number)
         async with HttpLlm(self._endpoint) as llm:
             every = (*await self._fitting(llm, asked), *lesson_probes(lessons))
@@ -126,8 +125,8 @@ class Prober:
         return self._answered(number, probes, [found], len(asked) / len(probes))
 
     async def _fitting(self, llm: Llm, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
-        """Probes whose conversation and answer the engine has room for; the others go to `_too_long`. A text of so
-        few bytes has no more tokens than it has bytes, and marks of a template beside them. Raises ProbesBroken."""
+        """Probes whose conversation and answer the engine has room for; the others go to `_too_long`. A short text has
+        at most as many tokens as bytes, besides those of the template. Raises ProbesBroken."""
         try:
             return await self._with_room(llm, probes)
         except LlmError as error:
@@ -148,7 +147,7 @@ class Prober:
     def _answered(
         self, number: int, probes: tuple[Probe, ...], runs: Sequence[Measurement], share: float = 1.0
     ) -> ProbesAnswered:  # fmt: skip
-        """Of the whole set, however few of them were asked."""
+        """The answer for the whole set, also if only a part was asked."""
         left_out = {probe.id: NO_JUDGE for probe in probes if probe.judged and self._judge is None}
         left_out |= {id_: NO_VERDICT + why for id_, why in self._unchecked.items()}
         left_out |= {id_: NO_ROOM + why for id_, why in self._too_long.items()}
@@ -156,7 +155,7 @@ class Prober:
         by_group = by_metric([one for one in found if one.id not in self._unchecked and one.kind != "lesson"])
         if lessons := by_lesson(found):
             by_group[LESSONS] = lessons
-        saw = [run for run in runs if run.figures] or runs  # one without figures saw no weights
+        saw = [run for run in runs if run.figures] or runs  # a run without figures saw no weights
         return ProbesAnswered(
             number, digest(probes), by_group, min(run.first_version for run in saw),
             max(run.last_version for run in saw), sum(run.prompt_tokens + run.completion_tokens for run in runs),
@@ -165,8 +164,8 @@ class Prober:
 
 
 def verdict_by(judge: Judge, config: Config) -> Verdict:
-    """Good is what all votes call good: the answer in its conversation, before which stands what is expected of it. An
-    endpoint of the judge that is gone is an LlmUnreachable, as one of ours is."""
+    """A verdict by the judge: good if all votes are. It sees the expectation, then the conversation with the answer. If
+    its endpoint is gone, LlmUnreachable is raised, as for ours."""
 
     async def verdict(probe: Probe, answer: str) -> tuple[bool, str]:
         if not answer.strip():
@@ -185,8 +184,8 @@ def verdict_by(judge: Judge, config: Config) -> Verdict:
 
 
 def contrast_by(tester: Tester, unchecked: dict[str, str]) -> Verdict:
-    """As tests of the pattern are judged. A check that cannot be run says nothing of the model and is no reason for an
-    alarm: its case goes to `unchecked`, and out of the measurement."""
+    """A verdict like that of a pattern's tests. A check that cannot be run is not the model's fault and must not cause
+    an alarm: its case goes to `unchecked`, and is left out of the measurement."""
 
     async def verdict(probe: Probe, answer: str) -> tuple[bool, str]:
         check, text, scenario = case_of(probe)

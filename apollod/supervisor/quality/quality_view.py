@@ -9,7 +9,7 @@ from apollod.wire.status_sections.quality_status import Alarm, Quality, QualityM
 
 
 def quality_status(state: State) -> Quality:
-    """Tells whether the model got worse, as the last look found it, and what is done about that."""
+    """The last look's figures and the incident under way."""
     own, settings = state.quality, state.daemon.settings
     why = "" if settings is None else due(own, settings.quality) or ""
     waits = blocked(Activity.MEASUREMENT, state) if (why and own.open is None) else ""

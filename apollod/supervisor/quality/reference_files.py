@@ -1,8 +1,9 @@
 """Stores the references of a baseline: a file among the blobs beside the journal, named by the digest of its bytes.
 
 Law: it is durable before an event names it. One that is gone or damaged does not stop the guard: pass rates and losses
-are measured without it, KL and length are not, and the log says so. One is in force, that of the baseline's newest run;
-those of earlier runs, and of one whose event never came, are removed at the start and by the next look.
+are measured without it, KL and length are not, with a warning in the log. Only the file of the baseline's newest run is
+in force; those of earlier runs, and files whose event was never recorded, are removed at the start and by the next
+look.
 """
 
 import os
@@ -34,14 +35,14 @@ class ReferenceFiles:
         self._tidied = ""
 
     def keep(self, directory: Path, references: Mapping[str, Reference]) -> str:
-        """Have them in a file, durably; its digest, empty for none. Raises OSError."""
+        """Store them durably in a file; return its digest, empty without references. Raises OSError."""
         if not references:
             return ""
         self._digest, self._known = blobs.keep(directory, write_references(references)), dict(references)
         return self._digest
 
     def of(self, directory: Path, digest: str) -> Mapping[str, Reference]:
-        """Those of a digest; none for an empty one, and for a file that cannot be used, which is said once."""
+        """References by digest; empty for an empty digest, and for an unusable file, which is logged once."""
         if digest and digest != self._digest:
             try:
                 self._digest, self._known = digest, _read(directory / digest, digest)
@@ -54,22 +55,22 @@ class ReferenceFiles:
         return self._known if digest else {}
 
     def complained(self, digest: str) -> None:
-        """That this file cannot be used was said already."""
+        """Note that this unusable file was reported already."""
         self._complained = digest
 
     def tidy(self, directory: Path, digest: str) -> None:
-        """Remove those of other baselines once this one is in force: the journal names it, and it can be used."""
+        """Remove those of other baselines once this one is in force: the journal names it, and it is usable."""
         if digest and digest == self._digest != self._tidied:
             self._tidied = digest
             remove_unused(directory, digest)
 
 
 def remove_unused(directory: Path, in_force: str) -> list[str]:
-    """Remove all references but these (empty: all). Nobody may be in `keep` meanwhile. Blocking; what cannot be removed
-    stays.
+    """Remove all references except `in_force` (empty: all). Must not run during `keep`. Blocking; files that cannot be
+    removed stay.
 
-    A file is known by its bytes, not by what a journal says of it, so that one whose event never came goes, too, and
-    nothing else does: a teacher, a file that was changed, a link and whatever has another name are left alone.
+    A file is recognised by its bytes, not by the journal, so that files without an event are removed as well, and
+    nothing else is: teachers, changed files, links and files with other names are left alone.
     """
     removed = []
     try:
@@ -89,7 +90,7 @@ def remove_unused(directory: Path, in_force: str) -> list[str]:
 def _is_references(path: str, digest: str) -> bool:
     with open(path, "rb") as file:
         if file.read(len(MAGIC)) == MAGIC:
-            return False  # a teacher, of which there may be thousands: not read
+            return False  # a teacher; there may be thousands, so it is not read
         file.seek(0)
         blob = file.read()
     try:

@@ -1,6 +1,7 @@
-"""The probes that come with apollod, by level of difficulty: 1 is easy, 2 and 3 are what a larger model can fall from.
+"""The probes that come with apollod, by level of difficulty: 1 is easy, 2 and 3 are hard enough to show a drop of
+larger models.
 
-A file that was released does not change, since baselines are of its items: new ones come in a new file.
+A released file does not change, since baselines use its items: new ones come in a new file.
 """
 
 import json
@@ -12,7 +13,7 @@ from apollod.curation.probes.probe_lines import Probe, read_probes
 
 EASY, HARDER, DOCUMENTS = "probes.jsonl", "levels.jsonl", "documents.jsonl"
 PLACE = "apollod/data/"
-"""as messages name it"""
+"""prefix of their places in messages"""
 LEVELS = 3
 
 
@@ -31,12 +32,13 @@ def is_shipped(probe: Probe) -> bool:
 
 
 def level_of(probe: Probe) -> int:
-    """Its level, which its group ends with where it is above 1."""
+    """Its level; the group name ends with it if it is above 1."""
     return int(probe.group.rpartition("-")[2]) if probe.place.startswith(PLACE + HARDER) else 1
 
 
 def _with_text(probe: Probe, texts: dict[str, str]) -> Probe:
-    """A question about a long text, which the file has once and names in the system prompt of each such question."""
+    """Insert the long text that a question is about: the file stores it once, and the system prompt of the question
+    names it."""
     first, *others = probe.messages
     if first["role"] != "system":
         return probe

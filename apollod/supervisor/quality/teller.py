@@ -1,4 +1,4 @@
-"""Tells whoever `[quality] on_alarm` names of an alarm, once; when and how often is decided in `core/quality`."""
+"""Sends a notification about an alarm to `[quality] on_alarm`, once; `core/quality` decides when and how often."""
 
 import json
 import os
@@ -23,7 +23,7 @@ LIMIT_S = 10.0
 
 
 def refused(config: Config) -> ConfigError | None:
-    """The reason why nobody could be told, as far as that is known before an alarm. Blocking."""
+    """The error in `[quality] on_alarm`, as far as known before an alarm; None: none. Blocking."""
     wanted = config.quality.on_alarm
     if isinstance(wanted, str) and is_url(wanted):
         why = problem(wanted)
@@ -36,12 +36,12 @@ def refused(config: Config) -> ConfigError | None:
 
 
 def command_of(wanted: str | tuple[str, ...]) -> tuple[str, ...]:
-    """A text is a command without arguments."""
+    """The command; a text is one without arguments."""
     return wanted if isinstance(wanted, tuple) else (wanted,) if wanted else ()
 
 
 def message_of(config: Config, message: Message) -> dict[str, Any]:
-    """What is told: see docs/operations.md. Nothing of it is a secret."""
+    """The notification, see docs/operations.md. It holds no secrets."""
     over, told = message.about == "settled", message.about != "alarmed"
     return {
         "schema_version": SCHEMA_VERSION, "event": message.about, "incident": message.incident,
@@ -53,7 +53,7 @@ def message_of(config: Config, message: Message) -> dict[str, Any]:
 
 
 async def tell(config: Config, message: Message) -> str:
-    """What went wrong; empty: it was told."""
+    """Send the notification. Returns the error; empty: it was delivered."""
     wanted, body = config.quality.on_alarm, json.dumps(message_of(config, message)).encode()
     if isinstance(wanted, str) and is_url(wanted):
         webhook = await anyio.to_thread.run_sync(import_module, "apollod.adapters.system.webhook")

@@ -1,5 +1,5 @@
-"""The process that replays a window for a search: started with the first replay, asked again and again, ended with the
-search, with the daemon, and when anything goes wrong."""
+"""The process that replays a window for a search: started with the first replay, used for all replays of the search,
+and ended with the search, with the daemon, or on any error."""
 
 import shutil
 from functools import partial
@@ -21,7 +21,7 @@ MODULE = "apollod.cli.replay.window_process"
 
 
 class _Search:
-    """A process, and what it was started for."""
+    """A process, and the incident and window it was started for."""
 
     def __init__(self, child: ChildProcess, of: tuple[int, Window], config: Config) -> None:
         self.child, self.of = child, of
@@ -38,7 +38,7 @@ class WindowReplays:
         self._search: _Search | None = None
 
     async def ask(self, config: Config, tasks: TaskGroup, of: tuple[int, Window], asked: Without) -> Outcome:
-        """One replay of the window of an incident. The process lives in `tasks`. Raises OSError where none can be
+        """Run one replay of the window of an incident. The process lives in `tasks`. Raises OSError if it cannot be
         started. Cancelled at any time, it ends the process."""
         search = self._search
         if search is not None and (search.of != of or search.ends.cancel_called):
@@ -62,7 +62,7 @@ class WindowReplays:
         return outcome
 
     def end(self) -> None:
-        """The process ends, and what it kept goes; not waited for."""
+        """End the process and remove its files, without waiting."""
         if self._search is not None:
             self._end(self._search)
 
@@ -71,7 +71,7 @@ class WindowReplays:
         search.ends.cancel()
 
     async def _begin(self, config: Config, tasks: TaskGroup, of: tuple[int, Window]) -> _Search:
-        with anyio.CancelScope(shield=True):  # a process that was started has somebody who ends it
+        with anyio.CancelScope(shield=True):  # so that a started process is always ended
             child = await ChildProcess.spawn(
                 MODULE, (), replays_environment(config), config.state_dir / "log" / "search.log", talks=True
             )
@@ -80,7 +80,8 @@ class WindowReplays:
         return search
 
     async def _live(self, search: _Search) -> None:
-        """Until it ends or is to. Its directory is removed here, too: who is killed removes nothing."""
+        """Wait until the process ends or is to be ended. Its directory is removed here as well, since a killed process
+        leaves it behind."""
         try:
             with search.ends:
                 await search.child.wait()

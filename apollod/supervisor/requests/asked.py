@@ -1,4 +1,4 @@
-"""Everything that a handler may use."""
+"""The parts of the daemon that a handler may use."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from apollod.supervisor.loop import Loop
 
 
 class Daemon(NamedTuple):
-    """The parts of the running daemon that requests are about."""
+    """Parts of the running daemon."""
 
     config: Config
     loop: Loop
@@ -24,6 +24,6 @@ class Daemon(NamedTuple):
     growth: GrowthWatch
     bootstrapper: Bootstrapper
     judge: Judge | None = None
-    """that would judge dreams"""
+    """the judge for dreams"""
     dreamer: Dreamer | None = None
-    """that asks the imagination, and the served model"""
+    """asks the imagination and the served model"""

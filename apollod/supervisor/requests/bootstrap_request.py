@@ -1,4 +1,4 @@
-"""Reading existing logs once."""
+"""Requests to read existing logs once."""
 
 import re
 
@@ -15,7 +15,8 @@ from apollod.wire import messages as msg
 
 
 async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer:
-    """Answered when it is recorded; reading goes on beside all else. The same request again finds it under way."""
+    """Start a bootstrap; answered when it is recorded, while reading goes on in the background. A repeated request
+    finds it under way."""
     config, state = daemon.config, daemon.loop.state
     course = state.dreams.courses.get(request.pattern)
     if request.pattern and course is None:
@@ -53,7 +54,7 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
 
 
 def wanted_of(config: Config, request: msg.BootstrapRequest, pattern: PatternSettings | None) -> ev.BootstrapRequested:
-    """What is recorded of a request; `pattern`: the one that it names."""
+    """The event for a request; `pattern`: the one it names."""
     return ev.BootstrapRequested(
         path=request.path, by=request.by, models=tuple(request.models) or (config.engine.served_name,),
         strip=request.strip, strip_patterns=tuple(request.strip_patterns), sidechains=request.sidechains,
@@ -69,7 +70,7 @@ def _same(request: ev.BootstrapRequested) -> tuple[str, str]:
 
 
 async def stop_bootstrap(daemon: Daemon, request: msg.BootstrapStopRequest) -> msg.Answer:
-    """Answered when nothing more of it is read."""
+    """Stop the bootstrap; answered when reading has stopped."""
     current = daemon.loop.state.bootstrap.current
     if current is None or not current.under_way:
         return msg.Failure("no bootstrap is under way", "`apollod ctl bootstrap --status` tells of the last one")

@@ -1,4 +1,4 @@
-"""A checkpoint now."""
+"""Request for a checkpoint now."""
 
 from apollod.core import inputs as inp
 from apollod.supervisor.requests.asked import Daemon

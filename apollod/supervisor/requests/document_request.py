@@ -1,4 +1,4 @@
-"""Documents that people have taught and forgotten: a group of lessons, which a later edition is compared with."""
+"""Requests to teach and forget documents: groups of lessons, with which later editions are compared."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +25,9 @@ from apollod.wire import messages as msg
 
 
 async def teach_document(daemon: Daemon, request: msg.TeachDocumentRequest) -> msg.Answer:
-    """Answered when all its lessons are recorded. What a lesson teaches already is not given again, so that a later
-    edition teaches what is new in it. `removed`: lessons of earlier editions that this one does not say any more."""
+    """Teach a document; answered when all its lessons are recorded. Facts that a lesson already teaches are skipped, so
+    that a later edition only adds its new facts. `removed`: lessons of earlier editions that are missing in this
+    one."""
     own = daemon.loop.state.lessons
     try:
         found = await _found(daemon, request)
@@ -58,7 +59,7 @@ async def teach_document(daemon: Daemon, request: msg.TeachDocumentRequest) -> m
 
 
 async def _found(daemon: Daemon, request: msg.TeachDocumentRequest) -> Found:
-    """What it says. Raises LessonRefused."""
+    """Facts of the document. Raises LessonRefused."""
     text = await anyio.to_thread.run_sync(document_text, request.name, request.data)
     sections = await anyio.to_thread.run_sync(sections_of, text)
     if request.questions:
@@ -78,14 +79,14 @@ def _standing_of(own: LessonsState, document: str) -> list[Lesson]:
 
 
 def _keys(lessons: Iterable[Lesson]) -> dict[str, frozenset[str]]:
-    """The keys of their questions, by the ids of lessons; blocking."""
+    """Keys of the lessons' questions, by lesson id; blocking."""
     return {one.id: frozenset(keys_of(one.worded or wordings(one.given))) for one in lessons}
 
 
 def _answered_otherwise(
     own: LessonsState, fact: Fact, keys: Mapping[str, frozenset[str]], already: Sequence[str]
 ) -> list[str]:
-    """Lessons that answer the question of a new one otherwise, and are replaced by it once its wordings are there."""
+    """Lessons with another answer to the question of a new one, which replaces them once it is worded."""
     waiting = [id_ for id_, its in keys.items() if id_ not in already and not its.isdisjoint(keys_of(fact.worded))]
     return list(dict.fromkeys([*(one.id for one in rivals(own, "", fact.worded)), *waiting]))
 
@@ -96,8 +97,8 @@ async def _given(daemon: Daemon, given: Given, by: str) -> str:
 
 
 async def forget_document(daemon: Daemon, request: msg.DocumentForgetRequest) -> msg.Answer:
-    """Answered when it is recorded. `lessons`: those that are taught no more; `forgotten`: the examples that are taken
-    out of the weights."""
+    """Forget a document; answered when it is recorded. `lessons`: those given up; `forgotten`: examples to be taken out
+    of the weights."""
     own = daemon.loop.state.lessons
     every = [one for one in own.lessons.values() if one.given.document == request.document]
     if not every:
@@ -112,7 +113,7 @@ async def forget_document(daemon: Daemon, request: msg.DocumentForgetRequest) ->
 
 
 async def _forgotten(daemon: Daemon, lessons: Sequence[Lesson], by: str) -> list[str]:
-    """The examples of these lessons that are taken out of the weights."""
+    """Give up these lessons; return their examples to be taken out of the weights."""
     examples = list[str]()
     for lesson in reversed(lessons):  # the one under way last: no other begins meanwhile
         recorded = await daemon.loop.submit(inp.LessonUnwanted(lesson.id, by or "ctl"))

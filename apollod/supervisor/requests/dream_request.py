@@ -9,7 +9,7 @@ from apollod.wire import messages as msg
 
 
 async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.Answer:
-    """Answered when it is recorded, with what is dreamt first, and what that waits for."""
+    """Start dreams; answered when it is recorded, with the first dream and the reason why it waits."""
     courses = daemon.loop.state.dreams.courses
     if not courses:
         return msg.Failure("there is no pattern to dream of", "`apollod ctl pattern add` adds one")
@@ -34,7 +34,8 @@ async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.An
 
 
 async def stop_dreams(daemon: Daemon, request: msg.DreamStopRequest) -> msg.Answer:
-    """Answered when it is recorded; the dream under way is kept and goes on when dreams are started again."""
+    """Stop dreams; answered when it is recorded. The dream under way is kept, and goes on when dreaming is started
+    again."""
     dreams = daemon.loop.state.dreams
     stopped_before = bool(dreams.stopped)
     await daemon.loop.submit(inp.DreamsUnwanted(request.by or "ctl"))

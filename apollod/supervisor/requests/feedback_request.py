@@ -1,4 +1,4 @@
-"""Ratings of answers that the engine gave."""
+"""Requests to rate the engine's answers."""
 
 import anyio.to_thread
 from msgspec.structs import replace
@@ -18,12 +18,12 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 
-USAGE = 2  # exit code, which HTTP says as 400
+USAGE = 2  # exit code; status 400 over HTTP
 TURN_ON = 'set `[capture] mode = "feedback"` and restart the daemon; answers from then on can be rated'
 
 
 async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Answer:
-    """Answered when it is recorded, with what is learned because of it."""
+    """Rate an answer; answered when it is recorded, with the example learned because of it."""
     config = daemon.config
     if config.capture.mode == "off":
         return msg.Failure("answers are not kept, so none can be rated", TURN_ON)
@@ -51,7 +51,7 @@ async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Ans
 
 
 async def feedback_on(daemon: Daemon, request: msg.FeedbackQuestion) -> msg.Answer:
-    """What was said of an answer last, also where it is not kept any more."""
+    """The last rating of an answer, also if the answer is no longer kept."""
     found = await anyio.to_thread.run_sync(kept, daemon.config, request.response)
     name = f"{request.response}#{request.choice}" if request.choice else request.response
     body = await _told(daemon, name, found)
@@ -88,7 +88,7 @@ def _missing(response: str, keep_s: float) -> msg.Failure:
 def _line(
     request: msg.FeedbackRequest, captured: Captured, answer: Answer, correction: str, model: str
 ) -> inp.Line | None:
-    """What is learned because of it. Raises RecordRefused."""
+    """The line to learn because of a rating; None: none. Raises RecordRefused."""
     if request.rating == "good":
         if request.correction is not None:
             raise RecordRefused("a good answer needs no correction", "rate it bad, or leave the correction out")
@@ -99,14 +99,14 @@ def _line(
 
 
 def _with_question(line: inp.Line, config: Config, prompt: str, correction: str) -> inp.Line:
-    """What a prompt asks that is one question (the engine rendered it), and what a correction of its answer teaches."""
+    """Add the question of a prompt, rendered by the engine, if it is a single one, and the lesson of a correction."""
     question = question_of(config, prompt)
     lesson = lesson_of(question, correction) if correction and config.lessons.direct else None
     return replace(line, lesson=lesson, question=asked_by(question))
 
 
 async def _told(daemon: Daemon, name: str, found: list[Answer]) -> dict[str, object]:
-    """What was said last of an answer."""
+    """The last rating of an answer."""
     earlier = (await daemon.journal.feedback([name])).get(name, [])
     seq, said = earlier[-1] if earlier else (0, None)
     body: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Examples out of the weights."""
+"""Request to forget examples."""
 
 import anyio.to_thread
 
@@ -19,7 +19,7 @@ _NOT_LEARNED = {
 
 
 async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
-    """Answered when it is recorded, with the examples that are forgotten and why others are not."""
+    """Forget examples; answered when it is recorded, with those to be forgotten, and the reasons for others."""
     try:
         states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, request.examples)
     except JournalError as error:

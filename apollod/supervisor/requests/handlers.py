@@ -57,4 +57,4 @@ HANDLERS: dict[type[Any], Handler] = {
 }
 
 AT_ONCE = (msg.StatusRequest, msg.QueueRequest, msg.PatternsRequest, msg.LessonsRequest, msg.LessonQuestion)
-"""requests that are answered from the state and wait for nothing"""
+"""requests answered from the state, without waiting"""

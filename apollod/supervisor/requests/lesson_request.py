@@ -1,4 +1,4 @@
-"""Lessons that people give, ask about, correct and have forgotten."""
+"""Requests to give, show, correct, practise and forget lessons."""
 
 import anyio.to_thread
 
@@ -21,13 +21,13 @@ from apollod.supervisor.requests.dream_request import start_dreams
 from apollod.supervisor.requests.pattern_request import add_pattern
 from apollod.wire import messages as msg
 
-USAGE = 2  # exit code, which HTTP says as 400
+USAGE = 2  # exit code; status 400 over HTTP
 LISTED = "`apollod ctl lesson list` has them"
 
 
 async def teach(daemon: Daemon, request: msg.TeachRequest) -> msg.Answer:
-    """Answered when it is recorded, with all about the lesson. What one teaches already is not given again; `already`:
-    so it was."""
+    """Teach a lesson; answered when it is recorded, with its view. `already`: another lesson teaches it already, and
+    none was added."""
     if request.pattern is not None:
         return await _teach_behaviour(daemon, request.pattern, request.by)
     state, own = daemon.loop.state, daemon.loop.state.lessons
@@ -60,7 +60,7 @@ async def teach(daemon: Daemon, request: msg.TeachRequest) -> msg.Answer:
 
 
 async def _teach_behaviour(daemon: Daemon, pattern: PatternSettings, by: str) -> msg.Answer:
-    """As `apollod ctl pattern add` does, with a name where it has none."""
+    """Teach a behaviour like `apollod ctl pattern add`, with a generated name if it has none."""
     courses = daemon.loop.state.dreams.courses
     pattern = named(pattern, {name: one.pattern for name, one in courses.items()})
     answer = await add_pattern(daemon, msg.PatternAddRequest(pattern, by))
@@ -70,19 +70,19 @@ async def _teach_behaviour(daemon: Daemon, pattern: PatternSettings, by: str) ->
 
 
 async def lesson(daemon: Daemon, request: msg.LessonQuestion) -> msg.Answer:
-    """Answered from the state."""
+    """Show one lesson, from the state."""
     state = daemon.loop.state
     one = found(state, request.lesson, request.given_at)
     return _told(daemon, one) if one is not None else _unknown(state, request.lesson)
 
 
 async def lessons(daemon: Daemon, request: msg.LessonsRequest) -> msg.Answer:
-    """Answered from the state."""
+    """List lessons, from the state."""
     return msg.Reply(lessons_view(daemon.loop.state, request.state, request.limit, clock.now_ns(), request.document))
 
 
 async def practise_lesson(daemon: Daemon, request: msg.LessonPractiseRequest) -> msg.Answer:
-    """Answered when it is recorded, with all about the lesson. `already`: it waits or is practised anyway."""
+    """Practise a lesson; answered when it is recorded, with its view. `already`: it waits or is practised already."""
     state = daemon.loop.state
     if (lesson := found(state, request.lesson)) is None:
         return _unknown(state, request.lesson)
@@ -103,7 +103,7 @@ async def practise_lesson(daemon: Daemon, request: msg.LessonPractiseRequest) ->
 
 
 async def forget_lesson(daemon: Daemon, request: msg.LessonForgetRequest) -> msg.Answer:
-    """Answered when it is recorded, with all about the lesson. `forgotten`: the examples that are taken out of the
+    """Forget a lesson; answered when it is recorded, with its view. `forgotten`: examples to be taken out of the
     weights."""
     state, by = daemon.loop.state, request.by or "ctl"
     if (lesson := found(state, request.lesson)) is None:
@@ -129,7 +129,7 @@ def _unknown(state: State, id_: str) -> msg.Failure:
 
 
 def _given(request: msg.TeachRequest, older: Lesson | None) -> Given:
-    """A new answer alone is one to the question of the lesson that it corrects."""
+    """The lesson as given; an answer alone takes the question of the lesson that it corrects."""
     statement, question, answer = request.statement.strip(), request.question.strip(), request.answer.strip()
     if older is not None and answer and not question:
         question = older.given.question or (older.worded.question if older.worded is not None else "")
@@ -137,7 +137,7 @@ def _given(request: msg.TeachRequest, older: Lesson | None) -> Given:
 
 
 def teaching(own: LessonsState, given: Given, worded: Worded) -> Lesson | None:
-    """The lesson that has the same answer to the same question, or will have."""
+    """The lesson that has, or will have, the same answer to the same question; None: none."""
     if same := next((one for one in rivals(own, "", worded) if alike(answer_of(one), worded.answer)), None):
         return same
     waiting = [own.lessons[id_] for id_ in (*own.queue, *([own.open.lesson] if own.open is not None else []))]

@@ -18,13 +18,13 @@ USAGE = 2  # exit code
 
 
 async def patterns(daemon: Daemon, request: msg.PatternsRequest) -> msg.Answer:
-    """Answered from the state; nothing is read, however much was dreamt."""
+    """Show all patterns, from the state."""
     return msg.Reply(patterns_view(daemon.loop.state, clock.now_ns()))
 
 
 async def add_pattern(daemon: Daemon, request: msg.PatternAddRequest) -> msg.Answer:
-    """Answered when it is recorded. `became`: added; again: it was retired; replaced: another one had its name, and all
-    begins anew; unchanged: it is there already, and nothing happened."""
+    """Add a pattern; answered when it is recorded. `became`: added; again: it was retired; replaced: another one had
+    its name, and all begins anew; unchanged: it existed already, and nothing happened."""
     pattern = request.pattern
     if why := await anyio.to_thread.run_sync(pattern_refused, pattern):
         return msg.Failure(f"{pattern.name}: {why}", "see `apollod ctl pattern add --help`", code=USAGE)
@@ -53,7 +53,7 @@ def _becomes(course: Course | None, pattern: PatternSettings) -> str:
 
 
 async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> msg.Answer:
-    """Answered when it is recorded. What was learned stays learned."""
+    """Retire a pattern; answered when it is recorded. Learned examples stay learned."""
     courses = daemon.loop.state.dreams.courses
     if (course := courses.get(request.name)) is None:
         return unknown_pattern(request.name, list(courses))
@@ -64,7 +64,7 @@ async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> m
 
 
 def unknown_pattern(name: str, known: list[str]) -> msg.Failure:
-    """What to say of a name that no pattern has."""
+    """The error for an unknown pattern."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     hint = (
         f"did you mean {near[0]}? `apollod ctl pattern list` has them" if near else "`apollod ctl pattern add` adds one"

@@ -8,7 +8,8 @@ from apollod.wire import messages as msg
 
 
 async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.Answer:
-    """Answered when the wish is recorded, with the event after which its measurement is, and what that waits for."""
+    """Request a measurement; answered when it is recorded, with the number of that event, after which the measurement
+    follows, and the reason why it waits."""
     loop = daemon.loop
     own = loop.state.quality
     if (incident := own.incident) is not None and not (request.baseline and takes_baseline(own)):

@@ -1,4 +1,4 @@
-"""Answers which examples are learned next, and why, from the state."""
+"""Lists the examples learned next, with the reasons, from the state."""
 
 from collections import Counter
 from itertools import islice
@@ -13,18 +13,18 @@ from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 
 MOST = 1000
-"""examples of one answer"""
+"""most examples of one answer"""
 NAMED = 10
-"""groups of one kind in an answer, those of which most was taken"""
+"""most groups of one kind in an answer, those with the most examples"""
 
 
 async def queue(daemon: Daemon, request: msg.QueueRequest) -> msg.Answer:
-    """Answered from the state; nothing is read, however many wait."""
+    """List the queue, from the state."""
     return msg.Reply(queue_of(daemon.loop.state, request.limit))
 
 
 def queue_of(state: State, limit: int) -> dict[str, Any]:
-    """The next `limit` examples, at most MOST, and what their order comes of."""
+    """The next `limit` examples, at most MOST, and the facts that decide their order."""
     intake, settings = state.intake, state.daemon.settings
     rules = settings.queue if settings is not None else QueueSettings()
     picks = list(islice(upcoming(intake, rules.share_max), min(limit, MOST)))
@@ -45,14 +45,14 @@ def queue_of(state: State, limit: int) -> dict[str, Any]:
 
 
 def _blocked(state: State, picks: list[Pick]) -> str:
-    """The reason why the next step does not begin; empty if it is about to, or nothing waits."""
+    """Reason why the next step does not begin; empty: it is about to, or nothing waits."""
     if not picks:
         return ""
     return blocked(Activity.STEP, state) or ("" if picks[0].waiting.digest else "the next example is being tokenised")
 
 
 def _taken(intake: IntakeState) -> dict[str, Any]:
-    """The share of the window so far that is of the same kind, as far as shares look back."""
+    """Counts of the window's recent examples by source, session and topic, over the span of shares."""
     kinds = ("source", "session", "topic")
     counts = {kind: Counter(name for kin in intake.recent if (name := getattr(kin, kind))) for kind in kinds}
     most = {kind: [{"name": n, "examples": c} for n, c in counts[kind].most_common(NAMED)] for kind in kinds}
@@ -69,7 +69,7 @@ def _told(number: int, pick: Pick) -> dict[str, Any]:
 
 
 def _why(pick: Pick) -> str:
-    """The reason why it is next, in people's words."""
+    """The reason why it is next, in plain words."""
     if pick.waiting.tier == "direct":
         return "given directly"
     if pick.waiting.holds_one:

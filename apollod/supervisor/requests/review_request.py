@@ -25,11 +25,11 @@ _WHY = {
 }
 _RUNNING = "it is being learned now; after that `apollod ctl example forget` takes it out of the weights"
 _DECIDED = ("pending", "held", "declined", "edited")
-"""states into which somebody brings an example"""
+"""states that follow from a decision"""
 
 
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
-    """Answered when it is recorded; each decision that came too late is named with the state of its example."""
+    """Record decisions; answered with each decision that came too late, and the state of its example."""
     by = request.by or "ctl"
     wanted = tuple(inp.Decision(one.example, one.choice, one.reason, one.only_in) for one in request.decisions)
     recorded = await daemon.loop.submit(inp.DecisionsGiven(wanted, by, request.together))
@@ -48,7 +48,7 @@ async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
 
 
 async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
-    """Answered with the id of what is learned instead, when it is recorded."""
+    """Replace an example by an edited one; answered when it is recorded, with the new id."""
     kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
     try:
         batch = await anyio.to_thread.run_sync(
@@ -88,7 +88,7 @@ async def _not_edited(daemon: Daemon, example: str, into: str) -> msg.Failure:
 
 
 async def _refused(daemon: Daemon, examples: list[str]) -> list[dict[str, str]]:
-    """Why nothing was decided about these; `by`: who decided before, if somebody did."""
+    """Why these were not decided; `by`: the earlier decider, if any."""
     if not examples:
         return []
     journal = daemon.config.journal_path

@@ -1,4 +1,4 @@
-"""Going back to an earlier step, and learning again what that took back."""
+"""Requests to roll back to an earlier step, and to learn undone examples again."""
 
 import anyio.to_thread
 
@@ -10,7 +10,8 @@ from apollod.wire import messages as msg
 
 
 async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
-    """Wait until the served weights are those of step `to`, and no new request can find anything of later ones."""
+    """Roll back; wait until the served weights are those of step `to`, and new requests find no prefixes of later
+    ones."""
     loop, state = daemon.loop, daemon.loop.state
     asked = await loop.submit(inp.RollbackRequested(request.to, by="ctl"))
     if not any(isinstance(r.event, ev.RollbackRequested) for r in asked):
@@ -46,14 +47,14 @@ async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
 
 
 async def _announced(daemon: Daemon) -> None:
-    """Wait until the engine was told: up to then new requests find prefixes of the weights that were taken back."""
-    await daemon.loop.submit(inp.Advance())  # what follows from the last event has been asked for when this is done
+    """Wait until the engine was told: before, new requests still find prefixes of the undone weights."""
+    await daemon.loop.submit(inp.Advance())  # afterwards the effects of the last event have been requested
     if (engine := daemon.children.engine) is not None:
         await engine.api.settled()
 
 
 async def relearn(daemon: Daemon, request: msg.RelearnRequest) -> msg.Answer:
-    """Answered when they are in the queue again; none is if one of them was neither taken back nor withdrawn."""
+    """Queue examples again; all or none: refused if one of them was neither undone nor withdrawn."""
     intake = daemon.loop.state.intake
     out = intake.undone.keys() | intake.withdrawn.keys()
     if others := [example for example in request.examples if example not in out]:

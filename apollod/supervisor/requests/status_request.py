@@ -1,4 +1,4 @@
-"""The status, straight from the state."""
+"""Request for the status, built from the state."""
 
 import os
 
@@ -19,7 +19,7 @@ from apollod.wire.status_sections.weights_status import Undo
 
 
 async def status(daemon: Daemon, request: msg.StatusRequest) -> msg.Answer:
-    """Answered whatever the journal does."""
+    """The status; works even if the journal fails."""
     return msg.Reply(status_of(daemon))
 
 
@@ -77,7 +77,7 @@ def _growth(daemon: Daemon) -> Growth | None:
 
 
 def _undo(daemon: Daemon) -> Undo:
-    """As the trainer said last; it says nothing before it was attached."""
+    """The trainer's last report; none before it was attached."""
     trainer = daemon.children.trainer
     told, given = (trainer.undoable, trainer.undo_bytes) if trainer else (None, None)
     return Undo(steps=None) if told is None else Undo(steps=told.steps, reason=told.reason, bytes=given)

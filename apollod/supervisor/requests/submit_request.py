@@ -1,4 +1,4 @@
-"""Lines of an inbox file that come over the socket."""
+"""Request with lines of an inbox file."""
 
 import anyio.to_thread
 
@@ -12,7 +12,7 @@ from apollod.wire.control_messages import SUBMIT_LINES
 
 
 async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
-    """Answered when what became of each line is recorded."""
+    """Take the lines; answered when the outcome of each line is recorded."""
     if len(request.lines) > SUBMIT_LINES:
         return msg.Failure(f"{len(request.lines)} records are more than {SUBMIT_LINES}", "send them in parts", code=2)
     kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes

@@ -1,4 +1,4 @@
-"""Pause and resume."""
+"""Requests to pause and resume training."""
 
 from apollod.core import inputs as inp
 from apollod.supervisor.requests.asked import Daemon
@@ -7,12 +7,12 @@ from apollod.wire import messages as msg
 
 
 async def pause(daemon: Daemon, request: msg.PauseRequest) -> msg.Answer:
-    """Answered with the status when it is recorded; the running step goes on."""
+    """Pause; answered with the status when it is recorded. The running step goes on."""
     await daemon.loop.submit(inp.PauseRequested(by="ctl"))
     return msg.Reply(status_of(daemon))
 
 
 async def resume(daemon: Daemon, request: msg.ResumeRequest) -> msg.Answer:
-    """Answered with the status when it is recorded."""
+    """Resume; answered with the status when it is recorded."""
     await daemon.loop.submit(inp.ResumeRequested(by="ctl"))
     return msg.Reply(status_of(daemon))

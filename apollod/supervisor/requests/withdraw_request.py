@@ -1,4 +1,4 @@
-"""Examples out of the queue."""
+"""Request to take examples out of the queue."""
 
 import anyio.to_thread
 
@@ -11,7 +11,8 @@ from apollod.wire import messages as msg
 
 
 async def withdraw(daemon: Daemon, request: msg.WithdrawRequest) -> msg.Answer:
-    """Answered when it is recorded. Of a source all that wait; of examples all or none, if one of them does not."""
+    """Withdraw examples; answered when it is recorded. For a source, all waiting ones; for named examples, none if one
+    of them does not wait."""
     examples, intake = request.examples, daemon.loop.state.intake
     if request.source:
         try:

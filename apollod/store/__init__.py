@@ -1,2 +1,2 @@
-"""The weights of a model directory on disk: found, compared, brought up to date so that no crash can tear them, and
-undone."""
+"""Weights of a model directory on disk: find, compare and update them so that no crash leaves them half written, and
+undo updates."""

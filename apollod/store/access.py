@@ -1,4 +1,5 @@
-"""Never the only copy: which directories are not ours to write weights into, and how to get one that is."""
+"""Refuses to write into model directories that other programs may share, and names the command that makes a private
+copy."""
 
 import os
 import shlex
@@ -39,7 +40,8 @@ def _shared(model_dir: Path) -> str:
 
 
 def _caches() -> list[Path]:
-    """Where huggingface_hub keeps its cache: HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub."""
+    """Directories where huggingface_hub keeps its cache: HF_HUB_CACHE, else HF_HOME/hub, else
+    ~/.cache/huggingface/hub."""
     home = Path(
         os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     ).expanduser()
@@ -57,7 +59,7 @@ def _copy(model_dir: Path) -> str:
 
 
 def _model_name(model_dir: Path) -> str:
-    """`models--org--name/snapshots/<hash>` is called name."""
+    """Name of the model: for `models--org--name/snapshots/<hash>`, `name`."""
     for part in reversed(model_dir.absolute().parts):
         if part.startswith("models--"):
             return part.rpartition("--")[2]

@@ -1,10 +1,10 @@
-"""Many bytes written to a new file in order, by a thread of their own and past the page cache, where the file system
-can.
+"""Writes many bytes to a new file in order, by a thread of its own and past the page cache where the file system
+allows.
 
 1 GiB through the page cache takes nearly twice as long (docs/decisions/0011): every page is new memory, and is looked
 at twice more to be written and to be thrown away. The bytes go through two buffers, so that the caller hashes while the
-disk writes; this also gives them the alignment that such writes need. Where the file system cannot, they are written at
-once, without a copy.
+disk writes; this also gives them the alignment that such writes need. Where the file system cannot bypass the page
+cache, the bytes are written at once, without a copy.
 """
 
 import mmap
@@ -20,12 +20,12 @@ BUFFER_BYTES = 8 << 20  # of a multiple of BLOCK
 
 
 class Appender:
-    """Bytes from `start` on, a multiple of BLOCK. Nothing may be expected to be in the file before `drain`."""
+    """Appends bytes from offset `start` on, a multiple of BLOCK. The file may lack any of them before `drain`."""
 
     def __init__(self, disk: Disk, fd: int, start: int = 0) -> None:
         self._disk, self._fd = disk, fd
         self._at = start
-        """Where the buffer that is being filled belongs."""
+        """File offset of the buffer that is being filled."""
         self._filled = 0
         self._buffers: list[Array] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -33,10 +33,10 @@ class Appender:
         self._direct = disk.direct(fd, True)
 
     def add(self, data: Array, lasting: bool = False) -> None:
-        """Append uint8 [n], contiguous; it may change as soon as this returns. Raises OSError, also of what was added
-        before.
+        """Append uint8 [n], contiguous; the array may change as soon as this returns. Raises OSError, also for earlier
+        data.
 
-        `lasting`: whole blocks that begin at a page and stay as they are until `drain`: written without a copy.
+        `lasting`: whole blocks that begin at a page and do not change before `drain`: written without a copy.
         """
         if not self._direct:
             self._disk.write(self._fd, self._at, data)
@@ -56,8 +56,8 @@ class Appender:
                 self._hand_over(self._buffer())
 
     def drain(self) -> None:
-        """Everything is in the file, to be flushed by the caller. What is no whole block goes through the page
-        cache."""
+        """Write everything to the file; the caller flushes it. A remainder that does not fill a block goes through the
+        page cache."""
         if not self._direct:
             return
         rest = self._buffer()[: self._filled] if self._filled else np.empty(0, np.uint8)
@@ -73,7 +73,7 @@ class Appender:
         self._filled, self._buffers = 0, []
 
     def stop(self) -> None:
-        """Wait for the thread: the descriptor must not be closed under it. Raises what it met."""
+        """Wait for the thread: the descriptor must not be closed before. Raises the thread's error."""
         pool, self._pool = self._pool, None
         try:
             self._wait()
@@ -82,17 +82,17 @@ class Appender:
                 pool.shutdown()
 
     def abandon(self) -> None:
-        """`stop`, where nobody wants to know any more."""
+        """`stop`, with errors ignored."""
         with suppress(OSError):
             self.stop()
 
     def _buffer(self) -> Array:
-        if not self._buffers:  # shared memory: a fork in the middle of a write does not make it a copy of somebody's
+        if not self._buffers:  # shared memory: after a fork in the middle of a write, the disk still reads this memory
             self._buffers = [np.frombuffer(mmap.mmap(-1, BUFFER_BYTES), np.uint8) for _ in range(2)]
         return self._buffers[0]
 
     def _hand_over(self, data: Array) -> None:
-        """Whole blocks to the thread, once it is done with those before."""
+        """Pass whole blocks to the thread once it has written the previous ones."""
         self._wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="append")

@@ -1,6 +1,7 @@
-"""Applies a committed redo record to the files; after a crash, brings them back to one whole set of weights.
+"""Applies a committed redo record to the files; after a crash, restores one complete set of weights.
 
-A sync and a recovery run the same code from the commit point on, so whatever a crash interrupts is simply done again.
+A sync and a recovery run the same code from the commit point on, so everything that a crash interrupts is simply
+repeated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,10 +33,9 @@ from apollod.store.redo import NEW, REDO_TMP, Part, Redo, check_fits, images, re
 
 @dataclass(frozen=True)
 class Recovered:
-    """The result of a recovery. `applied`: a committed sync was finished; `dropped`: files of one that was not
-    committed.
+    """Result of a recovery. `applied`: a committed sync was finished; `dropped`: removed files of an uncommitted one.
 
-    `generation` and `step` of the weights as far as they are known.
+    `generation` and `step` of the weights, None where unknown.
     """
 
     applied: bool
@@ -45,9 +45,10 @@ class Recovered:
 
 
 def recover_files(disk: Disk, directory: Path) -> Recovered:
-    """Finish or drop what a crash left; may be repeated, may be interrupted. The caller holds the lock.
+    """Finish or drop a sync that a crash interrupted; may be repeated and interrupted. The caller holds the lock.
 
-    Raises RedoRefused, SyncError or ModelRefused; nothing is touched then, but for SyncError while a redo is applied.
+    Raises RedoRefused, SyncError or ModelRefused; nothing was written then, except for SyncError while a redo is
+    applied.
     """
     try:
         redo, table = _checked(disk, directory), read_table(disk, directory)
@@ -68,7 +69,7 @@ def recover_files(disk: Disk, directory: Path) -> Recovered:
 
 
 def _checked(disk: Disk, directory: Path) -> Redo | None:
-    """The redo record, once everything that it needs is known to be there."""
+    """Return the redo record after a check that everything it needs is there."""
     redo = read_redo(disk, directory)
     if redo is not None:
         check_fits(redo.path, redo.head, layout_digest(read_files(directory, disk)))
@@ -78,7 +79,7 @@ def _checked(disk: Disk, directory: Path) -> Redo | None:
 
 
 def _drop_strays(disk: Disk, directory: Path) -> tuple[str, ...]:
-    """Remove our files that mean nothing without a redo record."""
+    """Remove those of our files that are useless without a redo record."""
     present = [f"{OURS}/{name}" for name in disk.names(str(directory / OURS))]
     strays = tuple(name for name in present if name in (REDO_TMP, f"{TABLE}.tmp") or name.startswith(NEW))
     try:
@@ -94,36 +95,36 @@ def _drop_strays(disk: Disk, directory: Path) -> tuple[str, ...]:
 
 
 def finish(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
-    """Carry out a committed redo record, both phases; the number of bytes written to the files and the table.
+    """Carry out a committed redo record, both phases; return the number of bytes written to the files and the table.
 
-    `table`, `verified` and errors: as `Finishing`.
+    `table`, `verified` and errors: as in `Finishing`.
     """
     work = Finishing(disk, directory, redo, table, verified)
     return work.put() + work.settle()
 
 
 class Finishing:
-    """The work that a committed redo record still asks for: `put`, then `settle`, by the holder of the lock.
+    """Remaining work of a committed redo record: `put`, then `settle`, by the holder of the lock.
 
-    After `put` every process reads the new weights, and no crash takes them back: the record is durable, and whoever
-    recovers puts them there again. `settle` makes the files durable without it and lets it go; nobody needs to wait for
-    that. Both raise SyncError with `committed`; the record stays, and what is left is a recovery's, never a second
+    After `put` every process reads the new weights, and no crash undoes them: the record is durable, and a recovery
+    would put them there again. `settle` flushes the files and then removes the record; nobody needs to wait for that.
+    Both raise SyncError with `committed`; the record then stays, and only a recovery may continue, never a second
     `settle`: after a failed flush the kernel takes the pages for clean, and only the images of the record bring them
     back.
 
-    `table`: as of before the record; None to have it made from the files. `verified`: the files were compared with it
-    just now, so their stamps are good.
+    `table`: the block table from before the record; None to compute it from the files. `verified`: the files were
+    compared with it just now, so their stat values are up to date.
     """
 
     def __init__(self, disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> None:
         self._disk, self._directory, self._redo = disk, directory, redo
         self._table, self._verified = table, verified
         self._unflushed: list[int] = []
-        """Descriptors that wrote blocks in place, open until they are flushed: a later one would not be told of
-        every failed write."""
+        """Descriptors that wrote blocks in place, kept open until they are flushed: a descriptor opened later would not
+        report every failed write."""
 
     def put(self) -> int:
-        """Blocks to their places, new files renamed; the number of bytes written."""
+        """Write blocks to their places and rename new files; return the number of bytes written."""
         with (
             self._unfinished(),
             self._disk.let_go_later([str(self._directory / name) for name in _replaced(self._redo)]),
@@ -133,7 +134,7 @@ class Finishing:
         return written
 
     def settle(self) -> int:
-        """Flush what was put, then the table, then remove the record; the number of bytes of the table."""
+        """Flush the files, write the table, then remove the record; return the number of bytes of the table."""
         disk, ours = self._disk, str(self._directory / OURS)
         with self._unfinished(), disk.let_go_later([self._redo.path]):
             for fd in self._unflushed:
@@ -147,7 +148,7 @@ class Finishing:
         return written
 
     def close(self) -> None:
-        """Let go of the files, settled or not."""
+        """Close the files, settled or not."""
         while self._unflushed:
             self._disk.close(self._unflushed.pop())
 
@@ -167,7 +168,7 @@ class Finishing:
             ) from error
 
     def _put_blocks(self, part: Part) -> int:
-        """Write the images of one file where they belong, into the page cache."""
+        """Write the images of one file to their places, into the page cache."""
         written = 0
         target = self._disk.open(str(self._directory / part.file.name), write=True)
         self._unflushed.append(target)
@@ -183,7 +184,7 @@ class Finishing:
 
 
 def _put_files(disk: Disk, directory: Path, redo: Redo) -> None:
-    """Rename new files into place; those that are there already were renamed before a crash."""
+    """Rename new files into place; a missing one was renamed before a crash."""
     for name in _replaced(redo):
         if disk.stat(str(directory / f"{NEW}{name}")) is not None:
             disk.rename(str(directory / f"{NEW}{name}"), str(directory / name))
@@ -194,8 +195,8 @@ def _replaced(redo: Redo) -> list[str]:
 
 
 def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
-    """Durable before the record goes: a table of older weights would make a sync skip what it has to write, and
-    without any nobody would know which step the weights are of."""
+    """Write the table durably, before the record is removed: with a table of older weights a sync would skip blocks
+    that it has to write, and without a table the step of the weights would be unknown."""
     if table is None:
         table = BlockTable(redo.head.layout, 0, 0, _hashed(disk, directory, read_files(directory, disk)))
     written = write_table(disk, directory, _renewed(disk, directory, redo, table, verified))
@@ -204,7 +205,7 @@ def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None
 
 
 def _renewed(disk: Disk, directory: Path, redo: Redo, table: BlockTable, verified: bool) -> BlockTable:
-    """The table with the new hashes. After a crash without stamps, so that the next sync looks at the bytes."""
+    """The table with the new hashes. After a crash without stat values, so that the next sync reads the bytes."""
     files = dict(table.files)
     for part in redo.parts:
         if part.file.how == "unchanged":
@@ -218,7 +219,7 @@ def _renewed(disk: Disk, directory: Path, redo: Redo, table: BlockTable, verifie
 
 
 def _verify_new_files(disk: Disk, directory: Path, redo: Redo) -> None:
-    """Raise RedoRefused unless every new file of the record is whole, beside its place or in it."""
+    """Raise RedoRefused unless every new file of the record is complete, beside its place or in it."""
     for part in redo.parts:
         if part.file.how not in ("reflink", "rewrite"):
             continue
@@ -234,7 +235,7 @@ def _verify_new_files(disk: Disk, directory: Path, redo: Redo) -> None:
 
 
 def _intact(disk: Disk, directory: Path) -> str:
-    """What a person can rely on when the redo record cannot be used."""
+    """Hint for when the redo record cannot be used: which files are intact."""
     try:
         table = read_table(disk, directory)
         files = read_files(directory, disk)

@@ -1,4 +1,4 @@
-"""A 64-bit hash of every 4 KiB block, aligned to the file: what has changed is found without reading the old file.
+"""Computes a 64-bit hash of every 4 KiB block, aligned to the file, to find changes without reading the old file.
 
 The hash of a block of little-endian uint64 words w_j (the last block zero-padded), modulo 2^64:
 
@@ -32,12 +32,13 @@ _NUMPY_BLOCKS = 64  # at a time: temporaries stay in the second-level cache
 
 
 def block_count(size: int) -> int:
-    """Blocks of a file of `size` bytes."""
+    """Number of blocks of a file of `size` bytes."""
     return -(-size // BLOCK)
 
 
 def block_hashes(data: Array) -> Array:
-    """Hashes, uint64 [blocks], of contiguous uint8 bytes that begin at a block; a short last block is zero-padded."""
+    """Hashes, uint64 [blocks], of contiguous uint8 bytes that begin at a block boundary; a short last block is
+    zero-padded."""
     whole = data.size // BLOCK * BLOCK
     hashes = np.empty(block_count(data.size), u64)
     if whole:
@@ -50,7 +51,7 @@ def block_hashes(data: Array) -> Array:
 
 
 def _aligned(data: Array) -> Array:
-    """Compiled code takes words on their boundaries only."""
+    """Copy unaligned data: compiled code reads aligned words only."""
     return data if data.ctypes.data % 8 == 0 else data.copy()
 
 
@@ -62,7 +63,7 @@ def _hash_whole(words: Array, out: Array) -> None:
 
 
 def hash_blocks_numpy(words: Array, out: Array) -> None:
-    """Hashes of uint64 words [blocks, 512] into out [blocks]; the definition."""
+    """Write hashes of uint64 words [blocks, 512] into out [blocks]; the reference definition."""
     keys = np.arange(1, WORDS + 1, dtype=u64) * u64(_G)
     for start in range(0, len(words), _NUMPY_BLOCKS):
         mixed = _mix(words[start : start + _NUMPY_BLOCKS] ^ keys)

@@ -1,10 +1,10 @@
-"""`.apollod/blocks.bin`: the hash of every block of every weight file, as of the last sync.
+"""`.apollod/blocks.bin`: hash of every block of every weight file at the last sync.
 
     "APLBLKS1"  u32 bytes of the head  head (JSON)  u64 hashes, file after file  BLAKE2b-128 of all before
 
-A cache that may be deleted: it is then made again by reading the files once. It also tells whether somebody else has
-written to them: size, times and inode of each file are in it, and where those differ the bytes are compared before
-anything is written.
+A cache that may be deleted: it is then computed again by reading the files once. It also detects writes by other
+programs: it has size, times and inode of each file, and where those differ the bytes are compared before anything is
+written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FileBlocks:
-    """One file: `hashes` uint64 [blocks] and what stat said when they were true."""
+    """One file: `hashes` uint64 [blocks] and the stat values (`identity`) of the moment when they were correct."""
 
     name: str
     size: int
@@ -55,7 +55,8 @@ class FileBlocks:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """All files of a model. `generation` counts syncs from 0 (as found); `step`: of the weights, as the caller said."""
+    """All files of a model. `generation`: number of syncs, 0 for weights as found; `step`: of the weights, as the
+    caller said."""
 
     layout: str
     generation: int
@@ -70,10 +71,10 @@ def current_table(
     accept_edits: bool = False,
     known: BlockTable | None = None,
 ) -> BlockTable:
-    """Hashes of the files as they are on disk now. `known`: what an earlier call gave.
+    """Return the hashes of the files as they are on disk now. `known`: result of an earlier call.
 
-    Files that look untouched are not read. Raises ModelEdited where there is a table and a file does not hold what it
-    says, unless `accept_edits`; a missing or damaged table is made anew.
+    Files that look untouched are not read. Raises ModelEdited where a file differs from its entry in the table, unless
+    `accept_edits`; a missing or damaged table is computed again.
     """
     layout = layout_digest(files)
     stored = read_table(disk, directory)
@@ -104,7 +105,7 @@ _EDITED = (
 
 
 def differing(stored: BlockTable, found: dict[str, FileBlocks]) -> dict[str, int]:
-    """File -> number of blocks that are not what the table says."""
+    """File -> number of blocks that differ from the table."""
     counts = {name: _unequal(stored.files[name].hashes, blocks.hashes) for name, blocks in found.items()}
     return {name: count for name, count in counts.items() if count}
 
@@ -130,7 +131,7 @@ def _current(disk: Disk, directory: Path, file: WeightFile, stored: BlockTable |
 
 
 def identity(info: FileInfo) -> tuple[int, int, int]:
-    """Changes with every write to the file and with its replacement."""
+    """Stat values that change with every write to the file and with its replacement."""
     return info.mtime_ns, info.ctime_ns, info.inode
 
 
@@ -142,7 +143,7 @@ def _stat(disk: Disk, path: str) -> FileInfo:
 
 
 def hash_file(disk: Disk, path: str, size: int) -> Array:
-    """Block hashes of a file, read once."""
+    """Block hashes of a file, by one pass over it."""
     hashes = [block_hashes(data) for _, data in read_windows(disk, path, size)]
     return np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
 
@@ -158,7 +159,7 @@ def read_windows(disk: Disk, path: str, size: int) -> Iterator[tuple[int, Array]
 
 
 def read_table(disk: Disk, directory: Path) -> BlockTable | None:
-    """The table as it lies there; None where there is none or it is damaged."""
+    """The stored table; None where it is missing or damaged."""
     path = str(directory / TABLE)
     info = disk.stat(path)
     if info is None:
@@ -180,7 +181,7 @@ def read_table(disk: Disk, directory: Path) -> BlockTable | None:
 
 
 def write_table(disk: Disk, directory: Path, table: BlockTable) -> int:
-    """Put the table in place, durably but for fsync_dir; the number of its bytes."""
+    """Put the table in place, durable after an fsync_dir by the caller; return the number of its bytes."""
     files = list(table.files.values())
     heads = [_FileHead(file.name, file.size, *file.identity) for file in files]
     head = msgspec.json.encode(_Head(1, table.layout, table.generation, table.step, heads))
@@ -199,7 +200,7 @@ def write_table(disk: Disk, directory: Path, table: BlockTable) -> int:
 
 
 def stamped(disk: Disk, directory: Path, table: BlockTable) -> BlockTable:
-    """The table with what stat says of the files now."""
+    """The table with the current stat values of the files."""
     files = {
         name: replace(blocks, identity=identity(_stat(disk, str(directory / name))))
         for name, blocks in table.files.items()

@@ -8,9 +8,9 @@
     the same record with file 0xFFFFFFFF: bytes = number of chunks, hashes of all; BLAKE2b-128 of the head and all
     records
 
-Planes, because a step of bf16 training changes low bytes a little and high bytes hardly ever. Level 1: on real
-stochastically rounded steps 3 and 4 give the same size in up to half as much time again (benchmarks/checkpoint.py,
-docs/decisions/0011). A chunk's hash is BLAKE2b-128 of its block hashes.
+Planes, because a step of bf16 training changes low bytes a little and high bytes hardly ever. zstd level 1: on real
+stochastically rounded steps, levels 3 and 4 give the same size and take up to 1.5 times as long
+(benchmarks/checkpoint.py, docs/decisions/0011). A chunk's hash is BLAKE2b-128 of its block hashes.
 """
 
 import struct
@@ -37,7 +37,7 @@ from apollod.wire.manifest import ITEM_BYTES
 CHUNK_BYTES = 16 << 20
 LEVEL = 1
 PACKERS = 2
-GAP_BLOCKS = 7  # read with what lies on both sides: 32 KiB at once cost about what two calls for 4 KiB do
+GAP_BLOCKS = 7  # largest gap that is read along: one read of 32 KiB costs about as much as two of 4 KiB
 _MAGIC = b"APLDELT1"
 _RECORD = struct.Struct("<IQIBI16s16s")
 _END = 0xFFFFFFFF
@@ -45,7 +45,7 @@ _HEAD_MAX = 1 << 20
 
 
 class DeltaHead(msgspec.Struct, frozen=True):
-    """`layout`: of the model; the steps of both sides, as their writer said."""
+    """`layout`: of the model; the steps of both sides, as given to `write_delta`."""
 
     schema_version: int
     layout: str
@@ -55,7 +55,8 @@ class DeltaHead(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Delta:
-    """Metadata of a delta. Hashes (32 hex digits) of all chunks of one side; `bytes`: of the file."""
+    """Metadata of a delta. `before`, `after`: hash (32 hex digits) of all chunks of that side; `bytes`: size of the
+    file."""
 
     head: DeltaHead
     before: str
@@ -82,8 +83,8 @@ def write_delta(
     steps: tuple[int, int],
     disk: Disk = REAL,
 ) -> Delta:
-    """Write the difference of two generations, durably, whole or not at all. Raises SyncError for a disk that is
-    full or broken."""
+    """Write the difference of two generations, durably, whole or not at all. Raises SyncError for a full or broken
+    disk."""
     temporary = f"{path}.tmp"
     head = DeltaHead(1, layout_digest(files), *steps)
     try:
@@ -107,7 +108,8 @@ def write_delta(
 
 
 def read_delta(path: Path, disk: Disk = REAL) -> Delta:
-    """Head and hashes, every record checked, no data unpacked. Raises DeltaRefused for a damaged file."""
+    """Return head and hashes, with every record checked and no data unpacked. Raises DeltaRefused for a damaged
+    file."""
     try:
         with opened(disk, str(path)) as fd:
             head, position, check = _read_head(disk, fd, path)
@@ -125,10 +127,10 @@ def read_delta(path: Path, disk: Disk = REAL) -> Delta:
 def apply_delta(
     path: Path, files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL
 ) -> Iterator[Piece]:
-    """The other side, as pieces: `weights` may be the one before or the one after.
+    """Yield the weights of the other side: `weights` may be those before or those after the delta.
 
-    Every chunk is compared with its hash before and after the change. Raises DeltaRefused where the delta is damaged,
-    of another model or of neither side; whoever consumes the pieces must not commit then.
+    Every chunk is compared with its hash before and after the change. Raises DeltaRefused where the delta is damaged or
+    of another model, or where `weights` are of neither side; the consumer of the pieces must not commit then.
     """
     return apply_deltas([path], files, weights, disk)
 
@@ -136,7 +138,7 @@ def apply_delta(
 def apply_deltas(
     paths: Sequence[Path], files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL
 ) -> Iterator[Piece]:
-    """`apply_delta` of one after another, with no more than a few chunks in memory."""
+    """Apply several deltas one after another, as `apply_delta`, with no more than a few chunks in memory."""
     stream = Stream(weights)
     deltas = [ChunkwiseDelta(path, files, disk) for path in paths]
     for chunk in chunks(files):
@@ -147,9 +149,10 @@ def apply_deltas(
 
 
 class ChunkwiseDelta:
-    """A delta that is applied to chunk after chunk, all of them in order. Raises DeltaRefused as `apply_delta`.
+    """A delta that is applied to one chunk after another, to all of them in order. Raises DeltaRefused as
+    `apply_delta`.
 
-    Opens the file for each chunk: a way through a long history would hold more descriptors than a process may have.
+    Opens the file for each chunk: a path through a long history would hold more descriptors than a process may have.
     """
 
     def __init__(self, path: Path, files: Sequence[WeightFile], disk: Disk = REAL) -> None:
@@ -163,7 +166,7 @@ class ChunkwiseDelta:
         self._forward: bool | None = None
 
     def apply(self, chunk: "Place", data: Array) -> Array:
-        """The other side of the next chunk."""
+        """Return the other side of the next chunk."""
         with self._opened() as fd:
             record = _read_record(self._disk, fd, self._path, self._position, self._check)
             packed = self._disk.read(fd, self._position + _RECORD.size, record.packed)
@@ -197,7 +200,7 @@ class ChunkwiseDelta:
 
 @dataclass(frozen=True)
 class Place:
-    """A chunk: part of a tensor, `offset` bytes into it. `file`: number of its file."""
+    """A chunk: part of a tensor, from byte `offset` of the tensor on. `file`: number of its file."""
 
     file: int
     tensor: StoredTensor
@@ -228,11 +231,11 @@ def chunk_hash(data: Array) -> bytes:
 def old_pieces(
     disk: Disk, directory: Path, files: Sequence[WeightFile], table: BlockTable, new: Iterable[Piece]
 ) -> Iterator[Piece]:
-    """The data of all files as the directory holds it, chunk by chunk: where the block table says that nothing changes,
-    the new bytes are the old ones, and the file is not read.
+    """Yield the data of all files as the directory holds it, chunk by chunk. Where the block table says that nothing
+    changes, the old bytes equal the new ones, and the file is not read.
 
-    `new`: what it will hold, `table`: hashes of what it holds (`block_table.current_table`). Raises SyncError where a
-    file is shorter than the table says.
+    `new`: the future content, `table`: hashes of the current one (`block_table.current_table`). Raises SyncError where
+    a file is shorter than the table says.
     """
     stream = Stream(_windows(disk, directory, files, table, new))
     for chunk in chunks(files):
@@ -254,7 +257,7 @@ def _windows(
 
 
 def _old(disk: Disk, fd: int, path: str, first: int, data: Array, hashes: Array) -> Array:
-    """What the file holds where `data` is to be, from block `first` on."""
+    """Current content of the file in the place of `data`, from block `first` on."""
     changed = np.flatnonzero(block_hashes(data) != hashes)
     if not changed.size:
         return data
@@ -295,8 +298,8 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
 def _packed(
     files: Sequence[WeightFile], before: Stream, after: Stream
 ) -> Iterator[tuple["Place", tuple[bytes, bytes], bytes]]:
-    """Every chunk with the hashes of both sides and its difference, in order; packed by threads while the next ones
-    are read."""
+    """Every chunk with the hashes of both sides and its difference, in order; threads compress while the next ones are
+    read."""
     waiting: deque[tuple[Place, tuple[bytes, bytes], Future[bytes] | None]] = deque()
     with ThreadPoolExecutor(PACKERS, thread_name_prefix="delta") as pool:
         for chunk in chunks(files):
@@ -331,8 +334,8 @@ def _planes(data: Array, item: int) -> Array:
 
 
 def _joined(planes: Array) -> Array:
-    """Elements from their planes, uint8 [item, n]. Whole words for two bytes (2 ms for 16 MiB), else plane by plane:
-    a transposed copy takes 41 ms, most of what applying a delta would cost."""
+    """Join elements from their planes, uint8 [item, n]. Whole words for two bytes (2 ms for 16 MiB), else plane by
+    plane: a transposed copy takes 41 ms, most of the cost of applying a delta."""
     if len(planes) == 2:
         words: Array = planes[1].astype("<u2")
         words <<= 8
@@ -346,7 +349,7 @@ def _joined(planes: Array) -> Array:
 
 def _unpack(packed: bytes, chunk: _Chunk, path: Path) -> Array:
     try:
-        if (size := zstandard.frame_content_size(packed)) != chunk.size:  # before memory is asked for
+        if (size := zstandard.frame_content_size(packed)) != chunk.size:  # before memory is allocated
             raise _damaged(path, f"a chunk of {chunk.size} bytes unpacks to {size}")
         planes = np.frombuffer(zstandard.ZstdDecompressor().decompress(packed), np.uint8)
     except zstandard.ZstdError as error:

@@ -1,5 +1,4 @@
-"""The file operations that a sync is made of: one protocol, so that a test can put a disk that loses power in its
-place.
+"""File operations of a sync as one protocol, so that a test can substitute a disk that loses power.
 
 Paths are plain strings. Every method raises OSError and nothing is tried again: after a failed fsync the kernel marks
 the pages clean, so a second fsync that succeeds says nothing about the bytes (Rebello et al., USENIX ATC 2020).
@@ -15,13 +14,13 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 Buffer = Any
-"""Whatever os.pwrite takes: bytes, a contiguous array."""
+"""Anything that os.pwrite takes: bytes, a contiguous array."""
 
 _FICLONE = 0x40049409  # linux/fs.h
 
 
 class FileInfo(NamedTuple):
-    """The stat fields that tell one state of a file from another. `links`: its hard links."""
+    """Stat fields that distinguish one state of a file from another. `links`: number of hard links."""
 
     size: int
     mtime_ns: int
@@ -34,56 +33,55 @@ class Disk(Protocol):
     """File operations, each durable only after the fsync that its docstring names."""
 
     def stat(self, path: str) -> FileInfo | None:
-        """None where there is no such file; OSError for anything but a regular file."""
+        """Return stat fields, None for a missing file; raise OSError for anything but a regular file."""
 
     def names(self, directory: str) -> list[str]:
-        """Sorted; empty where there is no such directory."""
+        """Sorted names; empty for a missing directory."""
 
     def make_dir(self, path: str) -> None:
-        """Nothing where it is there already. Durable with fsync_dir of its parent."""
+        """Make a directory unless it exists. Durable with fsync_dir of its parent."""
 
     def open(self, path: str, write: bool = False) -> int:
-        """A descriptor of an existing file; to write, not through a symbolic link."""
+        """Open an existing file; for writing, not through a symbolic link."""
 
     def create(self, path: str, like: str | None = None) -> int:
-        """A descriptor of a new, empty file; an older one is replaced. `like`: the file whose mode it gets, else
-        0600."""
+        """Create an empty file; an older one is replaced. `like`: the file whose mode it gets, else 0600."""
 
     def close(self, fd: int) -> None: ...
 
     def read(self, fd: int, offset: int, count: int) -> bytes:
-        """Fewer bytes only at the end of the file."""
+        """Read `count` bytes; fewer only at the end of the file."""
 
     def write(self, fd: int, offset: int, data: Buffer) -> None:
-        """All of it. Durable with fsync or fdatasync of the file."""
+        """Write all of the data. Durable with fsync or fdatasync of the file."""
 
     def direct(self, fd: int, on: bool) -> bool:
-        """True if writes go past the page cache from here on. They have to be whole 4 KiB blocks then, of aligned
-        memory; what is in the file when one returns needs its fsync like any other."""
+        """Switch writes past the page cache on or off; return True if they now bypass it. They then have to be whole 4
+        KiB blocks in aligned memory; a finished write needs its fsync like any other."""
 
     def clone(self, source: int, target: int) -> bool:
-        """Let the empty file `target` share the blocks of `source`; false where the file system cannot."""
+        """Let the empty file `target` share the blocks of `source`; return False where the file system cannot."""
 
     def fsync(self, fd: int) -> None: ...
 
     def fdatasync(self, fd: int) -> None:
-        """The bytes and the size, not the times."""
+        """Flush the bytes and the size, not the times."""
 
     def rename(self, source: str, target: str) -> None:
-        """Durable with fsync_dir of the directory of `target`."""
+        """Rename over `target`. Durable with fsync_dir of the directory of `target`."""
 
     def unlink(self, path: str) -> None:
-        """Durable with fsync_dir of its directory."""
+        """Remove a file. Durable with fsync_dir of its directory."""
 
     def fsync_dir(self, path: str) -> None: ...
 
     def let_go_later(self, paths: list[str]) -> AbstractContextManager[None]:
-        """Where the block takes the names of these files away, nobody waits until they are freed."""
+        """Free the blocks of files that are removed or replaced inside the block in the background."""
 
 
 @contextmanager
 def opened(disk: Disk, path: str, write: bool = False) -> Iterator[int]:
-    """A descriptor that is closed at the end of the block."""
+    """Open a file; it is closed at the end of the block."""
     fd = disk.open(path, write)
     try:
         yield fd
@@ -141,7 +139,7 @@ class RealDisk:
                 written = os.pwrite(fd, view, offset)
             except (
                 OSError
-            ) as error:  # less aligned than this file system wants, or the rest of a write that was cut short
+            ) as error:  # too little alignment for this file system, or the rest of a write that was cut short
                 if error.errno != errno.EINVAL or not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
                     raise
                 self.direct(fd, False)
@@ -184,8 +182,8 @@ class RealDisk:
 
     @contextmanager
     def let_go_later(self, paths: list[str]) -> Iterator[None]:
-        """Freeing takes ext4 0.2 s a GiB; a thread of its own waits for it. After a crash the file system does it:
-        there is no name."""
+        """Hold the files open and close them in a thread: ext4 takes 0.2 s per GiB to free one. After a crash the file
+        system frees them, because they have no name."""
         fds = []
         for path in paths:
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""`apollod/checkpoint.json`: what a checkpoint's directory says of itself. No numpy here: light processes read it, too.
+"""`apollod/checkpoint.json`: the record in a checkpoint's directory. No numpy here: light processes read it, too.
 
 A directory of the history holds the optimizer of its step and a delta to the weights that the model directory held
-before; a *full* one is a complete Hugging Face directory besides. Entries are numbered in the order in which they were
-written, which after a rollback is not the order of steps.
+before; a *full* one is a complete Hugging Face directory as well. Entries are numbered in the order of writing, which
+after a rollback is not the order of steps.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from apollod.errors import CheckpointError
 from apollod.explain import reason
 
 ENTRY = "apollod"
-"""Directory inside a checkpoint's directory that holds what only we read."""
+"""Directory inside a checkpoint's directory for the files that only apollod reads."""
 RECORD = f"{ENTRY}/checkpoint.json"
 STATE = f"{ENTRY}/optimizer.safetensors"
 UNDO = f"{ENTRY}/undo.delta"
@@ -26,10 +26,10 @@ _ANOTHER = "use another checkpoint; `apollod checkpoint verify` lists those that
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """checkpoint.json. `number`: 1, 2, ... in the order of writing, 0 for a directory that belongs to no history.
-    `before_step` and `before_fingerprint`: what the model directory held when it was written ("" where there is no
-    delta). `model`: name of the base model. `optimizer`: its settings. `state_version`: of what the optimizer's
-    tensors mean. `files`: bytes of every other file, by its path in the directory."""
+    """Content of checkpoint.json. `number`: 1, 2, ... in the order of writing, 0 for a directory outside the history.
+    `before_step` and `before_fingerprint`: content of the model directory at the time of writing ("" without a delta).
+    `model`: name of the base model. `optimizer`: its settings. `state_version`: version of the meaning of the
+    optimizer's tensors. `files`: bytes of every other file, by its path in the directory."""
 
     schema_version: int
     number: int
@@ -47,8 +47,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Broken:
-    """A directory that is not a whole checkpoint. `entry`: what it says of itself, where at least that can be read;
-    then `wrong` has the files that are missing or have another size."""
+    """A directory that is not a whole checkpoint. `entry`: its record, if that can be read; `wrong` then has the files
+    that are missing or have another size."""
 
     path: Path
     reason: str
@@ -58,14 +58,15 @@ class Broken:
 
 @dataclass(frozen=True)
 class Listing:
-    """All checkpoints of a directory: whole ones in the order of writing, and the others."""
+    """All checkpoints of a directory: whole ones in the order of writing, and broken ones."""
 
     whole: list[tuple[Path, Entry]]
     broken: list[Broken]
 
 
 def read_entry(path: Path) -> Entry:
-    """The record of a checkpoint whose files all have their sizes. Raises CheckpointError that says what is wrong."""
+    """Return the record of a checkpoint whose files all have their sizes. Raises CheckpointError that names the
+    problem."""
     entry = read_record(path)
     if wrong := misfits(path, entry):
         raise CheckpointError(next(iter(wrong.values())), _ANOTHER)
@@ -73,7 +74,7 @@ def read_entry(path: Path) -> Entry:
 
 
 def read_record(path: Path) -> Entry:
-    """The record alone. Raises CheckpointError where it is missing, damaged or of another schema."""
+    """Return the record alone. Raises CheckpointError where it is missing, damaged or of another schema."""
     record = path / RECORD
     try:
         with record.open("rb") as file:
@@ -92,7 +93,7 @@ def read_record(path: Path) -> Entry:
 
 
 def misfits(path: Path, entry: Entry) -> dict[str, str]:
-    """Relative path -> what is wrong, for every file that is missing or has not its recorded size."""
+    """Relative path -> problem, for every file that is missing or has another size than recorded."""
     wrong = {}
     for name, size in entry.files.items():
         try:
@@ -106,13 +107,13 @@ def misfits(path: Path, entry: Entry) -> dict[str, str]:
 
 
 def write_entry(path: Path, entry: Entry) -> None:
-    """Write the record of the directory `path`, which exists. Flushing is the caller's."""
+    """Write the record into the existing directory `path`. The caller flushes it."""
     (path / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(entry), indent=2) + b"\n")
 
 
 def entries(checkpoints: Path) -> Listing:
-    """What lies in a directory of checkpoints, by number. Temporary directories are passed over; a damaged one
-    spoils no other."""
+    """List the checkpoints of a directory, by number. Temporary directories are skipped; a damaged one does not affect
+    others."""
     whole: dict[int, tuple[Path, Entry]] = {}
     broken = []
     for path in _directories(checkpoints):
@@ -135,7 +136,7 @@ def entries(checkpoints: Path) -> Listing:
 
 
 def _directories(checkpoints: Path) -> list[Path]:
-    """Sorted by name. Raises CheckpointError where the directory is there and cannot be read."""
+    """Directories sorted by name. Raises CheckpointError where `checkpoints` exists and cannot be read."""
     try:
         found = sorted(checkpoints.iterdir())
     except FileNotFoundError:

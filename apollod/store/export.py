@@ -1,4 +1,4 @@
-"""A checkpoint as a directory of its own that any tool loads, with the optimizer beside the weights."""
+"""Exports a checkpoint to a directory of its own that any tool loads, with the optimizer beside the weights."""
 
 import os
 import shutil
@@ -22,8 +22,8 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export. `origin`: the copy of weights that it began from, `deltas` of them applied; `failed`:
-    ways that were tried before and led nowhere; `optimizer`: why there is none, "" where there is one."""
+    """Result of an export. `origin`: the copy of weights that it started from, `deltas`: number of deltas applied;
+    `failed`: errors of paths tried before; `optimizer`: why the export has none, "" where it has one."""
 
     path: Path
     step: int
@@ -40,7 +40,7 @@ def export(
 ) -> Exported:
     """Write the weights of a point, and its optimizer, to the new directory `out`, durably, whole or not at all.
 
-    `others`: config, tokenizer and the like, relative to `history.template`. Where one way turns out to be damaged the
+    `others`: config, tokenizer and the like, relative to `history.template`. Where one path turns out to be damaged the
     next is taken. Raises CheckpointError; `out` is then as it was.
     """
     ways = history.ways(point)
@@ -66,7 +66,7 @@ def export(
 
 
 def _check_target(history: History, out: Path, others: Sequence[Path]) -> None:
-    """Raise CheckpointError unless `out` is new, lies in no directory of the model's, and has room."""
+    """Raise CheckpointError unless `out` is new, lies outside the model's directories, and has room."""
     if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} exists already", "name a new directory; nothing is overwritten")
     for ours in (history.model_dir, history.checkpoints):
@@ -84,7 +84,8 @@ def _check_target(history: History, out: Path, others: Sequence[Path]) -> None:
 def _first_good(
     history: History, point: Point, ways: Sequence[Way], target: Path, progress: Progress
 ) -> tuple[Way, str, tuple[str, ...]]:
-    """The first way that gives the recorded weights, their fingerprint, and what was wrong with those before."""
+    """Return the first path that gives the recorded weights, their fingerprint, and the errors of the paths before
+    it."""
     failed: list[str] = []
     for way in ways:
         try:
@@ -107,7 +108,7 @@ def _first_good(
 
 
 def _write_weights(history: History, way: Way, target: Path, progress: Progress) -> str:
-    """Write all weight files; the fingerprint of what was written."""
+    """Write all weight files; return the fingerprint of the written weights."""
     stream, found = Stream(history.pieces(way)), Fingerprint()
     places: dict[str, list[Place]] = {file.name: [] for file in history.files}
     for place in chunks(history.files):
@@ -132,7 +133,7 @@ def _copy_others(source: Path, target: Path, others: Sequence[Path]) -> None:
 
 
 def _put_entry(point: Point, fingerprint: str, target: Path) -> str:
-    """Optimizer and record, where the point has them; else why not."""
+    """Write optimizer and record if the point has them; return "" or the reason why not."""
     if point.held is None:
         return "these are weights before a checkpoint"
     if STATE in point.held.wrong or STATE not in point.held.entry.files:
@@ -158,7 +159,7 @@ def _put_entry(point: Point, fingerprint: str, target: Path) -> str:
 
 
 def _flush(target: Path) -> int:
-    """Wait until all of it is on disk; bytes of the files."""
+    """Wait until everything is on disk; return the bytes of the files."""
     total = 0
     for directory, _, names in os.walk(target):
         for name in names:

@@ -1,9 +1,9 @@
-"""Decides how one weight file is updated in a sync while its new bytes pass by: at most 192 MiB are held, for all
-files together.
+"""Decides how a sync updates one weight file while its new bytes pass by: at most 192 MiB are held, for all files
+together.
 
-Nothing of the file itself is touched here. Changed blocks go to the redo record, or, where that would cost more, a
-whole new file is written beside; a file with a second hard link always gets a new one, because the link is somebody's
-untrained model.
+The file itself is not changed here. Changed blocks go to the redo record, or, where that would cost more, a whole new
+file is written beside; a file with a second hard link always gets a new one, because the link may be a user's untrained
+model.
 """
 
 import mmap
@@ -20,11 +20,10 @@ from apollod.store.disk import Disk, opened
 from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
 
 DENSE_SHARE = 0.15
-"""Changed share of the blocks from which on a new file costs less than writing them twice
-(benchmarks/checkpoint.py)."""
+"""Share of changed blocks above which a new file costs less than writing them twice (benchmarks/checkpoint.py)."""
 
 EARLY_SHARE = 0.9
-"""Of DENSE_SHARE: below that, images go to the redo record while the next bytes are hashed."""
+"""Fraction of DENSE_SHARE: below that, images go to the redo record while the next bytes are hashed."""
 
 EARLY_BYTES = 1 << 20
 HELD_BYTES = 64 << 20
@@ -33,29 +32,31 @@ _COPY_BYTES = 16 << 20
 
 
 class Room:
-    """Memory for the first images of a sync, KEPT_BYTES of all files together: written to the redo record from here,
-    then in place.
+    """Memory for the first images of a sync, KEPT_BYTES for all files together: they are written from here to the redo
+    record, then in place.
 
-    Huge pages, where there are any: to clear small ones takes three times as long as to copy the images there.
+    Uses huge pages where the system has them: clearing small ones takes three times as long as copying the images
+    there.
     """
 
     def __init__(self) -> None:
         self._rows: Array | None = None
         self._used = 0
         self.full = False
-        """Since an image had no place here: what comes later must not be kept, because what is kept comes first."""
+        """True since an image did not fit: later images must not be kept, because kept images have to be the first
+        ones."""
 
     @property
     def mark(self) -> int:
-        """To go `back` to."""
+        """Position to pass to `back`."""
         return self._used
 
     def back(self, mark: int) -> None:
-        """Everything taken since is not needed any more, by the disk neither."""
+        """Release everything taken since the mark; the disk must not need it either."""
         self._used, self.full = mark, False
 
     def take(self, count: int) -> Array:
-        """Place for images, uint8 [count, 4096]; elsewhere once it is full."""
+        """Place for images, uint8 [count, 4096]; in other memory once the room is full."""
         if self._rows is None:
             memory = mmap.mmap(-1, KEPT_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             with suppress(OSError):
@@ -68,17 +69,18 @@ class Room:
         return self._rows[self._used - count : self._used]
 
     def holds(self, images: Array) -> bool:
-        """True if these lie here."""
+        """True if these images lie here."""
         return self._rows is not None and np.may_share_memory(images, self._rows)
 
     def last(self, count: int) -> Array:
-        """The last `count` images taken, as one."""
+        """The last `count` images taken, as one array."""
         assert self._rows is not None
         return self._rows[self._used - count : self._used]
 
 
 class Target:
-    """The target of one sync's updates. `clones`: whether the file system shares blocks, known after the first try."""
+    """Common target of one sync's updates. `clones`: True if the file system shares blocks; None before the first
+    try."""
 
     def __init__(self, disk: Disk, directory: Path, redo: RedoWriter) -> None:
         self.disk, self.directory, self.redo = disk, directory, redo
@@ -87,7 +89,7 @@ class Target:
 
 
 class FileUpdate:
-    """One file: `take` its windows in order, then `finish`."""
+    """Update of one file: `take` its windows in order, then `finish`."""
 
     def __init__(self, target: Target, known: FileBlocks) -> None:
         self._to, self._known = target, known
@@ -100,15 +102,15 @@ class FileUpdate:
         self._image, self._mark = target.redo.end, target.room.mark
         self._blocks: list[Array] = []
         self._held: list[Array] = []
-        """Images that are not in the redo record yet: those of the last of `_blocks`."""
+        """Images that are not yet in the redo record: those of the last of `_blocks`."""
         self._kept: list[Array] = []
-        """Images that are in the redo record and in memory: those of the first of `_blocks`."""
+        """Images that are both in the redo record and in memory: those of the first of `_blocks`."""
         self.changed = 0
         self.written = 0
         """Bytes written to a new file."""
 
     def take(self, first: int, data: Array) -> None:
-        """Bytes from block `first` on."""
+        """Process the bytes from block `first` on."""
         hashes = block_hashes(data)
         self._hashes[first : first + hashes.size] = hashes
         changed = np.flatnonzero(hashes != self._known.hashes[first : first + hashes.size])
@@ -127,7 +129,7 @@ class FileUpdate:
             self._hold(first, changed, data)
 
     def finish(self) -> Part:
-        """Flush a new file; the file's part of the redo record."""
+        """Flush a new file; return the file's part of the redo record."""
         if self._how == "blocks" and self.changed > DENSE_SHARE * self._hashes.size:
             self._rewrite(self._hashes.size)
         blocks, hashes = np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -149,7 +151,7 @@ class FileUpdate:
         )
 
     def close(self) -> None:
-        """Let go of the new file."""
+        """Close the new file."""
         if self._out is not None:
             self._out.abandon()
             self._out = None
@@ -160,7 +162,7 @@ class FileUpdate:
     # --- the choice -----------------------------------------------------------------------------------------------
 
     def _begin(self, first: int) -> None:
-        """At the first block that changed."""
+        """Choose the method, at the first changed block."""
         disk = self._to.disk
         if self._to.clones is not False:
             self._fd = disk.create(self._new, self._path)
@@ -178,7 +180,8 @@ class FileUpdate:
             self._how = "blocks"
 
     def _is_dense(self, seen: int, more: int) -> bool:
-        """Before more is held than may be: most of what was seen has changed, or more than is worth it in all."""
+        """True if too many blocks changed: more than DENSE_SHARE of the file, or of the seen part before the held limit
+        is passed."""
         held = self._held_bytes() + more * BLOCK > HELD_BYTES
         return self.changed > DENSE_SHARE * self._hashes.size or (held and self.changed > DENSE_SHARE * seen)
 
@@ -191,9 +194,7 @@ class FileUpdate:
         _gather(changed, data, images)
         self._blocks.append(changed + first)
         self._held.append(images)
-        if (
-            len(self._held) > 1 and not self._to.room.full
-        ):  # they lie one behind the other: one write instead of many small ones
+        if len(self._held) > 1 and not self._to.room.full:  # they are adjacent: one write instead of many small ones
             self._held = [self._to.room.last(sum(len(part) for part in self._held))]
             self._blocks[-2:] = [np.concatenate(self._blocks[-2:])]
         if self._held_bytes() >= EARLY_BYTES and self.changed <= EARLY_SHARE * DENSE_SHARE * (
@@ -205,7 +206,8 @@ class FileUpdate:
         return sum(part.size for part in self._held)
 
     def _spill(self) -> None:
-        """Into the redo record; what has its place in the room stays in memory, so that it need not be read back."""
+        """Write held images to the redo record; those in the room also stay in memory, so that they need not be read
+        back."""
         for part in self._held:
             lasting = self._to.room.holds(part)
             self._to.redo.add(part, lasting)
@@ -229,11 +231,11 @@ class FileUpdate:
                 self._put(first * BLOCK, flat[start * BLOCK : stop * BLOCK][: self._known.size - first * BLOCK])
                 at = first + stop - start
         self._copy_old(at, seen)
-        self._to.room.back(self._mark)  # the record was read back, or never written: nobody writes from there
+        self._to.room.back(self._mark)  # the record was read back, or never written: no write uses it
         self._blocks, self._held, self._kept = [], [], []
 
     def _images_so_far(self) -> Iterator[tuple[Array, Array]]:
-        """(block numbers, images), first those that are in the redo record already."""
+        """(block numbers, images), first those that are already in the redo record."""
         offset = self._image
         spilled = len(self._blocks) - len(self._held)
         for blocks in self._blocks[:spilled]:
@@ -266,7 +268,7 @@ def runs(blocks: Array) -> list[tuple[int, int]]:
 
 
 def _gather(changed: Array, data: Array, images: Array) -> None:
-    """The changed blocks of a window into uint8 [n, 4096]; a short last one zero-padded."""
+    """Copy the changed blocks of a window into uint8 [n, 4096]; a short last one is zero-padded."""
     whole = data.size // BLOCK
     count = int(np.searchsorted(changed, whole))
     if count:  # "clip" spares a copy
@@ -277,7 +279,7 @@ def _gather(changed: Array, data: Array, images: Array) -> None:
 
 
 def discard(disk: Disk, directory: Path, names: list[str]) -> None:
-    """Remove files of a sync that will not be; what cannot be removed is left for the next recovery."""
+    """Remove files of an abandoned sync; the next recovery removes those that cannot be removed now."""
     for name in names:
         with suppress(OSError):
             disk.unlink(str(directory / name))

@@ -1,8 +1,8 @@
-"""The checkpoints of a model directory as one history: which weights can be had back, and by which way.
+"""The checkpoints of a model directory as one history: which weights can be restored, and by which path.
 
-Weights are known by their fingerprint. A delta joins the weights on its two sides; wherever a copy of weights lies (the
-model directory, a full checkpoint, the base) a way can begin. So a missing checkpoint, damage or an edit by hand ends
-one way and not the others.
+Weights are identified by their fingerprint. A delta joins the weights on its two sides; a path can start wherever a
+copy of weights lies (the model directory, a full checkpoint, the base). So a missing checkpoint, damage or an edit by
+hand breaks one path and not the others.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ Base = Literal["base"]
 
 @dataclass(frozen=True)
 class Held:
-    """A checkpoint's directory. `wrong`: its files that are missing or have another size, with the reason."""
+    """A checkpoint's directory. `wrong`: files that are missing or have another size, with the reason."""
 
     path: Path
     entry: Entry
@@ -37,7 +37,7 @@ class Held:
 
     @property
     def delta(self) -> Path | None:
-        """The delta to what the model directory held before, where there is one."""
+        """The delta to the former content of the model directory, if the checkpoint has one."""
         return (
             self.path / UNDO
             if self.entry.before_fingerprint and UNDO in self.entry.files and UNDO not in self.wrong
@@ -46,14 +46,14 @@ class Held:
 
     @property
     def full(self) -> bool:
-        """True if it has whole weights."""
+        """True if it has complete weights."""
         return self.entry.full and all(name.startswith(f"{ENTRY}/") for name in self.wrong)
 
 
 @dataclass(frozen=True)
 class Point:
-    """Weights that can be asked for. `held`: the checkpoint of them, with the optimizer; None for weights before a
-    checkpoint. `fingerprint` "": nothing records it, they are the kept base."""
+    """Weights that can be requested. `held`: their checkpoint, with the optimizer; None for weights before a
+    checkpoint. `fingerprint` "": not recorded; they are the kept base."""
 
     step: int
     fingerprint: str
@@ -65,7 +65,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Copy:
-    """A directory with whole weights."""
+    """A directory with complete weights."""
 
     kind: Literal["model", "full", "base"]
     path: Path
@@ -74,7 +74,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Way:
-    """A copy, and the deltas that lead from it to the weights asked for; `bytes` of these."""
+    """A copy, and the deltas that lead from it to the requested weights; `bytes` of the deltas."""
 
     copy: Copy
     deltas: tuple[Path, ...]
@@ -83,8 +83,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Model:
-    """The content of the model directory. `step` -1 and `fingerprint` "": not known; `problem` says why where that is
-    bad. `busy`: a sync is at work on it."""
+    """Content of the model directory. `step` -1 and `fingerprint` "": unknown; `problem`: why it cannot be used, "" if
+    it can. `busy`: a sync holds its lock."""
 
     step: int = -1
     fingerprint: str = ""
@@ -95,8 +95,8 @@ class Model:
 
 @dataclass(frozen=True)
 class History:
-    """All checkpoints, `held` in the order of writing. `uncommitted`: the newest, where the model directory is not
-    at its step (yet). `locked`: the caller holds the weights lock of the model directory."""
+    """All checkpoints, `held` in the order of writing. `uncommitted`: the newest, if the model directory is not at its
+    step (yet). `locked`: the caller holds the weights lock of the model directory."""
 
     checkpoints: Path
     model_dir: Path
@@ -109,9 +109,9 @@ class History:
 
     @staticmethod
     def read(checkpoints: Path, model_dir: Path, base: Path | None = None, locked: bool = False) -> "History":
-        """What lies there now. Reads the weights only where the block table cannot say what they are.
+        """Read the current state. Reads the weights only where the block table cannot identify them.
 
-        Never fails for the model directory's sake: `model.problem` says why it cannot be used. Raises CheckpointError
+        Never fails because of the model directory: `model.problem` says why it cannot be used. Raises CheckpointError
         where `checkpoints` cannot be read.
         """
         try:
@@ -132,12 +132,12 @@ class History:
 
     @property
     def next_number(self) -> int:
-        """The number that a new checkpoint gets."""
+        """Number of the next new checkpoint."""
         known = [held.entry.number for held in (*self.held, *([self.uncommitted] if self.uncommitted else []))]
         return max(known, default=0) + 1
 
     def point(self, what: int | Entry | Base) -> Point:
-        """A checkpoint by its number or record, or the base. Raises CheckpointError where it is not there."""
+        """Find a checkpoint by its number or record, or the base. Raises CheckpointError where it is missing."""
         if what == "base":
             return self._base_point()
         number = what if isinstance(what, int) else what.number
@@ -147,8 +147,8 @@ class History:
         raise CheckpointError(f"{self.checkpoints} holds no checkpoint with number {number}", self._there_are())
 
     def untrained(self, fingerprint: str) -> Point:
-        """The weights before the first step, known by their fingerprint: the first checkpoint may be gone, or not be
-        of them."""
+        """The weights before the first step, found by their fingerprint: the first checkpoint may be gone, or follow
+        others."""
         return next((point for point in self.points() if point.fingerprint == fingerprint), None) or self.point("base")
 
     def at_step(self, step: int) -> Point:
@@ -168,8 +168,7 @@ class History:
         raise CheckpointError(f"there is no checkpoint of step {step} in {self.checkpoints}", self._there_are())
 
     def points(self) -> list[Point]:
-        """Every checkpoint, and the weights before one where no other checkpoint is of these; in the order of
-        writing."""
+        """Every checkpoint, and the weights before one where no other checkpoint has these; in the order of writing."""
         known = {held.entry.fingerprint for held in self.held}
         points = []
         for held in self.held:
@@ -181,7 +180,7 @@ class History:
         return points
 
     def copies(self) -> list[Copy]:
-        """Where whole weights lie, as far as their records say."""
+        """Copies of complete weights, according to their records."""
         found = [Copy("full", held.path, held.entry.fingerprint) for held in reversed(self.held) if held.full]
         if self.model.fingerprint and not self.model.problem:
             found.insert(0, Copy("model", self.model_dir, self.model.fingerprint))
@@ -190,7 +189,7 @@ class History:
         return found
 
     def ways(self, point: Point) -> list[Way]:
-        """To the weights of a point, from every copy from which one leads there, the shortest first."""
+        """Paths to the weights of a point, one from every copy that leads there, the shortest first."""
         if not point.fingerprint:
             return [Way(Copy("base", self.base, ""), (), 0)] if self.base else []
         reached: dict[str, tuple[tuple[Path, ...], int]] = {}
@@ -207,7 +206,7 @@ class History:
         return sorted(found, key=lambda way: way.bytes)
 
     def reachable(self) -> set[str]:
-        """Fingerprints of all weights to which a way leads."""
+        """Fingerprints of all weights that some path leads to."""
         found: set[str] = set()
         ahead = [copy.fingerprint for copy in self.copies()]
         while ahead:
@@ -217,21 +216,21 @@ class History:
         return found
 
     def pieces(self, way: Way) -> Iterator[Piece]:
-        """The weights at the end of a way, in the layout of the model directory, a chunk at a time.
+        """Yield the weights at the end of a path, in the layout of the model directory, a chunk at a time.
 
-        The model directory is locked while it is read. Raises ApolloError where a copy or a delta is not what it should
-        be; what came before is then not to be used.
+        The model directory is locked while it is read. Raises ApolloError where a copy or a delta is damaged or does
+        not fit; the pieces before it must not be used then.
         """
         with self.lock(way.copy):
             self.check_unchanged(way.copy)
             yield from apply_deltas(way.deltas, self.files, directory_pieces(way.copy.path, self.files))
 
     def lock(self, copy: Copy) -> AbstractContextManager[object]:
-        """Keeps a sync from changing the copy under a reader."""
+        """Keep a sync from changing the copy while it is read."""
         return WeightsLock(self.model_dir, shared=True) if copy.kind == "model" and not self.locked else nullcontext()
 
     def check_unchanged(self, copy: Copy) -> None:
-        """Raise CheckpointError where a sync has come between."""
+        """Raise CheckpointError where a sync has changed the copy since."""
         if copy.kind == "model" and any(
             REAL.stat(str(copy.path / name)) != info for name, info in self.model.seen.items()
         ):
@@ -239,12 +238,12 @@ class History:
 
     @cached_property
     def template(self) -> Path:
-        """A directory with the layout of the model: the model directory, or where that is damaged another copy."""
+        """A directory with the layout of the model: the model directory, or another copy if that is damaged."""
         return self._layout[0]
 
     @cached_property
     def files(self) -> tuple[WeightFile, ...]:
-        """The layout of all weights that this history brings back."""
+        """The layout of all weights that this history restores."""
         return self._layout[1]
 
     @cached_property
@@ -287,7 +286,7 @@ class History:
         return joined
 
     def _base_fingerprint(self) -> str:
-        """As the first checkpoint says; "" where that is gone."""
+        """Fingerprint of the base as the first checkpoint records it; "" where that is gone."""
         first = self.held[0].entry if self.held else None
         return first.before_fingerprint if first and first.number == 1 else ""
 
@@ -305,7 +304,7 @@ class History:
         return f"there are steps {steps}" if steps else "no checkpoint is there"
 
     def unreachable(self, point: Point) -> CheckpointError:
-        """The reason why no way leads to a point, and what is intact."""
+        """Error that says why no path leads to a point, and which points are intact."""
         missing = self.gaps() or ["no copy of any weights is left"]
         reachable = self.reachable()
         intact = [str(other) for other in self.points() if other.fingerprint in reachable]
@@ -317,7 +316,7 @@ class History:
         return CheckpointError(f"no way leads to the weights of {point}: {'; '.join(missing)}", hint)
 
     def gaps(self) -> list[str]:
-        """What is missing, damaged or does not join."""
+        """Reasons for everything that is missing, damaged or does not join."""
         found = [broken.reason for broken in self.broken]
         for held in self.held:
             found += [reason for name, reason in held.wrong.items() if name != STATE]
@@ -333,7 +332,7 @@ class History:
         return found
 
     def stray(self) -> str:
-        """Says so where the model directory holds weights that are known here from nowhere."""
+        """Message where the model directory holds weights that no checkpoint records, else ""."""
         if not self.held or self.model.fingerprint in {point.fingerprint for point in self.points()}:
             return ""
         return (
@@ -343,14 +342,14 @@ class History:
 
 
 def was_interrupted(model_dir: Path) -> SyncError:
-    """A redo record lies there and nobody is at work on it."""
+    """Error for a redo record that no process is working on."""
     return SyncError(
         f"a sync of {model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {model_dir}` first"
     )
 
 
 def _held(checkpoints: Path) -> tuple[list[Held], list[Broken]]:
-    """Those whose record can be read, by number, and the others."""
+    """Checkpoints with a readable record, by number, and the broken ones."""
     listing = entries(checkpoints)
     held = [Held(path, entry, {}) for path, entry in listing.whole]
     held += [Held(broken.path, broken.entry, broken.wrong) for broken in listing.broken if broken.entry]
@@ -358,8 +357,7 @@ def _held(checkpoints: Path) -> tuple[list[Held], list[Broken]]:
 
 
 def _look(model_dir: Path, files: tuple[WeightFile, ...], newest: Entry | None) -> tuple[Model, bool]:
-    """What the directory holds, and whether the newest checkpoint is committed: whether the directory is at its
-    step."""
+    """Content of the model directory, and True if the newest checkpoint is committed (the directory is at its step)."""
     seen = {file.name: info for file in files if (info := REAL.stat(str(model_dir / file.name)))}
     table = read_table(REAL, model_dir)
     step = table.step if table else -1
@@ -380,7 +378,7 @@ def _look(model_dir: Path, files: tuple[WeightFile, ...], newest: Entry | None) 
 
 
 def _is_before(model_dir: Path, newest: Entry) -> bool:
-    """True if the table of a directory that cannot be read speaks of the step before the newest checkpoint."""
+    """True if the table of an unreadable directory records the step before the newest checkpoint."""
     try:
         table = read_table(REAL, model_dir)
     except OSError:

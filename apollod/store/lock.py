@@ -1,10 +1,10 @@
-"""One writer, or any number of loaders: an flock on `<model_dir>/.apollod/weights.lock`.
+"""Lock for one writer or any number of loaders: an flock on `<model_dir>/.apollod/weights.lock`.
 
 A tensor that another process has mapped from a file changes under it when the file is written in place, so a loader
-takes the lock shared and a sync takes it alone. It ends with its holder, however that ends.
+takes the lock shared and a sync takes it exclusively. The system releases it when its holder ends, even by a crash.
 
-Once a sync has put the new weights into the files, it may hold the lock shared while it settles. It then has a lock on
-its redo record, too: that tells a record whose sync is at work on whole files from one that a crash left.
+Once a sync has put the new weights into the files, it may hold the lock shared while it settles. It then also locks its
+redo record: that distinguishes the record of a running sync from one that a crash left behind.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ LOCK = f"{OURS}/weights.lock"
 
 class WeightsLock:
     """Held inside a `with`. Raises WeightsLocked that names the holders, NotPermitted that names the owner, or
-    SyncError where it cannot be made."""
+    SyncError where the lock file cannot be made."""
 
     def __init__(self, model_dir: Path, shared: bool = False) -> None:
         self._path = model_dir / LOCK
@@ -57,11 +57,11 @@ class WeightsLock:
 
     @contextmanager
     def settling(self) -> Iterator[bool]:
-        """Let loaders in from here on. False where there is nothing to settle for us: no record, or another writer came
-        between.
+        """Admit loaders from here on. Yields False where this sync has nothing to settle: no record, or another writer
+        came between.
 
-        The system gives a lock up before it makes it another one. A writer that comes between recovers, and then the
-        record is not ours.
+        The system releases a lock before it converts it. A writer that comes between recovers, and the record is then
+        not ours.
         """
         record = self._path.parent.parent / REDO
         try:
@@ -86,9 +86,10 @@ class WeightsLock:
 
 
 def interrupted(model_dir: Path) -> bool:
-    """Was a sync of these weights interrupted after its commit? Not where its process lives and only has to settle it.
+    """Return True if a sync of these weights was interrupted after its commit; False while its process only has to
+    settle it.
 
-    Raises NotPermitted where the caller may not know.
+    Raises NotPermitted where the caller may not read the record.
     """
     record = model_dir / REDO
     try:
@@ -97,7 +98,7 @@ def interrupted(model_dir: Path) -> bool:
         return False
     except PermissionError as error:
         raise denied(record) from error
-    except OSError:  # something lies there that no sync has left: a recovery says what
+    except OSError:  # not a redo record that a sync wrote: a recovery reports the problem
         return True
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -109,7 +110,7 @@ def interrupted(model_dir: Path) -> bool:
 
 
 def holders(path: Path) -> str:
-    """Who holds an flock on the file, from /proc/locks."""
+    """Name the processes that hold an flock on the file, from /proc/locks."""
     inode = os.stat(path).st_ino
     found = []
     for line in Path("/proc/locks").read_text().splitlines():

@@ -1,7 +1,8 @@
 """Maps tensors to the safetensors files of a model directory, read with limits and without torch.
 
 The format: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets), data
-without gaps or overlaps up to the end of the file. Headers are kept to the byte: whoever writes weights repeats them.
+without gaps or overlaps up to the end of the file. Headers are kept byte for byte, to be written again with new
+weights.
 """
 
 import json
@@ -32,7 +33,7 @@ _COPY_AGAIN = "copy the model again"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of a file. `dtype` by its torch name; `start` is the offset of its first byte in the file."""
+    """One tensor of a file. `dtype`: its torch name; `start`: offset of its first byte in the file."""
 
     name: str
     file: str
@@ -61,7 +62,7 @@ class WeightFile:
 
 
 def read_files(directory: Path, disk: Disk = REAL) -> tuple[WeightFile, ...]:
-    """All weight files, sorted by name. Raises ModelRefused where they are not one model of whole files."""
+    """Return all weight files, sorted by name. Raises ModelRefused where they do not form one complete model."""
     files = tuple(read_header(directory, name, disk) for name in weight_names(directory, disk))
     seen: set[str] = set()
     for tensor in (tensor for file in files for tensor in file.tensors):
@@ -114,7 +115,7 @@ def _names_of_index(directory: Path, text: bytes) -> list[str]:
 
 
 def read_header(directory: Path, name: str, disk: Disk = REAL) -> WeightFile:
-    """Names, shapes and places of one file's tensors. Raises ModelRefused that says what is wrong with it."""
+    """Return names, shapes and places of one file's tensors. Raises ModelRefused that names the problem."""
     where = directory / name
     try:
         header, file_bytes = _header_bytes(where, disk)
@@ -139,7 +140,7 @@ def read_header(directory: Path, name: str, disk: Disk = REAL) -> WeightFile:
 
 
 def _header_bytes(where: Path, disk: Disk) -> tuple[bytes, int]:
-    """(length and header, bytes of the file); ValueError for a length that cannot be."""
+    """(length and header, bytes of the file); ValueError for an impossible length."""
     path = str(where)
     with opened(disk, path) as fd:
         info = disk.stat(path)

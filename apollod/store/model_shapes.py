@@ -12,12 +12,12 @@ from apollod.model.shapes import ModelShapes, Stored, known_from_config, shapes_
 from apollod.store.model_files import INDEX, SINGLE, read_files
 
 BUILD_S = 120.0
-"""for transformers to be imported and the model to be built without memory"""
+"""Time limit, in seconds, for importing transformers and building the model without memory."""
 
 
 def read_shapes(directory: Path) -> ModelShapes:
-    """From config.json and the headers of the weight files; where there are none, and the architecture is not known
-    here, from the model that transformers makes of config.json, in a process of its own (seconds). Raises
+    """Read shapes from config.json and the headers of the weight files. Without weight files, for an architecture
+    unknown here, from the model that transformers builds from config.json, in a process of its own (seconds). Raises
     ModelRefused."""
     stored: dict[str, Stored] = {}
     if any((directory / name).is_file() for name in (INDEX, SINGLE)):
@@ -27,7 +27,7 @@ def read_shapes(directory: Path) -> ModelShapes:
 
 
 def _built(directory: Path, config: dict[str, Any]) -> ModelShapes:
-    """As the checkpoint would be."""
+    """Shapes as the checkpoint would have them, from a model that transformers builds."""
     command = [sys.executable, "-m", "apollod.trainer.config_shapes", str(directory)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)

@@ -1,4 +1,4 @@
-"""Weights as they come (pieces of a file's data, in order) cut into windows of whole 4 KiB blocks, mostly without a
+"""Cuts a stream of weights (pieces of a file's data, in order) into windows of whole 4 KiB blocks, mostly without a
 copy."""
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ from apollod.store.block_hash import BLOCK, Array
 from apollod.store.disk import REAL, Buffer, Disk, opened
 from apollod.store.model_files import StoredTensor, WeightFile, read_files
 
-WINDOW_BYTES = 16 << 20  # of a multiple of BLOCK; also the most that is read of a directory at once
+WINDOW_BYTES = 16 << 20  # a multiple of BLOCK; also the largest single read of a directory
 
 
 class Piece(NamedTuple):
-    """Bytes of a file from `offset` on. The data may change after the next piece is asked for, not before."""
+    """Bytes of a file from `offset` on. The data may change once the next piece is requested, not before."""
 
     file: str
     offset: int
@@ -24,10 +24,10 @@ class Piece(NamedTuple):
 
 
 class Windows:
-    """The data of file after file, as (first block, uint8 bytes) with the header in front.
+    """The data of one file after another, as (first block, uint8 bytes) with the header in front.
 
-    Every window but a file's last is whole blocks. `pieces` has to bring the data of the files asked for, in their
-    order, without gaps; SyncError says where it does not.
+    Every window but a file's last consists of whole blocks. `pieces` has to bring the data of the requested files, in
+    their order, without gaps; else raises SyncError.
     """
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
@@ -35,7 +35,7 @@ class Windows:
         self._next: Piece | None = None
 
     def of(self, file: WeightFile) -> Iterator[tuple[int, Array]]:
-        """All windows of one file."""
+        """Yield all windows of one file."""
         partial, filled, position = np.zeros(BLOCK, np.uint8), 0, 0
         for data in self._data(file):
             start = min(-filled % BLOCK if filled else 0, data.size)
@@ -91,7 +91,7 @@ class Stream:
         self._file, self._offset, self._data = "", 0, np.empty(0, np.uint8)
 
     def take(self, file: str, offset: int, size: int) -> Array:
-        """uint8 [size] of a file from `offset` on; SyncError where that is not what comes next."""
+        """Return uint8 [size] of a file from `offset` on; SyncError where the stream does not continue there."""
         parts = []
         while size:
             while not self._data.size:
@@ -114,7 +114,7 @@ def as_bytes(data: Any) -> Array:
 
 
 def directory_pieces(directory: Path, files: tuple[WeightFile, ...], disk: Disk = REAL) -> Iterator[Piece]:
-    """The weights of another directory of the same model, in the layout of `files`; it may be sharded differently.
+    """Read the weights of another directory of the same model, in the layout of `files`; it may be sharded differently.
 
     Raises ModelRefused where it does not hold the same tensors, before the first piece.
     """

@@ -1,5 +1,4 @@
-"""`.apollod/redo`: what a committed sync still has to do. Its rename into place is the commit point of all files at
-once.
+"""`.apollod/redo`: remaining work of a committed sync. Its rename into place is the commit point of all files at once.
 
     one page: "APLREDO1", zeros
     images: whole 4 KiB blocks (the last one of a file zero-padded), file after file
@@ -28,10 +27,10 @@ from apollod.store.names import OURS, REDO
 
 REDO_TMP = f"{OURS}/redo.tmp"
 NEW = f"{OURS}/new."
-"""Followed by a file's name: a whole new file, not yet in its place."""
+"""Prefix of a file's name: a complete new file, not yet in its place."""
 
 How = Literal["unchanged", "blocks", "reflink", "rewrite"]
-"""What a sync does to a file: nothing; blocks in place through the redo record; a new file that shares the old one's
+"""How a sync updates a file: not at all; blocks in place through the redo record; a new file that shares the old one's
 blocks; a new file."""
 
 BATCH_BLOCKS = 16384  # images read back at a time: 64 MiB
@@ -41,7 +40,7 @@ _SUM_BYTES = 24
 
 
 class RedoFile(msgspec.Struct, frozen=True):
-    """One file's part. `image`: offset of its first image; `count`: of blocks in the tail."""
+    """Part of one file. `image`: offset of its first image; `count`: number of its blocks in the tail."""
 
     name: str
     how: How
@@ -63,7 +62,7 @@ class RedoHead(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Part:
-    """A file with its blocks. `blocks` uint64 [count] ascending, `hashes` uint64 [count] of what they become.
+    """A file with its blocks. `blocks` uint64 [count] ascending, `hashes` uint64 [count] of their new content.
 
     `kept`: the first images of the part, as far as they are still in memory; the others are read back.
     """
@@ -84,7 +83,7 @@ class Redo:
 
 
 class RedoWriter:
-    """Writes redo.tmp; nothing is there before `add` or `close`."""
+    """Writes redo.tmp; the file does not exist before `add` or `close`."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -95,8 +94,8 @@ class RedoWriter:
         """Offset at which the next image is written."""
 
     def add(self, images: Array, lasting: bool = False) -> None:
-        """Append images, uint8 [n, 4096]. `lasting`: they begin at a page and stay as they are until the record is
-        read or closed."""
+        """Append images, uint8 [n, 4096]. `lasting`: they begin at a page and do not change before the record is read
+        or closed."""
         fd = self._open()
         if self._out is None:
             self._out = Appender(self._disk, fd, self.end)
@@ -104,12 +103,12 @@ class RedoWriter:
         self.end += images.size
 
     def read(self, offset: int, count: int) -> Array:
-        """Images written before, uint8 [count, 4096]."""
+        """Read images written before, uint8 [count, 4096]."""
         self._drain()
         return np.frombuffer(self._disk.read(self._open(), offset, count * BLOCK), np.uint8).reshape(-1, BLOCK)
 
     def close(self, head: RedoHead, parts: list[Part]) -> int:
-        """Write the tail and wait until all is on disk; the number of bytes."""
+        """Write the tail and wait until everything is on disk; return the number of bytes."""
         fd = self._open()
         arrays = [array.astype("<u8").tobytes() for part in parts for array in _tail_arrays(part)]
         text = msgspec.json.encode(head)
@@ -151,7 +150,7 @@ def _tail_arrays(part: Part) -> list[Array]:
 
 
 def read_redo(disk: Disk, directory: Path) -> Redo | None:
-    """The record, its tail checked; None where there is none. Raises RedoRefused for a damaged one."""
+    """Read the record and check its tail; None where there is no record. Raises RedoRefused for a damaged one."""
     path = str(directory / REDO)
     info = disk.stat(path)
     if info is None:
@@ -182,7 +181,7 @@ def _parts(head: RedoHead, numbers: Array) -> list[Part]:
 
 
 def images(disk: Disk, fd: int, part: Part) -> Iterator[tuple[Array, Array]]:
-    """(block numbers, images uint8 [n, 4096]) of a part, some at a time, from the open record or from memory."""
+    """(block numbers, images uint8 [n, 4096]) of a part, a batch at a time, from the open record or from memory."""
     done = 0
     for kept in part.kept:
         yield part.blocks[done : done + len(kept)], kept
@@ -196,7 +195,7 @@ def images(disk: Disk, fd: int, part: Part) -> Iterator[tuple[Array, Array]]:
 
 
 def verify_images(disk: Disk, redo: Redo) -> None:
-    """Raise RedoRefused unless every image is what its hash says."""
+    """Raise RedoRefused unless every image matches its hash."""
     with opened(disk, redo.path) as fd:
         for part in redo.parts:
             if part.file.how == "blocks":

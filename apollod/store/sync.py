@@ -30,7 +30,7 @@ from apollod.store.redo import NEW, REDO_TMP, How, Part, Redo, RedoHead, RedoWri
 
 @dataclass(frozen=True)
 class SyncedFile:
-    """The result of syncing one file."""
+    """Result of syncing one file."""
 
     name: str
     how: How
@@ -40,7 +40,8 @@ class SyncedFile:
 
 @dataclass(frozen=True)
 class Synced:
-    """A committed sync. `bytes_written`: to redo record and files and, once it is settled, block table together."""
+    """A committed sync. `bytes_written`: to the redo record and the files, and, once it is settled, to the block
+    table."""
 
     generation: int
     step: int
@@ -52,33 +53,34 @@ class Synced:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A sync whose weights are committed and in the files, to be settled by the holder of the lock before anything else
-    is written there.
+    """A sync whose weights are committed and in the files. The holder of the lock must settle it before another write
+    there.
 
-    Where that never happens, the next recovery does it.
+    If that never happens, the next recovery does it.
     """
 
     synced: Synced
     finishing: Finishing | None
-    """None where nothing had changed: there is no record."""
+    """None if nothing has changed: there is no record."""
 
     def settle(self) -> Synced:
-        """Let go of the redo record. Raises SyncError with `committed`; what is left is a recovery's then."""
+        """Flush the files and remove the redo record. Raises SyncError with `committed`; only a recovery may continue
+        then."""
         if self.finishing is None:
             return self.synced
         return replace(self.synced, bytes_written=self.synced.bytes_written + self.finishing.settle())
 
     def abandon(self) -> None:
-        """Leave it to the next recovery."""
+        """Leave the rest to the next recovery."""
         if self.finishing is not None:
             self.finishing.close()
 
 
 def sync(model_dir: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Synced:
-    """Make the files of `model_dir` hold what `pieces` bring: the data of every file, sorted by name, in order.
+    """Make the files of `model_dir` hold the data of `pieces`: that of every file, sorted by name, in order.
 
-    `step`: number of the weights, kept beside them. A crash before is recovered from first. Raises ApolloError that
-    says what is intact; unless it is a SyncError with `committed`, the files are as they were.
+    `step`: number of the weights, kept beside them. Recovers first from an earlier crash. Raises ApolloError that names
+    the intact files; unless it is a SyncError with `committed`, the files are as they were.
     """
     check_writable(model_dir)
     with WeightsLock(model_dir):
@@ -87,7 +89,8 @@ def sync(model_dir: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: 
 
 
 def recover(model_dir: Path) -> Recovered:
-    """Finish or drop what a crash left in `model_dir`. Idempotent. Raises as `recover_files`, and WeightsLocked."""
+    """Finish or drop a sync that a crash interrupted in `model_dir`. Idempotent. Raises as `recover_files`, and
+    WeightsLocked."""
     check_writable(model_dir)
     with WeightsLock(model_dir):
         return recover_files(REAL, model_dir)
@@ -96,7 +99,7 @@ def recover(model_dir: Path) -> Recovered:
 def write_weights(
     disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False
 ) -> Synced:
-    """`sync` on a given disk, by the holder of the lock, where there is nothing to recover."""
+    """`sync` on a given disk, by the holder of the lock, after any recovery."""
     return put_weights(disk, directory, pieces, step, accept_edits).settle()
 
 
@@ -108,13 +111,14 @@ def put_weights(
     accept_edits: bool = False,
     known: BlockTable | None = None,
 ) -> Unsettled:
-    """`write_weights` up to the moment from which on no crash takes the new weights back and every process reads
-    them. `known`: hashes of the files that the holder of the lock has taken."""
+    """`write_weights` without the settling: no crash undoes the new weights any more, and every process reads them.
+
+    `known`: hashes of the files from an earlier call, computed by the holder of the lock."""
     files = read_files(directory, disk)
     try:
         table = current_table(disk, directory, files, accept_edits, known)
         disk.make_dir(str(directory / OURS))
-        if table.generation == 0:  # else the table is of a sync that came past here
+        if table.generation == 0:  # else an earlier sync has flushed the directory
             disk.fsync_dir(str(directory))
         return _write(disk, directory, files, table, pieces, step)
     except OSError as error:
@@ -136,7 +140,7 @@ def _write(
         head = RedoHead(1, table.layout, table.generation, table.generation + 1, step, [part.file for part in parts])
         written = writer.close(head, parts) + sum(update.written for update in updates)
         if any(update.written for update in updates):
-            disk.fsync_dir(str(directory / OURS))  # the names of new files, before a record speaks of them
+            disk.fsync_dir(str(directory / OURS))  # the names of new files, before a record refers to them
     except BaseException:
         _abandon(disk, directory, writer, updates, files)
         raise
@@ -149,7 +153,7 @@ def _write(
 def _prepare(
     target: Target, files: tuple[WeightFile, ...], table: BlockTable, pieces: Iterable[Piece], updates: list[FileUpdate]
 ) -> list[Part]:
-    """Every file's part; `updates` is filled on the way, so that the caller can let go of them."""
+    """Return every file's part; `updates` is filled on the way, so that the caller can close them."""
     windows, parts = Windows(pieces), []
     for file in files:
         update = FileUpdate(target, table.files[file.name])
@@ -175,7 +179,7 @@ def _commit(disk: Disk, directory: Path) -> None:
 
 
 def _unchanged(disk: Disk, directory: Path, table: BlockTable, parts: list[Part]) -> Synced:
-    """Nothing differs: only the table is renewed, with its step and its stamps."""
+    """Nothing differs: renew only the table, with its step and the stat values of the files."""
     written = write_table(disk, directory, stamped(disk, directory, table))
     disk.fsync_dir(str(directory / OURS))
     return _synced(table.generation, table.step, [], parts, table, written)

@@ -1,5 +1,5 @@
-"""Proves what a history of checkpoints can bring back: every copy is read, every delta applied once, every
-fingerprint compared."""
+"""Verifies what a history of checkpoints can restore: reads every copy, applies every delta once, compares every
+fingerprint."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from apollod.store.model_files import WeightFile, read_files, read_header
 from apollod.store.pieces import Stream, directory_pieces
 
 Progress = Callable[[int], None]
-"""Told of every stretch of weights that was read or made, in bytes."""
+"""Called with the number of bytes of weights that were just read or computed."""
 
 
 @dataclass
 class Checked:
-    """A checkpoint after the check. `problems` empty: whole. `reachable`: its weights came back with the recorded
+    """A checkpoint after the check. `problems` empty: whole. `reachable`: its weights were restored with the recorded
     fingerprint."""
 
     held: Held
@@ -30,8 +30,8 @@ class Checked:
 
 @dataclass
 class Verified:
-    """`checkpoints` in the order of writing; `copies`: problems of the model directory and the base; `notes`: what
-    is no damage."""
+    """`checkpoints` in the order of writing; `copies`: problems of the model directory and the base; `notes`: remarks
+    that are not damage."""
 
     checkpoints: list[Checked]
     copies: dict[str, list[str]]
@@ -44,7 +44,7 @@ class Verified:
 
 
 def verify(history: History, progress: Progress = lambda count: None) -> Verified:
-    """Check everything; nothing is written. Damage is in the result. Raises WeightsLocked while a sync is at work, and
+    """Check everything; nothing is written. The result lists the damage. Raises WeightsLocked during a sync, and
     CheckpointError where one came between."""
     checked = {held.path: Checked(held, list(held.wrong.values())) for held in history.held}
     for one in checked.values():
@@ -72,7 +72,7 @@ def _because(history: History) -> str:
 
 def _optimizer_problem(held: Held) -> list[str]:
     if STATE in held.wrong:
-        return []  # told already
+        return []  # already reported
     if STATE not in held.entry.files:
         return [f"{held.path} has no optimizer state"]
     try:
@@ -85,7 +85,7 @@ def _optimizer_problem(held: Held) -> list[str]:
 def _check_copies(
     history: History, result: Verified, checked: dict[Path, Checked], progress: Progress
 ) -> dict[str, Copy]:
-    """Read every copy of weights; fingerprint that was found -> copy. The model directory comes last: it is locked
+    """Read every copy of weights; return computed fingerprint -> copy. The model directory comes last: it is locked
     while it is read."""
     roots: dict[str, Copy] = {}
     if history.model.problem:
@@ -118,7 +118,7 @@ def _fingerprint_of(directory: Path, progress: Progress) -> str:
 
 @dataclass
 class _Node:
-    """Weights on a walk: those of a copy, or what `delta` makes of the ones before."""
+    """Weights on a walk: those of a copy, or the result of applying `delta` to the parent's."""
 
     expected: str
     held: Held | None = None
@@ -128,7 +128,7 @@ class _Node:
     failed: bool = False
 
     def all(self) -> Iterator["_Node"]:
-        """This one and all that hang on it."""
+        """This node and all its descendants."""
         ahead = [self]
         while ahead:
             node = ahead.pop()
@@ -137,7 +137,7 @@ class _Node:
 
 
 class _Edges:
-    """The deltas: which are not checked yet, which are bad and why."""
+    """The deltas: those not checked yet, those that are good, and those that are bad with the reason."""
 
     def __init__(self, held: list[Held]) -> None:
         self._all = [one for one in held if one.delta]
@@ -146,12 +146,12 @@ class _Edges:
         self._done: set[Path] = set()
 
     def next_root(self, roots: dict[str, Copy]) -> str | None:
-        """Weights of a copy from which deltas can be checked that are not yet."""
+        """Weights of a copy that lead to unchecked deltas."""
         return next((root for root in roots if any(node.held for node in self.tree(root).all())), None)
 
     def tree(self, root: str) -> _Node:
-        """From these weights over all good deltas, and no farther than open ones need; where two ways meet, both end
-        there."""
+        """Tree from these weights over all good deltas, pruned to branches with unchecked ones; where two paths meet,
+        both end."""
         top = _Node(root)
         seen, used, ahead, order = {root}, set(self._bad), [top], []
         while ahead:
@@ -183,7 +183,7 @@ class _Edges:
         self._bad[held.path] = reason
 
     def problem(self, held: Held) -> list[str]:
-        """What is wrong with a checkpoint's delta; where no way leads to it, as far as that can be told."""
+        """Problem of a checkpoint's delta; if no path leads to it, as far as its file alone shows."""
         if held.path in self._bad:
             return [self._bad[held.path]]
         if held.path in self._open:
@@ -195,7 +195,7 @@ class _Edges:
 
 
 def _walk(history: History, copy: Copy, top: _Node, edges: _Edges, progress: Progress) -> set[str]:
-    """Make all weights of a tree at once, chunk by chunk; the fingerprints that came out as recorded."""
+    """Compute all weights of a tree at once, chunk by chunk; return the fingerprints that came out as recorded."""
     _open_deltas(top, history.files, edges)
     with history.lock(copy):
         history.check_unchanged(copy)
@@ -236,7 +236,7 @@ def _fail(node: _Node, reason: str, edges: _Edges) -> None:
 
 
 def _settle(top: _Node, edges: _Edges) -> set[str]:
-    """Which deltas of a finished walk are good. What hangs on a bad one stays open."""
+    """Mark the good deltas of a finished walk. Deltas that follow a bad one stay unchecked."""
     good, ahead = {top.expected}, list(top.children)
     while ahead:
         node = ahead.pop()

@@ -1,1 +1,1 @@
-"""One outside thing a module: files, sockets, processes, SQLite. They translate errors and decide nothing."""
+"""One outside thing per module: files, sockets, processes, SQLite. Adapters translate errors and make no decisions."""

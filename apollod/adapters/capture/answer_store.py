@@ -1,11 +1,11 @@
 """Recent answers of the engine by response id: an SQLite file beside the journal, bounded in bytes and in age.
 
-A cache, not a record: what is needed for learning is copied into the journal, and whoever finds this file damaged or of
-another version begins a new one. Texts and tokens are redacted before they come here.
+A cache, not a record: answers needed for learning are copied into the journal, and a damaged file or one of another
+version is replaced by a new one. Texts and tokens are redacted before they come here.
 
 The bounds hold for the files, at every moment. Deleted parts are overwritten (`secure_delete`), free pages are given
 back with each transaction (`auto_vacuum`), and its rollback journal is empty after it (`journal_mode = TRUNCATE`).
-Within one it holds old pages, so as much is deleted or added at once as leaves room for that.
+Within a transaction that journal holds old pages, so each one deletes or adds only as much as leaves room for them.
 """
 
 import os
@@ -22,7 +22,7 @@ FORMAT = 2  # PRAGMA user_version; a file of another one is dropped
 BUSY_MS = 2000
 PAGE = 1024  # small, so that the smallest `max_bytes` holds some answers
 _FIXED = 24 * PAGE  # the tables themselves, and what each transaction journals besides what it deletes
-_JOURNALED = 3  # pages for each one deleted: itself, the last one of the file that takes its place, and its neighbour
+_JOURNALED = 3  # pages for each deleted page: itself, the file's last page, which takes its place, and its neighbour
 
 _TABLE = """
     CREATE TABLE IF NOT EXISTS answers (
@@ -40,23 +40,23 @@ _TAKE = """
 
 
 class Answer(NamedTuple):
-    """One answer (a choice of a response), with what it was an answer to. Token ids are uint32."""
+    """One answer (a choice of a response), with its prompt. Token ids are uint32."""
 
     response: str
     choice: int
     at_ns: int
     version: str
-    """of the weights that sampled it, `12` or `12-14`; empty: not known"""
+    """version of the weights that sampled it, `12` or `12-14`; empty: unknown"""
     finish: str
     """stop, length, tool_calls ..."""
     final: int
-    """the token with which it ended by itself, which is the last of `answer_ids`; -1: it was cut off, or ended by a
+    """token with which the model ended the answer, the last of `answer_ids`; -1: it was cut off, or ended by a stop
     text"""
     prompt_ids: "array[int]"
     answer_ids: "array[int]"
     prompt: str
     answer: str
-    """what a client was told: without the tokens that end turns and the like"""
+    """text that the client received: without tokens that end turns and the like"""
     redacted: bool = False
     """a secret was replaced in the tokens, too"""
 
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
 
 class AnswerWriter:
-    """The one that adds. All methods belong to one thread and raise sqlite3.Error or OSError."""
+    """Writes answers. All methods belong to one thread and raise sqlite3.Error or OSError."""
 
     def __init__(self, path: Path, max_bytes: int, keep_s: float) -> None:
         self._keep_ns = int(keep_s * SECOND_NS)
@@ -77,8 +77,8 @@ class AnswerWriter:
         self._db = _opened(path)
 
     def put(self, answers: Iterable[Answer], now_ns: int) -> None:
-        """Keep these, and drop what is too old or too much, the oldest first. An answer that would fill a sixteenth of
-        the room is not kept."""
+        """Keep these, and drop answers that are too old or exceed the limit, the oldest first. An answer that would
+        fill a sixteenth of the room is not kept."""
         _expire(self._db, now_ns - self._keep_ns, self._at_once)
         small = [one for one in answers if one.bytes <= self._at_once]
         last = {(one.response, one.choice): one for one in small}
@@ -109,7 +109,7 @@ class AnswerWriter:
 
 
 def tidy(path: Path, max_bytes: int, keep_s: float, now_ns: int) -> int | None:
-    """Drop what is too old, and a file that is of no use any more. When the next answer gets too old, if one is kept.
+    """Drop expired answers, and a useless file. Return the time when the next answer expires, None if none is kept.
     Blocking."""
     if not path.exists():
         return None
@@ -119,7 +119,7 @@ def tidy(path: Path, max_bytes: int, keep_s: float, now_ns: int) -> int | None:
             _expire(db, now_ns - keep_ns, max_bytes // 16)
             ((oldest,),) = db.execute("SELECT min(at_ns) FROM answers")
             return None if oldest is None else oldest + keep_ns
-    except OSError:  # no file, or none that may be opened: what keeps answers there says so
+    except OSError:  # missing or not permitted: the engine, which writes it, reports that
         return None
     except sqlite3.Error as error:
         if _useless(error):
@@ -128,23 +128,23 @@ def tidy(path: Path, max_bytes: int, keep_s: float, now_ns: int) -> int | None:
 
 
 def find(path: Path, response: str, since_ns: int = 0) -> list[Answer]:
-    """The choices of a response, if they are still kept; none where there is no store that can be read. Blocking."""
+    """The choices of a response, if they are still kept; empty without a readable store. Blocking."""
     return [_answer(row) for row in _rows(path, _TAKE, (response, since_ns), BUSY_MS / 1000)]
 
 
 def count(path: Path) -> int:
-    """The number of answers that are kept. Blocking, for below a millisecond unless an answer is being written."""
+    """Number of kept answers. Blocking, for less than a millisecond unless an answer is being written."""
     return sum(found for (found,) in _rows(path, "SELECT count(*) FROM answers", (), timeout_s=0.25))
 
 
 def remove(path: Path) -> None:
-    """Forget everything: nobody is to keep answers any more."""
+    """Delete the store, when answers are not to be kept any more."""
     for file in _files(path):
         file.unlink(missing_ok=True)
 
 
 def _rows(path: Path, sql: str, parameters: tuple[Any, ...], timeout_s: float) -> list[tuple[Any, ...]]:
-    """What cannot be read is empty: it is a cache."""
+    """Rows of a query; empty where the file cannot be read, since it is only a cache."""
     if not path.exists():
         return []
     try:
@@ -169,14 +169,14 @@ def _expire(db: sqlite3.Connection, before_ns: int, at_once: int) -> None:
 
 
 def _drop(db: sqlite3.Connection, rows: Sequence[tuple[int, int]], at_once: int) -> None:
-    """Delete rows (id, bytes), in transactions of so many bytes at most."""
+    """Delete rows (id, bytes), in transactions of `at_once` bytes at most."""
     for some in _portions(rows, lambda row: row[1], at_once):
         with db:
             db.executemany("DELETE FROM answers WHERE rowid = ?", [(rowid,) for rowid, _ in some])
 
 
 def _portions(things: Iterable[T], size: Callable[[T], int], at_most: int) -> Iterator[list[T]]:
-    """In their order, each portion of one thing or of `at_most` bytes."""
+    """Split in order into portions, each of one element or of at most `at_most` bytes."""
     portion: list[T] = []
     room = at_most
     for one in things:
@@ -196,7 +196,7 @@ def _size(db: sqlite3.Connection) -> int:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A connection that writes; a file that is none of ours makes room for a new one."""
+    """A connection that writes; a file of another kind is replaced by a new one."""
     try:
         return _connect(path)
     except sqlite3.DatabaseError as error:
@@ -207,7 +207,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _useless(error: sqlite3.Error) -> bool:
-    """Not for the disk or a lock, where another file would not help."""
+    """True if a new file would help: not for errors of the disk or a lock."""
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
 
 
@@ -232,5 +232,5 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _files(path: Path) -> list[Path]:
-    """`-wal` and `-shm` are of format 1."""
+    """The file and its companions; `-wal` and `-shm` belong to format 1."""
     return [path, *(path.with_name(f"{path.name}-{kind}") for kind in ("journal", "wal", "shm"))]

@@ -1,8 +1,9 @@
-"""Tests answers against a regular expression or a JSON schema in a process of its own, since either can take for ever
-and nothing can interrupt it. Reads a JSON object on stdin; writes a line of JSON for each check as soon as it is done,
-so that the caller knows which check a killed process was at.
+"""Tests answers against a regular expression or a JSON schema in a process of its own, since either can take forever
+and cannot be interrupted. Reads a JSON object on stdin; writes a line of JSON for each check as soon as it is done, so
+that the caller knows which check a killed process was at.
 
-Law of this file: it is run by its path, apart from the environment, and imports the standard library, or jsonschema.
+Rule for this file: it is run by its path, isolated from the environment, and imports only the standard library and
+jsonschema.
 """
 
 import json
@@ -17,8 +18,8 @@ REASON_MAX = 300
 
 
 def schema_validator(schema: Any) -> Any:
-    """Something with `iter_errors`. Only what the schema itself defines can be referred to: nothing is fetched. Raises
-    ValueError for what is no schema."""
+    """Return a validator with `iter_errors`. References resolve only within the schema: nothing is fetched. Raises
+    ValueError for an invalid schema."""
     from jsonschema import exceptions, validators  # type: ignore[import-untyped]  # here: it takes 0.1 s
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
@@ -31,12 +32,12 @@ def schema_validator(schema: Any) -> Any:
 
 
 def matches(pattern: str, answer: str) -> str:
-    """The reason why the answer does not pass; empty: it does."""
+    """Reason why the answer fails; empty if it passes."""
     return "" if re.search(pattern, answer) else f"the answer does not match {pattern!r}"
 
 
 def follows(schema: Any, answer: str) -> str:
-    """The reason why the answer does not pass; empty: it does."""
+    """Reason why the answer fails; empty if it passes."""
     try:
         value = json.loads(answer)
     except (ValueError, RecursionError) as error:
@@ -50,6 +51,8 @@ _CHECKS: Mapping[str, Callable[[Any, str], str]] = {"regex": matches, "schema": 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
     for expected, answer in asked["checks"]:
-        signal.setitimer(signal.ITIMER_REAL, asked["limit_s"])  # kills; nobody else can, where the daemon was killed
+        signal.setitimer(
+            signal.ITIMER_REAL, asked["limit_s"]
+        )  # kills this process even if the daemon, which would do it, was killed
         sys.stdout.write(json.dumps(_CHECKS[asked["kind"]](expected, answer)[:REASON_MAX]) + "\n")
         sys.stdout.flush()

@@ -31,7 +31,7 @@ from apollod.explain import reason
 
 SCHEMA_BYTES_MAX = 1 << 20
 CHECKS_MAX = 32  # in one process
-SAID_BYTES_MAX = 131_072  # kept of what a command prints; the rest is read and forgotten. Room for CHECKS_MAX reasons
+SAID_BYTES_MAX = 131_072  # kept of a command's output; the rest is read and dropped. Room for CHECKS_MAX reasons
 START_S = 5.0  # for a process to start, and to load jsonschema, on a busy machine
 REASON_MAX = 300  # characters
 PIPES_S = 1.0  # for what is still in the pipes of a command that ended
@@ -39,10 +39,10 @@ Kind = Literal["regex", "schema"]
 
 
 async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: float = 10.0) -> tuple[bool, str]:
-    """Check an answer: whether it passes, and if not, why not. Passes where there is nothing to check but a rubric.
+    """Check an answer; return (passes, reason if not). Passes where a rubric is the only check.
 
-    Raises DreamCheckFailed where that cannot be told: a command that ends with something else than 0 and 1 or cannot be
-    started, a schema that cannot be read, and whatever takes longer than `timeout_s`.
+    Raises DreamCheckFailed where there is no result: a command that ends with a code other than 0 and 1 or cannot be
+    started, a schema that cannot be read, and anything that takes longer than `timeout_s`.
     """
     return (await check_answers(check, [(tuple(scenario), answer)], timeout_s))[0]
 
@@ -50,7 +50,7 @@ async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: 
 async def check_answers(
     check_: Check, answers: Sequence[tuple[Sequence[Turn], str]], timeout_s: float = 10.0
 ) -> list[tuple[bool, str]]:
-    """Check each (scenario, answer) as `check` does. Raises DreamCheckFailed for the first that it cannot tell of."""
+    """Check each (scenario, answer) as `check` does. Raises DreamCheckFailed for the first one without a result."""
     if check_.command:
         return [await _by_command(check_.command, scenario, answer, timeout_s) for scenario, answer in answers]
     if not check_.by_code:
@@ -64,10 +64,9 @@ async def check_answers(
 
 
 def problem(check: Check) -> str:
-    """The reason why a check cannot be used, as far as that can be told before there is an answer. Empty: it can.
-    Blocking.
+    """Reason why a check cannot be used, as far as that shows before there is an answer; empty if it can. Blocking.
 
-    That only one is given is asked by `core.dreams.patterns.pattern_problem`.
+    `core.dreams.patterns.pattern_problem` tests that only one kind of check is given.
     """
     if check.regex:
         try:
@@ -87,7 +86,7 @@ def problem(check: Check) -> str:
 
 
 async def _schema_in_time(path: str, timeout_s: float) -> Any:
-    """Read in a thread, which is left alone after that time: a network file system may never answer."""
+    """Read in a thread, which is abandoned after the time limit: a network file system may never answer."""
     with anyio.move_on_after(timeout_s):
         return await anyio.to_thread.run_sync(_schema, path, abandon_on_cancel=True)
     raise DreamCheckFailed(f"the schema {path} took longer than {timeout_s:g} s to read")
@@ -116,10 +115,10 @@ def _schema(path: str) -> Any:
 async def check_all(
     kind: Kind, asked: Sequence[tuple[Any, str]], timeout_s: float = 10.0
 ) -> list[tuple[bool, str] | DreamCheckFailed]:
-    """Of each (what is expected, answer): does it pass, and if not, why not; or why that cannot be told.
+    """For each (expected, answer), return (passes, reason if not), or an error where there is no result.
 
-    Expected is a regular expression or a JSON schema. Many checks share a process, since to start one takes longer than
-    most of them; each has `timeout_s`, and one that takes longer leaves the others alone.
+    `expected` is a regular expression or a JSON schema. Many checks share a process, since starting one takes longer
+    than most of them; each has `timeout_s`, and one that takes longer does not affect the others.
     """
     found: list[tuple[bool, str] | DreamCheckFailed] = []
     while len(found) < len(asked):
@@ -130,8 +129,8 @@ async def check_all(
 async def _by_one_child(
     kind: Kind, asked: Sequence[tuple[Any, str]], timeout_s: float
 ) -> list[tuple[bool, str] | DreamCheckFailed]:
-    """As far as one process comes: to the end, or to the check at which it ends. Without site-packages Python starts in
-    a quarter of the time."""
+    """Results of one process: for all checks, or up to the one that ended it. Without site-packages Python starts in a
+    quarter of the time."""
     apart = ["-I", "-S"] if kind == "regex" else ["-I"]
     command = [sys.executable, *apart, str(Path(check_child.__file__))]
     try:
@@ -149,7 +148,7 @@ async def _by_one_child(
 
 
 def _said(kind: Kind, line: bytes) -> tuple[bool, str] | DreamCheckFailed:
-    """What the process said of one check."""
+    """Result of one check, from a line of the process."""
     try:
         why = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -182,7 +181,7 @@ class _Ended(NamedTuple):
 
 
 async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str) -> _Ended:
-    """Run a command to its end; nothing of its process group is left behind, whatever happens."""
+    """Run a command to its end; its process group is killed in every case."""
     try:
         process = await anyio.open_process(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -201,7 +200,7 @@ async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str)
                     readers.start_soon(_take, process.stdout, said)
                     readers.start_soon(_take, process.stderr, complaint)
                     await process.wait()
-                    _kill(process)  # who holds the pipes now was started by it
+                    _kill(process)  # processes that still hold the pipes were started by it
                     readers.cancel_scope.deadline = anyio.current_time() + PIPES_S
                 tasks.cancel_scope.cancel()
         code = process.returncode
@@ -216,7 +215,7 @@ async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str)
 
 
 async def _tell(process: Process, told: bytes) -> None:
-    """Whoever does not want to know need not listen."""
+    """Write the input; a process that does not read it is not an error."""
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         await process.stdin.send(told)
@@ -234,6 +233,6 @@ def _kill(process: Process) -> None:
 
 
 def _line(text: bytes) -> str:
-    """One line that can be shown."""
+    """One printable line."""
     decoded = " ".join(text.decode(errors="replace").split())
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in decoded[:REASON_MAX])

@@ -1,7 +1,7 @@
-"""The seeds of a pattern, from where they lie: files, directories, views of the journal. Blocking.
+"""Reads the seeds of a pattern from their places: files, directories, views of the journal. Blocking.
 
-Bounded in files, bytes and seeds. What cannot be read is passed over and counted with its reason: notes come and go
-while one dreams. In a directory no link is followed.
+Bounded in files, bytes and seeds. Unreadable files are skipped and counted with the reason: notes come and go during a
+dream. Links in a directory are not followed.
 """
 
 import errno
@@ -25,7 +25,7 @@ SEEDS_MAX = 500
 FILE_BYTES_MAX = 1 << 20
 ALL_BYTES_MAX = 16 << 20
 FILES_MAX = 2_000
-"""of one directory with all below it"""
+"""per directory, with all its subdirectories"""
 DEPTH_MAX = 20
 VIEW_ROWS = 200
 """newest rows of a view"""
@@ -34,22 +34,22 @@ _VIEW = "view:"
 
 
 class Seeds(NamedTuple):
-    """The seeds that were found. `skipped`: how often something was passed over, by the reason."""
+    """Seeds found. `skipped`: number of skipped entries, by reason."""
 
     found: tuple[Seed, ...]
     skipped: Mapping[str, int]
 
 
 def place_problem(place: str) -> str:
-    """The reason why a place cannot hold seeds, whatever is there. Empty: it can. Files may come later."""
+    """Reason why a place cannot hold seeds, whatever it contains; empty if it can. Files may come later."""
     if place.startswith(_VIEW) and place.removeprefix(_VIEW) not in _VIEWS:
         return f"seeds: there is no {place}, but {', '.join(_VIEW + name for name in _VIEWS)}"
     return "" if place.strip() and "\0" not in place else f"seeds: {place!r} is no path"
 
 
 def read_seeds(places: Sequence[str], journal: Path) -> Seeds:
-    """The seeds of all places, each once. Of too many, each place gives as many. Raises SeedsUnreadable where there are
-    none because nothing could be read; a view without rows is no failure."""
+    """Return the seeds of all places, each once. If there are too many, each place gives an equal share. Raises
+    SeedsUnreadable where there are none because nothing could be read; a view without rows is not a failure."""
     skipped = Counter[str]()
     left = _Left()
     by_place = [_of_place(place, journal, skipped, left) for place in places]
@@ -65,7 +65,7 @@ def read_seeds(places: Sequence[str], journal: Path) -> Seeds:
 
 
 class _Left:
-    """The limits that are left for reading."""
+    """Remaining limits for reading."""
 
     def __init__(self) -> None:
         self.bytes = ALL_BYTES_MAX
@@ -85,8 +85,8 @@ def _of_place(place: str, journal: Path, skipped: Counter[str], left: _Left) -> 
 
 
 def _of_directory(path: str, skipped: Counter[str], left: _Left) -> Iterator[Seed]:
-    """All below it in the order of their names. Opened by descriptors of directories: a link that takes the place of
-    one meanwhile leads nowhere."""
+    """Yield seeds of all files below it, sorted by name. Opened by descriptors of directories, so that a directory
+    replaced by a link meanwhile is not followed."""
 
     def failed(error: OSError) -> None:
         skipped[f"a directory cannot be read: {reason(error)}"] += 1
@@ -106,7 +106,7 @@ def _of_directory(path: str, skipped: Counter[str], left: _Left) -> Iterator[See
 
 
 def _of_file(path: str, name: str, directory: int | None, skipped: Counter[str], left: _Left) -> Iterator[Seed]:
-    """`directory`: in which it was found; None: somebody named it, so that a link is meant."""
+    """`directory`: descriptor of its directory; None: the user named the file, so a link is followed."""
     shown = path.encode(errors="replace").decode()
     try:
         data, at_ns = _data(name, directory, left)
@@ -137,7 +137,7 @@ class _Refused(Exception):
 
 
 def _data(name: str, directory: int | None, left: _Left) -> tuple[bytes, int]:
-    """Content of a file, and when it was written (ns since 1970). Raises OSError and _Refused."""
+    """Return (content of a file, time of its last write in ns since 1970). Raises OSError and _Refused."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if directory is None else os.O_NOFOLLOW)
     with open(os.open(name, flags, dir_fd=directory), "rb") as file:
         about = os.fstat(file.fileno())
@@ -160,7 +160,7 @@ def _data(name: str, directory: int | None, left: _Left) -> tuple[bytes, int]:
 
 
 _Row = tuple[int, int, str]
-"""number of an event, when it was recorded (nanoseconds since 1970), and what it says"""
+"""number of an event, when it was recorded (nanoseconds since 1970), and its text"""
 
 
 def _of_view(place: str, journal: Path) -> Iterator[Seed]:
@@ -178,7 +178,7 @@ def _newest(journal: Path, columns: str, where: str) -> list[tuple[Any, ...]]:
 
 
 def _signals(journal: Path) -> Iterator[_Row]:
-    """What somebody said about an answer, and the answer, where an example learns it."""
+    """Complaints and the like that users wrote about an answer, with that answer where an example learns it."""
     rows = _newest(journal, "body ->> '$.quote', body ->> '$.example'", "kind = 'signal.flagged'")
     ids = ", ".join(sorted({literal(example) for *_, example in rows if example}))
     sql = (
@@ -200,21 +200,21 @@ def _feedback(journal: Path) -> Iterator[_Row]:
 
 
 def _verdicts(journal: Path) -> Iterator[_Row]:
-    """About examples. What was dreamt may be a test, which no imagination may see."""
+    """Verdicts about examples. Those about dreams are left out: a dream may be a test, which no dream may see."""
     where = "kind = 'verdict.given' AND body ->> '$.verdict' = 'bad' AND coalesce(body ->> '$.example', '') <> ''"
     for seq, at_ns, quote, why in _newest(journal, "body ->> '$.quote', body ->> '$.reason'", where):
         yield seq, at_ns, f"assistant: {quote}\nwhat is wrong with it: {why}"
 
 
 def _examples(journal: Path) -> Iterator[_Row]:
-    """Not those that were dreamt: dreams of dreams become poorer."""
+    """Accepted examples except dreamt ones: dreams of dreams become poorer."""
     where = "kind = 'example.accepted' AND body ->> '$.source' NOT LIKE 'dream:%'"
     for seq, at_ns, record in _newest(journal, "body ->> '$.record'", where):
         yield seq, at_ns, text_of_record(msgspec.json.decode(record))
 
 
 def _answer(record: str) -> str:
-    """The last one that is learned."""
+    """The last answer of the record that is learned."""
     value = msgspec.json.decode(record) if record else {}
     turns = [one for one in value.get("messages", ()) if one["role"] == "assistant" and one.get("weight") != 0]
     return str(turns[-1].get("content") or "") if turns else str(value.get("completion", ""))

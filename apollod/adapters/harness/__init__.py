@@ -1,1 +1,1 @@
-"""Tasks of lm-evaluation-harness, read with its own code where it is installed (the extra `lm-eval`)."""
+"""Tasks of lm-evaluation-harness, read with its own code if it is installed (the extra `lm-eval`)."""

@@ -11,15 +11,15 @@ from apollod.errors import ApolloError
 from apollod.explain import reason
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
-"""of `datasets`, by the ending of a file"""
+"""readers of `datasets`, by the suffix of a file"""
 STRUCTURE = ("tag", "group", "task_list")
 """keys of a YAML file that say where a task belongs"""
 
 
 def documents(task: str, data: Path, count: int) -> tuple[dict[str, Any], list[tuple[int, Asked]]]:
-    """The configuration of a task (its name, or the path of its YAML), and up to `count` of its documents with their
-    numbers, spread evenly; 0: all. `data`: a file of documents, or a directory as a data set lies on the Hub. Nothing
-    is asked of a network. Raises ApolloError. Blocking, for seconds: it loads `datasets`."""
+    """Return the configuration of a task (its name, or the path of its YAML), and up to `count` of its documents with
+    their numbers, spread evenly; 0: all. `data`: a file of documents, or a directory laid out like a data set on the
+    Hub. Uses no network. Raises ApolloError. Blocking, for seconds: it loads `datasets`."""
     if not data.exists():
         raise ApolloError(f"there are no data at {data}", "name a file of documents, or the directory of a data set")
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
@@ -41,7 +41,7 @@ def documents(task: str, data: Path, count: int) -> tuple[dict[str, Any], list[t
             raise ApolloError(f"the task {task} is {kind}", f"take one of {' or '.join(KINDS)}, from a YAML file")
         with tempfile.TemporaryDirectory(
             prefix="apollod-harness-"
-        ) as cache:  # what changed under its name is read anew
+        ) as cache:  # a changed file with the same name is read again
             loaded = api.ConfigurableTask(config=config | _offline(data, own, cache))
             return config, _rendered(loaded, count)
     except ApolloError:
@@ -54,7 +54,7 @@ def documents(task: str, data: Path, count: int) -> tuple[dict[str, Any], list[t
 
 
 def _place(manager: Any, task: str) -> Path:
-    """Where the YAML of a registered task is."""
+    """Path of the YAML file of a registered task."""
     entry = manager.task_index.get(task)
     if entry is None:
         raise ApolloError(f"lm-evaluation-harness has no task {task}", "see `lm_eval ls tasks`, or name a YAML file")
@@ -64,8 +64,8 @@ def _place(manager: Any, task: str) -> Path:
 
 
 def _offline(data: Path, own: dict[str, Any], cache: str) -> dict[str, Any]:
-    """Changes to a task's configuration that replace its data set. Examples before a question are left out: they would
-    be in each."""
+    """Changes to a task's configuration that replace its data set. Few-shot examples are left out: they would be in
+    every document."""
     split = own.get("test_split") or own.get("validation_split") or own.get("training_split") or "test"
     options: dict[str, Any] = {"cache_dir": cache}
     changes = {

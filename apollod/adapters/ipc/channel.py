@@ -1,4 +1,4 @@
-"""A blocking socket for framed messages, and descriptors beside them: every process but the supervisor uses it."""
+"""A blocking socket for framed messages with file descriptors: used by every process but the supervisor."""
 
 import os
 import select
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 class Channel(Generic[T]):
-    """One connection to `peer`, as errors call it, which sends messages of the union T. `send` may be called from
-    several threads; `receive` from one."""
+    """One connection that sends messages of the union T. `peer`: its name in errors. `send` may be called from several
+    threads; `receive` from one."""
 
     def __init__(self, sock: socket.socket, decoder: "msgspec.msgpack.Decoder[T]", peer: str = "the peer") -> None:
         self._sock = sock
@@ -40,8 +40,8 @@ class Channel(Generic[T]):
             raise self._closed(error) from error
 
     def receive(self) -> T:
-        """The next message; raises LinkClosed at the end of the stream, FrameError on what is no message,
-        DaemonUnreachable where the socket has a time limit and it is over."""
+        """Return the next message; raises LinkClosed at the end of the stream, FrameError for an invalid message,
+        DaemonUnreachable when the time limit of the socket passes."""
         while (message := self._incoming.next()) is None:
             try:
                 data, fds, _, _ = socket.recv_fds(self._sock, RECEIVE_BYTES, FDS_MAX)
@@ -56,11 +56,12 @@ class Channel(Generic[T]):
         return message
 
     def waiting(self) -> bool:
-        """Would `receive` find something at once: a message, a piece of one, or the end? Not to be called beside it."""
+        """True if `receive` would find data at once: a message, a part of one, or the end. Not safe while `receive`
+        runs."""
         return self._incoming.waiting() or bool(select.select([self._sock], [], [], 0)[0])
 
     def take_fd(self) -> int:
-        """The descriptor that came with the latest `Share`; the caller owns it."""
+        """Return the descriptor that came with the latest `Share`; the caller owns it."""
         if not self._fds:
             raise FrameError("a descriptor was announced but did not come", "use one version of apollod everywhere")
         fd = self._fds.popleft()
@@ -68,7 +69,7 @@ class Channel(Generic[T]):
         return fd
 
     def close(self) -> None:
-        """Close the socket and every descriptor nobody took."""
+        """Close the socket and every descriptor that was not taken."""
         self._sock.close()
         while self._fds:
             os.close(self._fds.popleft())

@@ -1,4 +1,4 @@
-"""The way to the supervisor's socket. Imports nothing heavy: `apollod ctl status` goes through here."""
+"""Connects to the supervisor's socket. Imports nothing heavy: `apollod ctl status` uses it."""
 
 import socket
 
@@ -6,7 +6,7 @@ from apollod.errors import DaemonUnreachable
 
 
 def connect(path: str, timeout_s: float | None = None) -> socket.socket:
-    """A connection to the supervisor's socket. `timeout_s` bounds every later wait too.
+    """Connect to the supervisor's socket. `timeout_s` bounds every later wait too.
 
     Raises DaemonUnreachable, or NotPermitted where the socket is another user's.
     """
@@ -28,5 +28,5 @@ def connect(path: str, timeout_s: float | None = None) -> socket.socket:
 
 
 def silent() -> DaemonUnreachable:
-    """The error for an answer that did not come within the time limit."""
+    """Error for an answer that did not come within the time limit."""
     return DaemonUnreachable("apollod did not answer in time", "look at its log")

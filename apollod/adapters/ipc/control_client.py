@@ -1,6 +1,6 @@
-"""One question to a running daemon over its control socket: what `apollod ctl`, the demo, benchmarks and tests use.
+"""Sends one request to a running daemon over its control socket, for `apollod ctl`, the demo, benchmarks and tests.
 
-The status alone is asked faster by `status_client`.
+The status alone is fetched faster by `status_client`.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ _ANSWERS: "msgspec.msgpack.Decoder[Answer]" = msgspec.msgpack.Decoder(Answer)
 
 
 def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """The body of the daemon's reply to one request. Raises DaemonUnreachable where nobody answers at `path`, and
-    what the daemon refused as the error that ends a command with the daemon's exit code, with the daemon's words."""
+    """Return the body of the daemon's reply to one request. Raises DaemonUnreachable if none answers at `path`; a
+    refusal as the error that ends a command with the daemon's exit code, in the daemon's words."""
     channel = Channel(connect(path, timeout_s), _ANSWERS, "the supervisor")
     try:
         channel.send(request)

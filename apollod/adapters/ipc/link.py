@@ -1,4 +1,4 @@
-"""A blocking connection to the supervisor: what engine and trainer use."""
+"""A blocking connection to the supervisor, for engine and trainer."""
 
 import socket
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class OfflineTrainer:
-    """One process and the socket to it. Its thread count is fixed at the start: bits depend on it."""
+    """One process and the socket to it. Its thread count is fixed at the start: the bits of results depend on it."""
 
     def __init__(self, threads: str) -> None:
         with tempfile.TemporaryDirectory(prefix="apollod-") as directory, socket.socket(socket.AF_UNIX) as listener:

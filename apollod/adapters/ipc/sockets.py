@@ -1,8 +1,8 @@
 """The supervisor's Unix socket: mode 0600 in a directory that only its user may write, peers of the same user only,
 frames of limited length.
 
-A message may carry one file descriptor (SCM_RIGHTS): it travels with a small frame of its own, so that the descriptor
-is attached to exactly that frame however the stream is cut.
+A message may carry one file descriptor (SCM_RIGHTS): it is sent with a small frame of its own, so that the descriptor
+is attached to exactly that frame however the stream is split.
 """
 
 import os
@@ -25,7 +25,7 @@ SUN_PATH_MAX = 107  # bytes of a socket path, sockaddr_un
 
 
 async def listen(path: Path) -> Listener[UNIXSocketStream]:
-    """Listen at `path`. Call with the state directory's lock held: a socket that lies there is then nobody's."""
+    """Listen at `path`. Call with the state directory's lock held: any socket found there is then stale."""
     _make_place(path)
     before = os.umask(0o177)
     try:
@@ -35,8 +35,8 @@ async def listen(path: Path) -> Listener[UNIXSocketStream]:
 
 
 def _make_place(path: Path) -> None:
-    """The directory for the socket, and nothing in the way. Ours alone where it is made here; one that was there
-    belongs to whoever made it, and is left as it is."""
+    """Make the directory for the socket and remove a stale socket. A new directory is accessible to us alone; an
+    existing one keeps its owner and mode."""
     if len(os.fsencode(path)) > SUN_PATH_MAX:
         raise ConfigError(
             f"the socket path {path} has {len(os.fsencode(path))} bytes, the system's limit is {SUN_PATH_MAX}",
@@ -71,7 +71,7 @@ class Connection:
             raise NotPermitted(f"uid {self.uid} may not talk to this daemon", "run as its user")
 
     async def receive(self) -> messages.ToSupervisor:
-        """The next message; LinkClosed at the end, FrameError for what is none."""
+        """Return the next message; LinkClosed at the end, FrameError for an invalid one."""
         while (message := self._incoming.next()) is None:
             try:
                 self._incoming.feed(await self._stream.receive())
@@ -92,11 +92,11 @@ class Connection:
             raise LinkClosed("the peer is gone") from error
 
     async def left(self) -> None:
-        """Return when the peer has closed its end; what it sends until then is dropped."""
+        """Return when the peer has closed its end; messages until then are dropped."""
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while True:
                 await self._stream.receive()
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         await self._stream.aclose()

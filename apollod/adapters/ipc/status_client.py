@@ -1,5 +1,5 @@
-"""The daemon's status as the JSON object that it is, asked without msgspec: half of what `apollod ctl status` took was
-its import."""
+"""Fetches the daemon's status as a plain JSON object, without msgspec: its import took half the time of `apollod ctl
+status`."""
 
 from contextlib import closing
 from socket import socket
@@ -17,7 +17,8 @@ STATUS_REQUEST = b"\x81\xa4type\xa6status"
 
 
 def ask_status(path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """The status object. Raises DaemonUnreachable where nobody answers at `path`, and what the daemon refused."""
+    """Return the status object. Raises DaemonUnreachable if no daemon answers at `path`, and the daemon's refusal as an
+    error."""
     with closing(connect(path, timeout_s)) as sock:
         try:
             sock.sendall(len(STATUS_REQUEST).to_bytes(HEADER_BYTES, "big") + STATUS_REQUEST)

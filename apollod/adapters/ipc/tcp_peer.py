@@ -1,5 +1,5 @@
-"""Whose process is at the other end of a TCP connection within this machine. TCP does not say; the system's table of
-connections does (Linux, proc_net(5): /proc/self/net/tcp and tcp6).
+"""Finds the user whose process is at the other end of a TCP connection within this machine, from the system's table of
+connections (Linux, proc_net(5): /proc/self/net/tcp and tcp6).
 """
 
 import socket
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _ESTABLISHED = 1  # include/net/tcp_states.h
-_TRIES = 2  # a row may be passed over while others go
+_TRIES = 2  # the table may skip a row while others are removed
 
 Address = tuple[IPv4Address | IPv6Address, int]
 
@@ -30,15 +30,15 @@ def can_tell() -> bool:
 
 
 def uid_of_peer(connection: socket.socket) -> int | None:
-    """The user who opened the other end of a TCP connection. None where that is not to be seen: it is on another
+    """Return the user who opened the other end of a TCP connection; None if that is not visible: the end is on another
     machine or in another network namespace, or has been closed."""
     try:
         ends = address_of(connection.getpeername()), address_of(connection.getsockname())
         for _ in range(_TRIES):
             found = next((row.uid for row in _rows(ends[0][1]) if (row.local, row.remote) == ends), None)
             if found is not None:
-                # Whoever resets a connection leaves its port to the next one, of whatever user, and what was sent is
-                # read all the same. Still connected: both ends were these while the table was read.
+                # A reset connection leaves its port to the next one, of any user, while data that was sent before is
+                # still read. Still connected: both ends were the same while the table was read.
                 connection.getpeername()
                 return found
     except OSError:
@@ -47,8 +47,8 @@ def uid_of_peer(connection: socket.socket) -> int | None:
 
 
 def rows_of(table: Iterable[str]) -> list[Row]:
-    """Rows of one table, given as its lines. The system says uid 0 of an end that nobody holds any more, which is
-    therefore left out with all that are not established."""
+    """Rows of one table, given as its lines. Ends that no process holds any more show uid 0 and are left out, as are
+    all that are not established."""
     found = []
     for line in table:
         fields = line.split()
@@ -58,7 +58,7 @@ def rows_of(table: Iterable[str]) -> list[Row]:
 
 
 def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
-    """An address and port as a socket has them; one of IPv4 within IPv6 is the one of IPv4."""
+    """Address and port of a socket; an IPv4 address mapped into IPv6 becomes plain IPv4."""
     return _plain(ip_address(name[0])), name[1]
 
 
@@ -71,7 +71,7 @@ def _rows(port: int) -> Iterator[Row]:
 
 
 def _address(text: str) -> Address:
-    """Words of 32 bits as this machine reads them, in hexadecimal digits, and the port."""
+    """Parse an address, 32-bit words in the byte order of this machine in hexadecimal digits, and its port."""
     words, _, port = text.partition(":")
     packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
     return _plain(ip_address(packed)), int(port, 16)

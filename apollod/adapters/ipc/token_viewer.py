@@ -1,4 +1,4 @@
-"""The tokens of one example, from a short-lived process that loads the model's tokenizer."""
+"""Shows the tokens of one example, from a short-lived process that loads the model's tokenizer."""
 
 import subprocess
 import sys
@@ -15,7 +15,8 @@ SAID_MAX = 400  # characters of what the process wrote when it failed
 
 
 def tokens_of(wanted: TokensWanted) -> TokensShown:
-    """As the trainer learns it, or why it cannot be. Raises ApolloError where the process fails."""
+    """Tokens of an example as the trainer learns it, or the reason why it cannot. Raises ApolloError if the process
+    fails."""
     command = [sys.executable, "-m", "apollod.trainer.token_texts"]
     try:
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """Models that answer over HTTP: our own engine, and any other OpenAI-compatible endpoint.
 
-Here lives how they are asked (bodies, retries, time limits) and what their answers are taken for. What is asked, when,
-and what follows from an answer is not decided here, and nothing here is written to the journal. httpx2 is imported when
-the first question is asked, since neither `apollod ctl` nor the start of the daemon should wait for it.
+This package sends requests (bodies, retries, time limits) and parses answers. It does not decide what is asked, when,
+or what follows from an answer, and writes nothing to the journal. httpx2 is imported with the first request, so that
+neither `apollod ctl` nor the start of the daemon waits for it.
 """

@@ -1,6 +1,6 @@
 """Parses answers of an OpenAI-compatible endpoint. Pure: strict about the fields in use, ignores all others.
 
-An answer that lacks what was asked for is LlmNonsense, since whoever goes on with half of it trains on a mistake.
+An answer that lacks requested fields is LlmNonsense: an incomplete answer could end up in training.
 """
 
 import math
@@ -21,7 +21,7 @@ BLANK = "\u0120\u010a\u010d\u0109\u2581 \t\r\n"
 
 
 class Versions(NamedTuple):
-    """The weights that an answer saw: all versions from `first` to `last`, mostly one."""
+    """Versions of the weights that produced an answer: all from `first` to `last`, mostly one."""
 
     first: int
     last: int
@@ -31,22 +31,22 @@ class Choice(msgspec.Struct, frozen=True):
     """One answer."""
 
     text: str
-    """without what the model thought before it; empty where it did not get that far"""
+    """without the reasoning before it; empty if the model did not get that far"""
     finish_reason: str
     """`stop`, `length`, ...; empty where none is given"""
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
-    """natural logarithms, one a token of the answer, the end-of-turn token included where it was sampled"""
+    """natural logarithms, one per token of the answer, the end-of-turn token included where it was sampled"""
     likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
-    """in each place the likeliest tokens (two ids may have one text) with their log-probabilities, if asked for"""
+    """at each position the likeliest tokens (two ids may have one text) with their log-probabilities, if requested"""
     reasoning: str = ""
-    """what it thought before it: cut off by the endpoint's reasoning parser, or between tags in its text"""
+    """reasoning before the text: separated by the endpoint's reasoning parser, or found between tags in the text"""
     unfinished: bool = False
-    """it ends within its thought"""
+    """it ends within its reasoning"""
 
     @property
     def cut(self) -> bool:
-        """It is not at its end, or is no answer yet."""
+        """True if the answer is incomplete, or has not begun."""
         return self.finish_reason == "length" or self.unfinished
 
 
@@ -59,23 +59,23 @@ class Completion(msgspec.Struct, frozen=True):
     completion_tokens: int
     """over all choices"""
     versions: Versions | None
-    """None where the endpoint is not our engine"""
+    """None if the endpoint is not our engine"""
     id: str
     model: str
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """Log-probabilities of given ids, as the model has them at temperature 1 whatever the sampler does."""
+    """Log-probabilities of given ids at temperature 1, whatever the sampler's settings are."""
 
     logprobs: tuple[float, ...]
-    """of ids 1.. given those before; the first has none"""
+    """of ids 1.. given the ids before; the first has none"""
     top: tuple[dict[int, float], ...]
-    """at the same places: of the token itself and, where asked for, of the most likely ones"""
+    """at the same positions: of the token itself and, if requested, of the most likely ones"""
     versions: Versions | None
 
 
 class Tokenised(msgspec.Struct, frozen=True):
-    """A text as token ids, and each of them as the vocabulary writes it. `max_model_len`: what the endpoint takes."""
+    """A text as token ids, and each token as the vocabulary writes it. `max_model_len`: the endpoint's limit."""
 
     tokens: tuple[int, ...]
     token_strs: tuple[str, ...]
@@ -83,7 +83,7 @@ class Tokenised(msgspec.Struct, frozen=True):
 
     @property
     def opens_thought(self) -> bool:
-        """It is a prompt that ends within a thought."""
+        """True if it is a prompt that ends within a thought."""
         return opens_thought("".join(self.token_strs).rstrip(BLANK))
 
 
@@ -164,8 +164,8 @@ class _Scored(msgspec.Struct):
 
 
 def read_completion(body: bytes, version: str, chat: bool, asked: Sampling, opened: bool = False) -> Completion:
-    """An answer to `completion_request`; `version`: what the version header says; `opened`: its prompt ends within a
-    thought. Raises LlmNonsense."""
+    """Parse an answer to `completion_request`; `version`: value of the version header; `opened`: its prompt ends within
+    a thought. Raises LlmNonsense."""
     answer: _Chat | _Text = _decoded(body, _Chat) if chat else _decoded(body, _Text)
     given: Sequence[_ChatChoice | _TextChoice] = answer.choices
     choices = tuple(_choice(each, asked, opened) for each in sorted(given, key=lambda each: each.index))
@@ -187,7 +187,7 @@ def read_completion(body: bytes, version: str, chat: bool, asked: Sampling, open
 
 
 def read_scores(body: bytes, version: str, ids: Sequence[int]) -> Scores:
-    """An answer to `scoring_request`. Raises LlmNonsense."""
+    """Parse an answer to `scoring_request`. Raises LlmNonsense."""
     choices = _decoded(body, _Scored).choices
     given = choices[0].prompt_logprobs[1:] if choices else []
     if len(given) != max(0, len(ids) - 1):
@@ -200,7 +200,7 @@ def read_scores(body: bytes, version: str, ids: Sequence[int]) -> Scores:
 
 
 def read_tokenised(body: bytes) -> Tokenised:
-    """An answer to `tokenising_request`. Raises LlmNonsense."""
+    """Parse an answer to `tokenising_request`. Raises LlmNonsense."""
     found = _decoded(body, Tokenised)
     if len(found.tokens) != len(found.token_strs):
         raise LlmNonsense(f"{len(found.tokens)} tokens came with the texts of {len(found.token_strs)}")
@@ -208,7 +208,7 @@ def read_tokenised(body: bytes) -> Tokenised:
 
 
 def read_text(body: bytes) -> str:
-    """An answer to `detokenising_request`. Raises LlmNonsense."""
+    """Parse an answer to `detokenising_request`. Raises LlmNonsense."""
     return _decoded(body, _Detokenised).prompt
 
 
@@ -249,7 +249,7 @@ def _finite(value: float | None) -> float:
 
 
 def _versions(header: str) -> Versions | None:
-    """`12`, or `12-14`; empty where no such header came."""
+    """Parse `12`, or `12-14`; None without a header."""
     if not header:
         return None
     found = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", header)

@@ -6,13 +6,13 @@ MOST_S = 30.0
 
 def backoff_s(attempt: int, jitter: float) -> float:
     """Seconds to wait after failed attempt 1, 2, ...: doubling from FIRST_S up to MOST_S; `jitter` in 0..1 takes off up
-    to half, so that many who failed together do not come back together."""
+    to half, so that clients that failed together do not retry together."""
     return float(min(MOST_S, FIRST_S * 2 ** min(attempt - 1, 30)) * (1 - jitter / 2))
 
 
 def retry_after_s(header: str, now_s: float) -> float | None:
-    """What a Retry-After header asks for: seconds, or a date (RFC 9110, 10.2.3); None where it says neither. `now_s`:
-    since the epoch."""
+    """Parse a Retry-After header: seconds, or a date (RFC 9110, 10.2.3); None if it is neither. `now_s`: since the
+    epoch."""
     text = header.strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

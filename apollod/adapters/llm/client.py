@@ -32,27 +32,27 @@ class Llm(Protocol):
     """A model that can be asked. Every failure is an LlmError; `retryable` says whether asking later may help."""
 
     async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        """Answers to a prompt: exactly as many as were asked for, with everything that was asked for."""
+        """Answer a prompt: exactly the requested number of choices, with all requested fields."""
 
     async def score(self, ids: Sequence[int], top: int = 0, priority: int | None = None) -> Scores:
-        """Score tokens: the log-probability of each after those before it, and the `top` most likely ones in its
-        place."""
+        """Score tokens: the log-probability of each given those before it, and the `top` most likely ones at its
+        position."""
 
     async def tokenise(
         self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True,
         thinking: Thinking | None = None,
     ) -> Tokenised:  # fmt: skip
-        """A text as it stands, marks such as `<|im_end|>` being what they mean; or a conversation in the words of the
-        model's chat template; `answer`: up to where the model answers."""
+        """Tokenise a text as it stands, with special tokens such as `<|im_end|>` recognised; or a conversation,
+        rendered by the model's chat template; `answer`: append the beginning of the model's answer."""
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """The text of these tokens, with the marks in it."""
+        """Text of these tokens, special tokens included."""
 
 
 class HttpLlm:
     """An OpenAI-compatible endpoint, our engine or another: `async with HttpLlm(Endpoint(...)) as llm`.
 
-    Many tasks may ask at once; `Endpoint.concurrency` of them are served. Cancelling a question closes its request.
+    Many tasks may ask at once; `Endpoint.concurrency` of them are served. Cancelling a call closes its request.
     """
 
     def __init__(self, endpoint: Endpoint, jitter: Callable[[], float] = random.random) -> None:
@@ -72,13 +72,13 @@ class HttpLlm:
         """See `Llm.complete`."""
         path, body = completion_request(self._model, prompt, sampling)
         chat = is_chat(prompt)
-        # a grammar holds from the first token on, so that what follows a schema is no thought
+        # a grammar holds from the first token on, so an answer that follows a schema has no thought
         opened = chat and sampling.schema is None and await self._opens_thought(sampling.thinking)
         answer = await self._connections.post(path, body)
         return read_completion(answer.body, answer.version, chat, sampling, opened)
 
     async def _opens_thought(self, thinking: Thinking | None) -> bool:
-        """True if the chat template's invitation to answer ends within a thought. Our own engine is asked, once."""
+        """True if the chat template's generation prompt ends within a thought. Asks only our own engine, once."""
         if thinking is None or thinking == "off":
             return False
         if thinking not in self._opened:
@@ -101,6 +101,6 @@ class HttpLlm:
         return read_tokenised((await self._connections.post(path, body, beside=True)).body)
 
     async def text_of(self, ids: Sequence[int]) -> str:
-        """See `Llm.text_of`. Needs vLLM's `/detokenize`, beside the other."""
+        """See `Llm.text_of`. Needs vLLM's `/detokenize`, beside the API's root."""
         path, body = detokenising_request(self._model, ids)
         return read_text((await self._connections.post(path, body, beside=True)).body)

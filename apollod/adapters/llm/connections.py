@@ -1,7 +1,7 @@
 """Connections to one endpoint: bounded, retried, timed, and closed when the caller stops waiting.
 
-A request that is cancelled or runs out of time closes its connection, by which vLLM knows to abort it. Errors name the
-URL and never the key.
+A request that is cancelled or runs out of time closes its connection, which makes vLLM abort it. Errors name the URL
+and never the key.
 """
 
 import random
@@ -29,14 +29,14 @@ MESSAGE_CHARACTERS_MAX = 300
 
 
 class Answer(NamedTuple):
-    """The body of an answer with status 200, and its version header (empty where there is none)."""
+    """Body of an answer with status 200, and its version header (empty if missing)."""
 
     body: bytes
     version: str
 
 
 class Connections:
-    """The connections to one endpoint: `async with`. `jitter` gives numbers in 0..1."""
+    """Connections to one endpoint: `async with`. `jitter` returns numbers in 0..1."""
 
     def __init__(self, endpoint: Endpoint, jitter: Callable[[], float] = random.random) -> None:
         self.endpoint = endpoint
@@ -53,18 +53,18 @@ class Connections:
         await self.close()
 
     async def close(self) -> None:
-        """Close what connections there are."""
+        """Close all connections."""
         if self._transport is not None:
             with anyio.CancelScope(shield=True):
                 await self._transport.close()
             self._transport = None
 
     async def get(self, path: str) -> bytes:
-        """The body of what lies beside the base URL's last part; asked for once. Raises an LlmError."""
+        """GET a path beside the base URL's last part; tried once. Return the body. Raises an LlmError."""
         return (await self._attempt(self.endpoint.url_of(path, beside=True))).body
 
     async def post(self, path: str, body: dict[str, Any], beside: bool = False) -> Answer:
-        """Ask; `path` is below the base URL, or `beside` its last part. Raises an LlmError."""
+        """POST to `path` below the base URL, or `beside` its last part. Raises an LlmError."""
         e, url, content = self.endpoint, self.endpoint.url_of(path, beside), msgspec.json.encode(body)
         failure: LlmError | None = None
         try:
@@ -106,13 +106,13 @@ class Connections:
         raise LlmRefused(self.endpoint.base_url, status, self.endpoint.without_key(message_of(body)), asked)
 
     async def _connect(self) -> "Transport":
-        """httpx2 is imported in a thread: it takes a tenth of a second, in which the loop has other things to do."""
+        """Import httpx2 in a thread: that takes a tenth of a second, in which the event loop goes on."""
         module = await anyio.to_thread.run_sync(import_module, "apollod.adapters.llm.transport")
         return self._transport or cast("Transport", module.Transport(self.endpoint))
 
 
 def message_of(body: bytes) -> str:
-    """What an error's body says, in one line: as OpenAI writes it, as FastAPI does, or however it begins."""
+    """Message of an error's body, in one line: in OpenAI's or FastAPI's format, else the beginning of the body."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

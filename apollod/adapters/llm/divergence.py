@@ -1,8 +1,9 @@
-"""Asks the engine how probable an answer is with the text that was stripped from its conversation, and without it.
+"""Measures how probable an answer is with and without the text that was stripped from its conversation.
 
-The engine's own template and tokenizer make the text (`/tokenize`), so that it is the one that is served. The answer is
-what follows the common beginning of the conversation up to where the model answers and of the conversation with the
-answer; it has to be the same tokens in both. Its end is the last token that is more than white space.
+The engine's own template and tokenizer make the text (`/tokenize`), so that it is the served one. The answer consists
+of the tokens after the common beginning of two renderings: the conversation up to the model's turn, and the
+conversation with the answer; it has to be the same tokens with and without the stripped text. It ends with the last
+token that is not white space.
 """
 
 import time
@@ -19,24 +20,25 @@ from apollod.curation.contexts import Asked, Contexts
 from apollod.errors import ScoreRefused
 
 TOKENS_MAX = 8192
-"""of a conversation: vLLM keeps the log-probabilities of a prompt in memory that it did not plan for"""
+"""tokens of a conversation: vLLM keeps the log-probabilities of a prompt in memory that it did not plan for"""
 REST_MAX_S = 60.0
-"""after a question that took long because the engine was held up, not because of what was asked"""
+"""longest rest, after a request that took long because the engine was held up"""
 BEGINNING_MAX = 16
-"""tokens at most in which the beginning of an answer may differ from how the template invites one (opened thoughts)"""
+"""largest number of tokens by which the beginning of an answer may differ from the generation prompt (opened
+thoughts)"""
 ALTERNATE_TOKENS = 256
 
 T = TypeVar("T")
 
 
 class Pace:
-    """Questions to the engine, one after the other, that take no more than a `share` of the time (0 to 1)."""
+    """Sends requests to the engine one after another, for at most a `share` of the time (0 to 1)."""
 
     def __init__(self, share: float) -> None:
         self._rest = 1.0 / share - 1.0
 
     async def __call__(self, question: Awaitable[T]) -> T:
-        """The answer, after a rest in proportion to how long it took: an engine that is busy is asked less often."""
+        """Return the answer after a rest in proportion to its duration: a busy engine is asked less often."""
         began = time.monotonic()
         answer = await question
         await anyio.sleep(min(REST_MAX_S, (time.monotonic() - began) * self._rest))
@@ -44,7 +46,7 @@ class Pace:
 
 
 class Score(NamedTuple):
-    """Mean log-probability (natural, a token) of an answer of `tokens` tokens."""
+    """Mean log-probability (natural, per token) of an answer of `tokens` tokens."""
 
     with_context: float
     without_context: float
@@ -54,7 +56,7 @@ class Score(NamedTuple):
 
 
 async def score(llm: Llm, both: Contexts, pace: Pace, priority: int | None = None, alternate: bool = False) -> Score:
-    """Raises an LlmError, ScoreRefused for an answer that cannot be compared."""
+    """Score an answer in both contexts. Raises an LlmError, ScoreRefused for an answer that cannot be compared."""
     told = []
     for asked in both:
         thinking: Thinking = "template" if asked.messages[-1].get("reasoning_content") else "off"
@@ -74,7 +76,7 @@ async def score(llm: Llm, both: Contexts, pace: Pace, priority: int | None = Non
 
 
 def answer_range(prompt: Tokenised, whole: Tokenised) -> tuple[int, int]:
-    """First token of the answer, and the one behind its last. Raises ScoreRefused."""
+    """Return the index of the first token of the answer, and the index after its last. Raises ScoreRefused."""
     if len(whole.tokens) >= min(TOKENS_MAX, whole.max_model_len):
         raise ScoreRefused(f"the conversation has {len(whole.tokens)} tokens, which is too long to be scored")
     start = common(prompt.tokens, whole.tokens)
@@ -94,7 +96,7 @@ def common(one: Sequence[int] | str, other: Sequence[int] | str) -> int:
 
 
 async def _alternate(llm: Llm, asked: Asked, pace: Pace, priority: int | None) -> str:
-    """The most likely answer without what was stripped."""
+    """The most likely answer without the stripped text."""
     extra = {"tools": asked.tools, "tool_choice": "none"} if asked.tools else {}
     sampling = Sampling(max_tokens=ALTERNATE_TOKENS, temperature=0.0, priority=priority, thinking="off", extra=extra)
     return (await pace(llm.complete(asked.messages[:-1], sampling))).choices[0].text

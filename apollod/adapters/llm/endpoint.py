@@ -1,4 +1,4 @@
-"""The address of a model, and the limits of requests to it."""
+"""Address of a model, and the limits of requests to it."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -8,26 +8,26 @@ from apollod.errors import ConfigError
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a model, and the limits of requests to it."""
+    """Address of a model, and the limits of requests to it."""
 
     base_url: str
     """up to and including `/v1`"""
     model: str
     api_key: str = field(default="", repr=False)
     concurrency: int = 8
-    """requests under way at one time; more wait"""
+    """requests at one time; more wait"""
     attempts: int = 4
-    """how often one question is asked at the most"""
+    """largest number of attempts of one request"""
     try_s: float = 60.0
     """time limit of one attempt"""
     total_s: float = 180.0
-    """time limit of the question, with its waiting and all attempts"""
+    """time limit of the request, with all waits and attempts"""
     connect_s: float = 5.0
     answer_bytes_max: int = 64 << 20
     use_environment: bool = False
     """take proxies and certificates from HTTPS_PROXY, SSL_CERT_FILE and the like"""
     ours: bool = False
-    """our own engine, asked by the daemon itself: says so, and is not counted as a user"""
+    """our own engine, asked by the daemon itself: the request says so, and is not counted as a user's"""
 
     def __post_init__(self) -> None:
         url = urlsplit(self.base_url)
@@ -42,10 +42,10 @@ class Endpoint:
             raise ConfigError("concurrency and attempts have to be at least 1", "raise them")
 
     def url_of(self, path: str, beside: bool = False) -> str:
-        """Of a path below the base URL; or `beside` its `/v1`, where vLLM has what OpenAI's API has not."""
+        """URL of a path below the base URL; or `beside` its `/v1`, for vLLM's paths outside OpenAI's API."""
         base = self.base_url.rstrip("/")
         return (base.removesuffix("/v1") if beside else base) + path
 
     def without_key(self, text: str) -> str:
-        """For messages: endpoints like to quote the key that they refuse."""
+        """Remove the key from a text for messages: some endpoints quote the key that they refuse."""
         return text.replace(self.api_key, "[key]") if self.api_key else text

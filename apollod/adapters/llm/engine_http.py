@@ -1,4 +1,4 @@
-"""Checks the engine's port before any request to the model: whether it is free, and whether the engine answers."""
+"""Checks the engine's port before any request to the model: is it free, and does the engine answer."""
 
 import errno
 import socket
@@ -20,7 +20,7 @@ async def healthy(host: str, port: int) -> bool:
 
 
 def port_in_use(host: str, port: int) -> bool:
-    """Would the engine fail to listen there?"""
+    """True if the engine would fail to listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

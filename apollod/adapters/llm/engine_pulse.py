@@ -1,4 +1,4 @@
-"""Watch whether the engine still answers: one that is up and answers nothing for a long time hangs."""
+"""Watches whether the engine still answers: a running engine without an answer for a long time hangs."""
 
 from collections.abc import Callable
 
@@ -11,16 +11,16 @@ from apollod.adapters.llm.request_counts import UserCounts
 from apollod.errors import LlmError, LlmTimedOut, LlmUnreachable
 
 LOOKS = 10
-"""tokens that are asked for in the time after which the engine is taken to hang"""
+"""number of requests within the time after which the engine counts as hung"""
 COUNTS_S = 5.0
-"""until the engine has said how many requests ended"""
+"""time limit for reading the number of ended requests"""
 PROMPT = [{"role": "user", "content": "."}]
 
 
 async def until_hung(endpoint: Callable[[float], Endpoint], limit_s: float) -> str:
-    """Ask for one token now and then, until none came for `limit_s` and no request of a user ended meanwhile, either:
-    an engine with much to do answers late, and is not hung. Returns what was asked in vain. `endpoint`: the engine, for
-    questions that may take so many seconds."""
+    """Ask for one token now and then; return a message once none came for `limit_s` and no user request ended
+    meanwhile: an engine with much to do answers late, and is not hung. `endpoint`: returns the engine's endpoint with
+    this time limit."""
     async with HttpLlm(endpoint(limit_s)) as llm, UserCounts(endpoint(COUNTS_S)) as counts:
         answered_s, ended = anyio.current_time(), await _ended(counts)
         while anyio.current_time() - answered_s < limit_s:
@@ -33,7 +33,7 @@ async def until_hung(endpoint: Callable[[float], Endpoint], limit_s: float) -> s
 
 
 async def _answers(llm: HttpLlm) -> bool:
-    """Return True for a refusal, too: whoever refuses is there."""
+    """Return True for a refusal, too: it shows that the engine is alive."""
     try:
         await llm.complete(PROMPT, Sampling(max_tokens=1, temperature=0.0))
     except (LlmTimedOut, LlmUnreachable):
@@ -44,7 +44,7 @@ async def _answers(llm: HttpLlm) -> bool:
 
 
 async def _ended(counts: UserCounts) -> int | None:
-    """Return the number of user requests that have ended; None where nobody says."""
+    """Return the number of user requests that have ended; None if the engine does not say."""
     try:
         return (await counts.read()).ended
     except LlmError:

@@ -1,4 +1,4 @@
-"""A judge that is asked over HTTP: votes, and what they cost."""
+"""Asks a judge over HTTP for votes, and counts their cost."""
 
 import time
 from collections.abc import Callable
@@ -17,21 +17,22 @@ from apollod.errors import VerdictNonsense
 
 
 class Terms(NamedTuple):
-    """Parameters of requests to a judge. `priority`: as vLLM takes it, larger is later; None: not said."""
+    """Parameters of requests to a judge. `priority`: as vLLM takes it, larger is later; None: not sent."""
 
     votes: int
     temperature: float
     max_tokens: int = 2048
-    """of an answer"""
+    """per answer"""
     priority: int | None = None
     thinking: Thinking | None = None
 
 
 async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[[str], str]) -> Judged:
-    """All votes, side by side, each with a request of its own, since not every endpoint gives several answers to one.
-    `without_key`: takes the API key out of an answer that has it.
+    """Collect all votes concurrently, each by a request of its own, since not every endpoint gives several answers to
+    one.
 
-    Raises an LlmError, and VerdictNonsense as soon as one vote is none.
+    `without_key`: removes the API key from an answer. Raises an LlmError, and VerdictNonsense as soon as one vote is
+    invalid.
     """
     sampling = Sampling(
         max_tokens=terms.max_tokens,

@@ -1,7 +1,7 @@
-"""A run of probes: texts are scored, questions answered by the most likely tokens, and the answers checked.
+"""Runs probes: scores texts, has questions answered by the most likely tokens, and checks the answers.
 
-An item that cannot be measured (an answer that is none, a check that does not come to an end) is failed, which counts
-as not passed, and the run goes on. An endpoint that is gone ends it: half a run says nothing.
+An item that cannot be measured (an invalid answer, a check that does not end) is marked failed, which counts as not
+passed, and the run goes on. An unreachable endpoint ends it: half a run is useless.
 """
 
 import json
@@ -42,31 +42,31 @@ from apollod.errors import (
 from apollod.wire.teacher import Teacher
 
 SHOWN = 500
-"""characters of an answer in its figure"""
+"""characters of an answer that its figure keeps"""
 IN_A_ROW_MAX = 3
-"""items that fail one after the other for reasons that a working endpoint has seldom: then it is called gone"""
+"""consecutive failures, of kinds that are rare for a working endpoint, after which the endpoint counts as gone"""
 _WHOLE_ENDPOINT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _UNABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 COMPARED_MAX = 512
-"""tokens of a prompt, beyond which an answer is not compared place by place: that would read all of it once more, past
-the cache of prefixes, at each look"""
+"""longest prompt, in tokens, whose answer is compared token by token: that would read all of it once more, past the
+prefix cache, at each look"""
 NO_REFERENCES: Mapping[str, Reference] = {}
 
 Judge = Callable[[Probe, str], Awaitable[tuple[bool, str]]]
-"""Is an answer good, and if not, why not. An ApolloError: that cannot be told"""
+"""(probe, answer) -> (good, reason if not). An ApolloError: no verdict"""
 
 
 class Terms(NamedTuple):
     """Parameters of requests of probes.
 
-    `priority`: as vLLM takes it, larger is later; None: not said. `share`: of the time that each of `concurrency`
-    questioners may keep the engine busy; they rest in between. It is asked not to think.
+    `priority`: as vLLM takes it, larger is later; None: not sent. `share`: fraction of the time for which each of
+    `concurrency` tasks may keep the engine busy; they rest in between. Requests turn thinking off.
     """
 
     max_tokens: int = 128
-    """of an answer"""
+    """per answer"""
     contrast_tokens: int = 1024
-    """of one to a contrast case; what is cut off there is not passed"""
+    """per answer to a contrast case; an answer that is cut off there does not pass"""
     concurrency: int = 1
     priority: int | None = None
     share: float = 1.0
@@ -75,7 +75,7 @@ class Terms(NamedTuple):
 
 
 def check_schemas(probes: Sequence[Probe]) -> None:
-    """Raises RecordRefused for a schema that is none, naming the place. Loads jsonschema."""
+    """Raise RecordRefused for an invalid schema, naming the place. Loads jsonschema."""
     for probe in probes:
         for schema in _schemas(probe):
             try:
@@ -88,14 +88,14 @@ async def measure(
     llm: Llm, items: Sequence[Probe], terms: Terms, references: Mapping[str, Reference] = NO_REFERENCES,
     judge: Judge | None = None, contrast: Judge | None = None,
 ) -> Measurement:  # fmt: skip
-    """A run. Items for a judge are left out where there is none, and contrast cases where there is no `contrast`. Items
-    that have a reference are compared with it, for which each answer costs a request more. Raises ProbesBroken; may be
+    """Run the probes. Items for a judge are left out if there is none, and contrast cases if there is no `contrast`.
+    Items with a reference are compared with it, which costs one more request per answer. Raises ProbesBroken; may be
     cancelled at any time."""
     return await _Run(llm, terms, references, judge, contrast, keep=False).measure(items)
 
 
 def broken(error: ApolloError, measured: int, of: int) -> ProbesBroken:
-    """The end of a run that an endpoint ended after so many of its items."""
+    """Error for a run that the endpoint ended after `measured` of `of` items."""
     unable = isinstance(error, LlmRefused) and error.status in _UNABLE
     return ProbesBroken(measured, of, error.line(), unable)
 
@@ -103,16 +103,16 @@ def broken(error: ApolloError, measured: int, of: int) -> ProbesBroken:
 async def measure_baseline(
     llm: Llm, items: Sequence[Probe], terms: Terms, judge: Judge | None = None, contrast: Judge | None = None
 ) -> tuple[Measurement, dict[str, Reference]]:
-    """A run of the model as it is at the baseline, and what later ones are compared with: it is also asked what it
-    thinks in each place of the texts and of its own answers. With these it is compared itself, so that it has all
-    figures that later runs have: a KL of 0 and no drift of length."""
+    """Run the probes at the baseline and return the references for later runs: also asks for the likeliest tokens at
+    each position of the texts and of its own answers. The run is compared with these itself, so that it has all figures
+    of later runs: a KL of 0 and no drift of length."""
     run = _Run(llm, terms, {}, judge, contrast, keep=True)
     measurement = await run.measure(items)
     return measurement, run.references
 
 
 class _Run:
-    """One run and what it has so far. `references`: those it was given and, with `keep`, those that it makes."""
+    """One run and its results so far. `references`: the given ones and, with `keep`, those made in the run."""
 
     def __init__(
         self, llm: Llm, terms: Terms, references: Mapping[str, Reference], judge: Judge | None,
@@ -127,7 +127,7 @@ class _Run:
         self._broken: ApolloError | None = None
 
     async def measure(self, items: Sequence[Probe]) -> Measurement:
-        """All of it, once."""
+        """Run all items, once."""
         asked = [probe for probe in items if self._can_tell(probe)]
         began = time.monotonic()
         todo = iter(asked)
@@ -198,7 +198,7 @@ class _Run:
         return replace(figure, value=float(passed), why="" if passed else why)
 
     async def _verdict(self, probe: Probe, answer: str) -> tuple[bool, str]:
-        """Of patterns and schemas: that it passes, until they are checked all together."""
+        """(passes, reason if not). Patterns and schemas pass here; they are checked later, all together."""
         expected = probe.expect
         if probe.kind == "judge" and self._judge is not None:
             return await self._judge(probe, answer)
@@ -251,7 +251,7 @@ class _Run:
             self._versions = Versions(min(known.first, versions.first), max(known.last, versions.last))
 
     def _refer(self, probe: Probe, ids: Sequence[int], start: int, scores: Scores) -> Reference:
-        """Keep the likeliest tokens in each place from `start` on."""
+        """Keep the likeliest tokens at each position from `start` on."""
         k, tokens, logprobs = self._terms.top, array("I"), array("f")
         for place in scores.top[start - 1 :]:
             if len(place) < k:
@@ -267,7 +267,7 @@ class _Run:
     def _refer_to_answer(
         self, probe: Probe, prompt: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]
     ) -> None:
-        """Keep the answer alone: replays ask how likely it still is, and looks compare nothing with it."""
+        """Keep the answer alone: replays ask how likely it still is, and later runs compare nothing with it."""
         version = self._versions.last if self._versions is not None else -1
         answer = array("I", ids)
         self.references[probe.id] = Reference(tuple(prompt), Teacher(answer, answer, array("f", logprobs), 1, version))
@@ -284,7 +284,7 @@ class _Run:
 
 
 def _schemas(probe: Probe) -> list[Any]:
-    """That an answer, or the arguments of a call, has to follow."""
+    """Schemas for an answer, or for the arguments of a call."""
     if probe.kind == "schema":
         return [probe.expect]
     if not isinstance(probe.expect, Call) or probe.expect.call is None:
@@ -312,7 +312,7 @@ def _sampling(probe: Probe, terms: Terms) -> Sampling:
 
 
 def _is_gone(error: ApolloError) -> bool:
-    """Not this item, but all of them."""
+    """True for an error of the whole endpoint, not of one item."""
     return isinstance(error, LlmUnreachable) or (isinstance(error, LlmRefused) and error.status in _WHOLE_ENDPOINT)
 
 
@@ -322,6 +322,6 @@ def _failed(probe: Probe, error: ApolloError) -> ItemFigure:
 
 
 def _minus_mean(logprobs: Sequence[float]) -> float | None:
-    """Of log-probabilities; None of none."""
+    """Negative mean of log-probabilities; None if there are none."""
     found = mean(logprobs)
     return None if found is None else -found

@@ -12,7 +12,7 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of an answer. What is None is left to the endpoint."""
+    """Parameters of an answer. None leaves the choice to the endpoint."""
 
     n: int = 1
     max_tokens: int | None = None
@@ -21,17 +21,17 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     stop: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
-    """a JSON schema that the text has to follow"""
+    """JSON schema that the text must follow"""
     logprobs: bool = False
     """return the log-probability of every sampled token"""
     top: int = 0
-    """return so many of the likeliest tokens in each place of a chat's answer, too"""
+    """return this many of the likeliest tokens at each position of a chat's answer, too"""
     token_ids: bool = False
     """return the ids of prompt and answer (vLLM's `return_token_ids`; other endpoints may refuse it)"""
     priority: int | None = None
-    """lower is served earlier; vLLM refuses any but 0 where it is not started with `--scheduling-policy priority`"""
+    """lower is served earlier; vLLM refuses any but 0 unless it is started with `--scheduling-policy priority`"""
     thinking: Thinking | None = None
-    """of our own engine: does it think before it answers a chat; None: of another endpoint, which is not told"""
+    """for our own engine: whether it thinks before it answers a chat; None for another endpoint: not sent"""
     extra: Mapping[str, Any] = {}
     """further fields of the body, such as `tools`"""
 
@@ -42,7 +42,7 @@ def completion_request(model: str, prompt: Prompt, sampling: Sampling) -> tuple[
     wanted: dict[str, Any] = {
         "n": s.n, "max_tokens": s.max_tokens, "temperature": s.temperature, "top_p": s.top_p, "seed": s.seed,
         "stop": list(s.stop) or None, "priority": s.priority, "return_token_ids": s.token_ids or None,
-        # A completion returns the sampled token's even where it is asked for none of the most likely ones.
+        # A completion returns the sampled token's log-probability even if none of the most likely are requested.
         "logprobs": (True if chat else 0) if s.logprobs else None,
         "top_logprobs": s.top or None,
     }  # fmt: skip
@@ -57,7 +57,7 @@ def completion_request(model: str, prompt: Prompt, sampling: Sampling) -> tuple[
 
 
 def scoring_request(model: str, ids: Sequence[int], top: int, priority: int | None) -> tuple[str, dict[str, Any]]:
-    """Path and body of a question for the log-probabilities of given tokens.
+    """Path and body of a request for the log-probabilities of given tokens.
 
     They come from one prefill that reads no cached prefix: with `prompt_logprobs` vLLM sets skip_reading_prefix_cache
     itself (sampling_params.py, 0.26 to 0.32).
@@ -70,8 +70,8 @@ def tokenising_request(
     model: str, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: bool,
     thinking: Thinking | None,
 ) -> tuple[str, dict[str, Any]]:  # fmt: skip
-    """Path and body of a question for the tokens of a text, or of a conversation; `answer`: with what comes before the
-    model's."""
+    """Path and body of a request for the tokens of a text, or of a conversation; `answer`: with the generation
+    prompt."""
     body = {"model": model, "return_token_strs": True}
     if isinstance(prompt, str):
         return "/tokenize", {**body, "prompt": prompt, "add_special_tokens": False}
@@ -80,13 +80,14 @@ def tokenising_request(
 
 
 def template_fields(thinking: Thinking | None) -> dict[str, Any]:
-    """Fields of a body that tell a chat template whether the model thinks; one that has no such switch ignores them."""
+    """Fields of a body that switch the model's thinking in a chat template; a template without such a switch ignores
+    them."""
     told = thinking is not None and thinking != "template"
     return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}} if told else {}
 
 
 def detokenising_request(model: str, ids: Sequence[int]) -> tuple[str, dict[str, Any]]:
-    """Path and body of a question for the text of these tokens."""
+    """Path and body of a request for the text of these tokens."""
     return "/detokenize", {"model": model, "tokens": list(ids)}
 
 

@@ -1,4 +1,4 @@
-"""Reads how many requests users made from the /metrics of our engine, where our plugin counts them
+"""Reads the number of user requests from the /metrics of our engine, where our plugin counts them
 (`engine/http/user_requests.py`), and waits for the next one."""
 
 import math
@@ -14,16 +14,17 @@ from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER
 
 WHOLE = "/metrics"
 SHORT = f"{WHOLE}/?" + "&".join(f"name[]={name}" for name in (BEGUN, ENDED))
-"""only these: a tenth of the engine's time for all of them. Where vLLM has several API processes it has nothing here"""
+"""only these counters: a tenth of the engine's time for all metrics. With several API processes vLLM returns nothing
+here"""
 
 _SAMPLE = re.compile(
     r'^(apollod_[a-z_]+)(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*$', re.MULTILINE
 )
-"""name, labels, value, perhaps a time. Source: Prometheus' text format 0.0.4"""
+"""name, labels, value, optionally a time. Source: Prometheus' text format 0.0.4"""
 
 
 class UserRequests(NamedTuple):
-    """Since the engine's start, over all its API processes."""
+    """Counts since the engine's start, over all its API processes."""
 
     begun: int
     ended: int
@@ -34,7 +35,7 @@ class _NextUser(msgspec.Struct, frozen=True):
 
 
 def read_user_requests(text: bytes) -> UserRequests:
-    """Raises LlmNonsense where a counter is missing, or is no number of requests."""
+    """Parse the counters. Raises LlmNonsense where one is missing, or is not a number of requests."""
     sums: dict[str, float] = {}
     for name, value in _SAMPLE.findall(text.decode("utf-8", "replace")):
         if name in (BEGUN, ENDED):
@@ -56,7 +57,7 @@ def _number(name: str, text: str) -> float:
 
 
 class UserCounts:
-    """Asks for them: `async with UserCounts(endpoint) as counts`. One attempt each, within `endpoint.try_s`."""
+    """Fetches the counts: `async with UserCounts(endpoint) as counts`. One attempt each, within `endpoint.try_s`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._connections = Connections(endpoint)
@@ -69,7 +70,7 @@ class UserCounts:
         await self._connections.close()
 
     async def read(self) -> UserRequests:
-        """As they are now. Raises an LlmError."""
+        """Return the current counts. Raises an LlmError."""
         text = await self._connections.get(self._path)
         if self._path == SHORT and BEGUN.encode() not in text:
             self._path = WHOLE
@@ -77,8 +78,8 @@ class UserCounts:
         return read_user_requests(text)
 
     async def next_user(self, within_s: float) -> bool:
-        """Wait until a user's request comes; False when none did for so long. Of several API processes of vLLM only one
-        is asked. Raises an LlmError."""
+        """Wait until a user's request comes; False if none did within the time. If vLLM has several API processes, only
+        one is asked. Raises an LlmError."""
         body = await self._connections.get(f"{NEXT_USER}?within_s={within_s:g}")
         try:
             return msgspec.json.decode(body, type=_NextUser).came

@@ -1,4 +1,4 @@
-"""Questions to an endpoint that do not wait for each other."""
+"""Sends concurrent requests to an endpoint."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 async def side_by_side(questions: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """The answers in the order of the questions; `Endpoint.concurrency` says how many are asked at a time. A question
-    that fails with an ApolloError or OSError ends the others, and its error is raised by itself."""
+    """Return the answers in the order of the questions; `Endpoint.concurrency` limits how many are asked at a time. A
+    question that fails with an ApolloError or OSError cancels the others, and its error is raised, not in a group."""
     answers: dict[int, T] = {}
     failures: list[ApolloError | OSError] = []
     async with anyio.create_task_group() as tasks:

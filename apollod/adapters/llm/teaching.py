@@ -1,8 +1,8 @@
-"""Asks the engine for a told model's log-probabilities of each token of an answer, which are then kept.
+"""Asks the engine for a told model's log-probabilities of each token of an answer, to be kept as a teacher.
 
-The tokens of the answer have to be those that the trainer learns of the bare conversation (it compares them), so they
-are made by its rules: the engine's own template and tokenizer make the text, none of its tokens reaches over the end of
-the prompt, an empty thought belongs to the prompt, and the last token is that which ends the turn.
+The tokens of the answer have to be those that the trainer learns from the bare conversation (it compares them), so they
+follow its rules: the engine's own template and tokenizer make the text, no token spans the end of the prompt, an empty
+thought belongs to the prompt, and the last token is the one that ends the turn.
 """
 
 from array import array
@@ -18,16 +18,17 @@ from apollod.errors import LlmNonsense
 from apollod.wire.teacher import Teacher
 from apollod.wire.thoughts import CLOSED, NO_THOUGHT, opens_thought, past_thought
 
-LIKELIEST = 16  # in each place; vLLM gives 20 at most unless it is started with --max-logprobs
+LIKELIEST = 16  # at each position; vLLM gives 20 at most unless it is started with --max-logprobs
 
 
 async def teacher_of(
     llm: Llm, told: Sequence[Mapping[str, Any]], answer: str, k: int = LIKELIEST,
     tools: Sequence[Mapping[str, Any]] = (), priority: int | None = None, thought: str = "",
 ) -> Teacher:  # fmt: skip
-    """The `k` likeliest tokens in each place of `answer`, which follows the messages `told` and a thought, or none.
+    """Return the `k` likeliest tokens at each position of `answer`, which follows the messages `told` and `thought`, if
+    any.
 
-    Raises an LlmError; ScoreRefused for an answer that the chat template does not let be found again.
+    Raises an LlmError; ScoreRefused if the answer cannot be located in the text of the chat template.
     """
     thinking: Thinking = "on" if thought else "off"
     prompt = await llm.tokenise(told, tools, thinking=thinking)
@@ -53,9 +54,9 @@ async def teacher_of(
 async def _apart(
     llm: Llm, prompt: tuple[int, ...], whole: tuple[int, ...], start: int, thought: str
 ) -> tuple[tuple[int, ...], int]:
-    """ids without a token that reaches over the end of the prompt, as in `<think>` and a new line, of which the
-    template makes two where the answer has no thoughts, and with the thought before the answer, not in it; and the
-    first one of the answer."""
+    """Return token ids, and the index of the answer's first token. No token spans the end of the prompt (as `<think>`
+    and a new line, of which the template makes two if the answer has no thought), and the thought is before the answer,
+    not in it."""
     before, text = await llm.text_of(prompt), await llm.text_of(whole)
     at = common(before, text)
     head, rest = text[:at], text[at:]

@@ -1,4 +1,4 @@
-"""The HTTP client itself: the one module here that imports httpx2, to be imported when the first question is asked."""
+"""The HTTP client itself: the one module here that imports httpx2; to be imported with the first request."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from apollod.wire.request_marks import OURS
 
 
 class Transport:
-    """Connections to one endpoint. Time limits are the caller's, except for connecting."""
+    """Connections to one endpoint. The caller sets time limits, except for connecting."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -28,7 +28,7 @@ class Transport:
         )
 
     async def ask(self, url: str, content: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
-        """POST, or GET where there is no content. Status, headers (names in any case) and body.
+        """POST, or GET without content. Return status, headers (names in any case) and body.
 
         Raises LlmUnreachable, and LlmNonsense for a body that is too long.
         """

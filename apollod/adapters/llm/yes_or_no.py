@@ -13,7 +13,7 @@ from apollod.curation.signals.follow_up_question import LIKELIEST, log_odds
 async def yes_or_no(
     llm: Llm, question: Sequence[Mapping[str, Any]], pace: Pace, priority: int | None = None
 ) -> tuple[float, int]:
-    """Log-odds of yes, and the version of the weights that said so; -1: it is not known. Raises an LlmError."""
+    """Log-odds of yes, and the version of the weights that answered; -1: unknown. Raises an LlmError."""
     sampling = Sampling(max_tokens=1, temperature=0.0, logprobs=True, top=LIKELIEST, priority=priority, thinking="off")
     said = await pace(llm.complete(question, sampling))
     likeliest = said.choices[0].likeliest

@@ -1,8 +1,8 @@
-"""Sessions in the databases of agents: each of their records exactly once, whatever its database goes through.
+"""Reads sessions in the databases of agents: each record exactly once, whatever changes in its database.
 
-A session is a source like a file is, since its position is its own: the identity is of its database (device, inode),
-its format, its id and when it began. Where reading goes on is the journal's knowledge; everything kept here is a cache.
-Blocking: the caller uses a worker thread, one `read_batch` at a time.
+A session is a source like a file, with a position of its own: its identity combines its database (device, inode), its
+format, its id and its start. The journal keeps where reading goes on; everything here is a cache. Blocking: the caller
+uses a worker thread, one `read_batch` at a time.
 """
 
 import os
@@ -26,7 +26,7 @@ from apollod.curation.databases.database_table import recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session, written_anew
 from apollod.errors import SourceRefused
 
-SETTLING_S = 2.0  # a file that was changed so recently may change again without another time of change
+SETTLING_S = 2.0  # a file that changed this recently may change again without a new modification time
 
 
 class _Recorded(SessionCursor, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ class _Recorded(SessionCursor, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 class _Stamp(NamedTuple):
-    """Fingerprint of a database and its log that changes when they do; nothing where there is none."""
+    """Stat values of a database and its log that change when they do; empty if there is none."""
 
     files: tuple[tuple[int, ...], ...]
     newest: float
@@ -45,28 +45,28 @@ class _Stamp(NamedTuple):
 
 @dataclass
 class _Database:
-    """The state kept of one database."""
+    """Cached state of one database."""
 
     file: tuple[int, ...] = ()
-    """device and inode: another file at its place is another database"""
+    """device and inode: another file at the same path is another database"""
     looked: tuple[tuple[int, ...], ...] = ()
-    """the stamp up to which all sessions were looked at"""
+    """stamp up to which all sessions were checked"""
     stamps: dict[str, str] = field(default_factory=dict)
-    """of each session when it was read last"""
+    """stamp of each session when it was last read"""
     read: tuple[int, tuple[DatabaseReader, Queries] | None] = (-1, None)
-    """version of its tables, and what they are"""
+    """version of its tables, and their reader with its queries"""
     waiting: dict[str, float] = field(default_factory=dict)
-    """sessions in which something waits, and since when nobody was seen to add to them"""
+    """sessions with a record that waits, and the time since when none was added"""
     pending: deque[ForeignSession] = field(default_factory=deque)
     answered: tuple[str, str] = ("", "")
-    """source and cursor of the last batch, if there is nothing behind it"""
+    """source and cursor of the last batch, if nothing follows it"""
     done: Callable[[], None] = lambda: None
-    """to be called when that batch is recorded"""
+    """called when that batch is recorded"""
 
 
 class DatabaseFiles:
-    """Reads databases. `format`: of all of them, or auto. `named`: they were named one by one, so one that nobody can
-    read is told. `clock`: seconds since the epoch."""
+    """Reads databases. `format`: of all of them, or auto. `named`: each was named by the user, so an unreadable one is
+    reported. `clock`: seconds since the epoch."""
 
     def __init__(
         self,
@@ -85,18 +85,19 @@ class DatabaseFiles:
         self._databases: dict[str, _Database] = {}
 
     def found(self, paths: list[str]) -> list[str]:
-        """These are the databases there are: what is known of others is forgotten. Returns those that may have
-        something new, as text that JSON can hold. Costs two stats each."""
+        """Set the list of existing databases and forget all others. Returns those that may have new records, as text
+        that JSON can hold. Costs two stats each."""
         self._names = {printable(path): path for path in paths}
         self._databases = {name: self._databases.get(name, _Database()) for name in self._names}
         return [name for name, path in self._names.items() if self._may_have_news(self._databases[name], path)]
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
-        """The next records of some session of a database, or None when there are none now (also when it is gone).
+        """Return the next records of some session of a database, or None when there are none now (also when it is
+        gone).
 
-        `known`: the newest position of every source in the journal; whoever calls again without having recorded a batch
-        gets the same one. Raises SourceRefused where the database cannot be read now, OSError where quarantine cannot
-        be used: nothing is taken then.
+        `known`: the newest position of every source in the journal; a repeated call without recording the batch returns
+        the same one. Raises SourceRefused where the database cannot be read now, OSError where quarantine cannot be
+        used: nothing is taken then.
         """
         database, file = self._databases.setdefault(path, _Database()), self._names.get(path, path)
         stamp = _stamp(file)
@@ -146,7 +147,7 @@ class DatabaseFiles:
         return [session for session, since in database.waiting.items() if now - since >= self._terms.settle_s]
 
     def _looked(self, stamp: _Stamp) -> tuple[tuple[int, ...], ...]:
-        """The stamp of a database that was looked at, if it says for sure that nothing else was written."""
+        """Stamp of a checked database, if it proves that nothing else was written."""
         return stamp.files if self._clock() - stamp.newest > SETTLING_S else ()
 
     def _look(
@@ -157,7 +158,7 @@ class DatabaseFiles:
         identify: Callable[[ForeignSession], str],
         known: Mapping[str, Position],
     ) -> None:
-        """Note the sessions that have something new, or that settled."""
+        """Queue the sessions that have new records, or that settled."""
         database.answered = "", ""
         settled = set(self._settled(database))
         for session in sessions:
@@ -197,7 +198,7 @@ class DatabaseFiles:
         position: Position | None,
         source: str,
     ) -> Batch | None:
-        """What a session has that was not taken yet; None: nothing more."""
+        """Next batch of a session; None if it has nothing new."""
         new, replaces = position is None, ""
         position = position or Position(source, 0, 0)
         if database.answered == (position.source, position.cursor):
@@ -252,7 +253,7 @@ class DatabaseFiles:
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """Of a database as it is now; None: it is gone."""
+    """Stamp of a database as it is now; None: it is gone."""
     try:
         main = os.stat(path)
     except OSError:

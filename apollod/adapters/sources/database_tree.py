@@ -1,7 +1,6 @@
-"""A database that agents write, or a directory in which such databases are found.
+"""A database that agents write, or a directory that is searched for such databases.
 
-There is no notification for what happens inside of a database, so it is looked at again and again; while nothing was
-written that costs two stats.
+There is no notification for changes inside a database, so it is polled; while nothing was written that costs two stats.
 """
 
 import os
@@ -22,7 +21,7 @@ SEARCH_S = 60.0  # between two searches for new databases in a directory
 
 
 class DatabaseTree:
-    """One `[[watch]]` path. `excluded`: below it nothing is read, because it is written by whoever reads. `clock`:
+    """One `[[watch]]` path. `excluded`: directory that apollod itself writes; nothing below it is read. `clock`:
     seconds, only going up."""
 
     def __init__(
@@ -37,13 +36,13 @@ class DatabaseTree:
         self._searched = -SEARCH_S
 
     def scan(self) -> list[str]:
-        """Databases that may have something new, by path. Raises OSError where the path cannot be read."""
+        """Return the paths of databases that may have new records. Raises OSError where the path cannot be read."""
         path = str(self._path)
         if not self._path.is_dir():
             self._found, self._blocked = [], {}
             if is_database(path):
                 self._found = [path]
-            elif os.stat(path).st_size:  # one that was just made is empty
+            elif os.stat(path).st_size:  # a new database is empty
                 self._blocked = {printable(path): NO_DATABASE}
         elif self._clock() - self._searched >= SEARCH_S:
             self._searched = self._clock()
@@ -51,7 +50,7 @@ class DatabaseTree:
         return self._files.found(self._found)
 
     def _search(self, directory: str) -> None:
-        """Files that begin like a database."""
+        """Find files that begin like a database."""
         walk = TreeWalk(directory, SUFFIXES, self._excluded)
         self._found = []
         for path, _ in sorted(walk.files()):
@@ -65,11 +64,11 @@ class DatabaseTree:
         self._blocked = walk.blocked
 
     def blocked(self) -> dict[str, Obstruction]:
-        """What could not be read when it was searched last, without what raised, by path."""
+        """Unreadable paths of the last search, except those that raised an error."""
         return self._blocked
 
     async def watch(self, every_s: float) -> AsyncIterator[None]:
-        """Yields at once, then every `every_s` seconds."""
+        """Yield at once, then every `every_s` seconds."""
         while True:
             yield
             await anyio.sleep(every_s)

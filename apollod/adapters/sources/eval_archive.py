@@ -1,6 +1,6 @@
 """A log of Inspect (`.eval`) as lines: a zip whose samples are members, packed by deflate or zstd.
 
-Bounded whatever the file says: a member that claims to be larger than `MEMBER_BYTES` is named and not unpacked, one
+Bounded whatever the file says: a member that claims to be larger than `MEMBER_BYTES` is reported and not unpacked, one
 that is larger than it claims is damage, and an archive that claims more than `TOTAL_BYTES` is refused before anything
 is unpacked.
 """
@@ -33,7 +33,7 @@ def is_archive(file: BinaryIO) -> bool:
 
 
 class EvalArchive:
-    """The content of an open `.eval`. Raises BadZipFile, also later, for one that is cut off, damaged or too large."""
+    """Content of an open `.eval`. Raises BadZipFile, also later, for one that is cut off, damaged or too large."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -41,7 +41,7 @@ class EvalArchive:
         self._lines = self._content()
 
     def read(self, size: int) -> bytes:
-        """At most `size` of the next bytes; none at the end."""
+        """Return up to `size` bytes; b"" at the end."""
         if not self._rest:
             self._rest = next(self._lines, b"")
         piece, self._rest = self._rest[:size], self._rest[size:]

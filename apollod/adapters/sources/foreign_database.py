@@ -1,7 +1,7 @@
-"""Another program's SQLite database, read while that program writes.
+"""Reads another program's SQLite database while that program writes.
 
-Law: opened read-only, never `immutable`; one short read transaction at a time, in which rows are fetched and nothing is
-worked on; whoever writes waits for nothing longer than that. Blocking: the caller uses a worker thread.
+Rule: opened read-only, never `immutable`; one short read transaction at a time, in which rows are only fetched; a
+writer waits no longer than that. Blocking: the caller uses a worker thread.
 """
 
 import os
@@ -21,7 +21,7 @@ from apollod.errors import SourceLocked, SourceRefused
 MAGIC = b"SQLite format 3\x00"
 SUFFIXES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 BUSY_S = 0.2  # a locked database is tried again with the next look, so that others need not wait
-QUERY_S = 10.0  # a query that takes longer is ended: the file may be hostile, or too large for this way of reading it
+QUERY_S = 10.0  # a longer query is stopped: the file may be hostile, or too large to be read this way
 FETCH_BYTES = 4 << 20  # of a session in one transaction, overshot by one record
 FACT_BYTES = 1 << 20
 
@@ -35,7 +35,7 @@ class ForeignSession(NamedTuple):
 
 
 class ForeignDatabase:
-    """An open database; of use inside of `open_database`."""
+    """An open database; valid inside `open_database`."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
@@ -44,7 +44,7 @@ class ForeignDatabase:
         connection.set_progress_handler(lambda: int(time.monotonic() > self._end), 100_000)
 
     def version(self) -> int:
-        """Another number when tables were changed."""
+        """A number that changes with the tables."""
         return int(self._rows("PRAGMA schema_version", {})[0][0])
 
     def schema(self) -> dict[str, frozenset[str]]:
@@ -62,11 +62,11 @@ class ForeignDatabase:
         }
 
     def sessions(self, queries: Queries) -> list[ForeignSession]:
-        """All sessions, in the order in which they are to be read."""
+        """All sessions, in the order of reading."""
         return [ForeignSession(*(_as_text(value) for value in row)) for row in self._rows(queries.sessions, {})]
 
     def read(self, queries: Queries, session: str, cursor: SessionCursor, record_bytes: int) -> RawSession:
-        """A session from some way before what was given; all of it is of one moment."""
+        """Return a session, from some context before the position on; all of it is of one moment."""
         given: dict[str, Any] = {"session": session, "after": None, "until": None, "most": record_bytes}
         with self._transaction():
             facts = self._facts(queries, given)
@@ -87,7 +87,7 @@ class ForeignDatabase:
             return _as_row(found, row) if row is not None else {}
 
     def _context(self, queries: Queries, given: Mapping[str, Any]) -> Key | None:
-        """The key behind which what is read begins; None: at the beginning of the session."""
+        """Key after which reading begins; None: at the beginning of the session."""
         size = 0
         with closing(self._execute(queries.before, given)) as found:
             for key, characters in found:
@@ -99,7 +99,7 @@ class ForeignDatabase:
     def _records(
         self, queries: Queries, given: Mapping[str, Any], until: Key | None
     ) -> tuple[list[tuple[Key, list[RawRow]]], bool]:
-        """The records, and whether there are more. What was given before is context and counts for nothing."""
+        """(records, True if there are more). Records before `until` are context and do not count for the size."""
         records: list[tuple[Key, list[RawRow]]] = []
         size = 0
         with closing(self._execute(queries.records, given)) as found:
@@ -135,7 +135,7 @@ class ForeignDatabase:
 
 @contextmanager
 def open_database(path: str) -> Iterator[ForeignDatabase]:
-    """A database that somebody else writes. Raises SourceRefused, also inside, for one that cannot be read now."""
+    """Open a database that another program writes. Raises SourceRefused, also inside, if it cannot be read now."""
     with _told(path):
         connection = sqlite3.connect(
             f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None
@@ -158,7 +158,7 @@ def is_database(path: str) -> bool:
 
 @contextmanager
 def _told(path: str) -> Iterator[None]:
-    """What SQLite says, said in a way that helps."""
+    """Translate SQLite's errors into SourceRefused with a hint."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""Lines that came over a socket, as a batch."""
+"""Makes a batch of lines that came over a socket."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ def batch_of_lines(
     first: int = 1,
     rules: Rules = Rules(),  # noqa: B008
 ) -> Batch:
-    """Lines that came over a socket, as a batch without a position: somebody waits for these. `first`: the number of
-    the first one within its source.
+    """Make a batch of lines that came over a socket, without a position: a caller waits for these. `first`: number of
+    the first line within its source.
 
-    Each is one record, whatever white space is in it. Blocking; raises OSError when a bad line cannot be kept.
+    Each line is one record, whatever white space is in it. Blocking; raises OSError when a bad line cannot be kept.
     """
     kept_in, limits = Quarantine(quarantine), Limits(line_max)
     if first == 1 and lines:

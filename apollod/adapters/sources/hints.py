@@ -1,7 +1,7 @@
 """Decides when a directory is scanned again.
 
-Law: hints are not trusted. Notifications say where to look soon; looking every so often finds what they missed, and has
-to do where there are none (no such directory, no watches left).
+Rule: notifications are only hints. They say where to look soon; a regular scan finds what they missed, and replaces
+them where there are none (no such directory, no watches left).
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -13,14 +13,14 @@ import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 Matters = Callable[[watchfiles.Change, str], bool]
-"""(what happened, path) -> is it worth a look?"""
+"""(kind of change, path) -> True if it is worth a scan"""
 LOOK_S = 1.0  # a thread waits for notifications at most this long; a stop waits for that thread
 
 
 async def looks(
     directory: Path, every_s: float, gather_ms: int, matters: Matters, recursive: bool
 ) -> AsyncIterator[None]:
-    """Yields at once, soon after something changed (changes are gathered for `gather_ms`), and at least every `every_s`
+    """Yield at once, soon after a change (changes are gathered for `gather_ms`), and at least every `every_s`
     seconds."""
     yield
     last = anyio.current_time()

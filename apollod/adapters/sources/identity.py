@@ -1,6 +1,6 @@
 """Identifies files whatever their name: by device, inode and a hash of their beginning.
 
-Also whether a file still continues what was read of it.
+Also tells whether a file still continues the part that was read.
 """
 
 import os
@@ -13,14 +13,14 @@ from typing import BinaryIO
 from apollod.adapters.sources.unpack import Read
 from apollod.core.intake.state import Position
 
-# Both numbers are part of identities and positions in journals; with others, every file would be read anew.
+# Both numbers are part of identities and positions in journals; with others, every file would be read again.
 PREFIX_BYTES = 64 << 10  # of the first line: long enough to tell logs that begin with the same long system prompt apart
 TAIL_BYTES = 4 << 10  # before a position
 
 
 @dataclass
 class Candidate:
-    """An open file, which one it is, and where to go on."""
+    """An open file, its identity, and the position to read from."""
 
     path: str
     file: BinaryIO
@@ -31,7 +31,7 @@ class Candidate:
 
 
 def open_regular(path: str) -> BinaryIO | None:
-    """The file, if it is a regular one and still there; never waits on a pipe, never follows a link."""
+    """Open the file if it is a regular one and exists, else None; never waits on a pipe, never follows a link."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -45,10 +45,10 @@ def open_regular(path: str) -> BinaryIO | None:
 def identify(
     path: str, file: BinaryIO, status: os.stat_result, packed: bool, known: Mapping[str, Position]
 ) -> Candidate | None:
-    """Which file this is and where to go on; None while it has no complete line, or nothing at all."""
+    """Return the file's identity and position; None if it is empty or has no complete line yet."""
     prefix = os.pread(file.fileno(), PREFIX_BYTES, 0)
     if packed:
-        prefix += b"%d" % status.st_size  # it is taken whole: with another size it is another file
+        prefix += b"%d" % status.st_size  # it is read as a whole: with another size it is another file
         if not status.st_size:
             return None
     elif (end := prefix.find(b"\n")) >= 0:
@@ -65,12 +65,12 @@ def identify(
 
 
 def tail_digest(file: BinaryIO, offset: int) -> str:
-    """Of the last bytes before an offset."""
+    """Digest of the last bytes before an offset."""
     return _digest(_tail(file, offset))
 
 
 def read_from(file: BinaryIO, offset: int) -> Read:
-    """Reads the file from `offset` on, apart from its own position."""
+    """Return a function that reads the file from `offset` on, independent of the file's own position."""
 
     def read(size: int) -> bytes:
         nonlocal offset
@@ -82,10 +82,9 @@ def read_from(file: BinaryIO, offset: int) -> Read:
 
 
 def _continues(file: BinaryIO, status: os.stat_result, position: Position) -> bool:
-    """True if the bytes taken so far are still before the position; false if the file was truncated and written anew.
+    """True if the bytes read so far are still before the position; false if the file was truncated and rewritten.
 
-    The bytes before the position must be those that were there; if the journal does not say which, a line must end
-    there.
+    The bytes before the position must be the recorded ones; if the journal does not record them, a line must end there.
     """
     if status.st_size < position.offset:
         return False

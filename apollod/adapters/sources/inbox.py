@@ -1,4 +1,4 @@
-"""The inbox directory: files that are dropped there are learned."""
+"""The inbox directory: files that are put there are learned."""
 
 import os
 import time
@@ -37,7 +37,7 @@ class Inbox:
         self._blocked: dict[str, Obstruction] = {}
 
     def scan(self) -> list[str]:
-        """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at."""
+        """Return paths of candidate files, sorted by name; links, pipes and names that begin with a dot are skipped."""
         place, real, names = str(self._directory), os.path.realpath(self._directory), list[str]()
         self._blocked = {}
         try:

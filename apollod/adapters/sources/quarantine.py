@@ -11,7 +11,7 @@ from typing import NamedTuple
 from apollod.adapters.system.files import fsync_dir
 from apollod.failpoints import failpoint
 
-KEPT_BYTES_MAX = 256 << 20  # of one piece; a small compressed file can unfold to terabytes. The hash is of all of it
+KEPT_BYTES_MAX = 256 << 20  # per file; a small compressed file can unfold to terabytes. The hash is of all bytes
 _TEMPORARY = ".keeping-"
 _numbers = count()  # two threads may keep something at the same time
 
@@ -32,26 +32,26 @@ class Quarantine:
         self._directory = directory
 
     def clear_unfinished(self) -> None:
-        """Remove what a crash left half written. Only while nothing is being kept, so at the start."""
+        """Remove half-written files of a crash. Only while nothing is being kept, so at the start."""
         for path in self._directory.glob(f"{_TEMPORARY}*"):
             path.unlink()
 
     def keep(self, data: bytes | bytearray) -> QuarantinedFile:
-        """Put bytes away. Raises OSError when they cannot be written."""
+        """Store bytes. Raises OSError when they cannot be written."""
         digest = sha256(data).hexdigest()
-        if (kept := self._directory / f"{digest}.kept").exists():  # durable: it has its name since it was
+        if (kept := self._directory / f"{digest}.kept").exists():  # durable: it got its name only after that
             return QuarantinedFile(len(data), digest, str(kept))
         with self.begin() as keeping:
             keeping.write(data)
             return keeping.commit()
 
     def begin(self) -> "Keeping":
-        """Put something away piece by piece; what is not committed at the end of the `with` is forgotten."""
+        """Store data piece by piece; data that is not committed at the end of the `with` is dropped."""
         return Keeping(self._directory)
 
 
 class Keeping:
-    """One piece on its way into quarantine."""
+    """Data on its way into quarantine."""
 
     def __init__(self, directory: Path) -> None:
         self._temporary = directory / f"{_TEMPORARY}{os.getpid()}-{next(_numbers)}"
@@ -64,14 +64,14 @@ class Keeping:
         return self
 
     def write(self, data: bytes | bytearray) -> None:
-        """Add to the end."""
+        """Append data."""
         room = max(0, KEPT_BYTES_MAX - self._bytes)
         self._file.write(data[:room] if room < len(data) else data)
         self._hash.update(data)
         self._bytes += len(data)
 
     def commit(self) -> QuarantinedFile:
-        """Make it durable under its name; the same bytes twice are one file."""
+        """Make the file durable under its name; the same bytes twice are one file."""
         self._file.flush()
         os.fsync(self._file.fileno())
         digest = self._hash.hexdigest()
@@ -86,5 +86,5 @@ class Keeping:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._temporary.unlink(missing_ok=True)
-        with suppress(OSError):  # of bytes that a full disk did not take: whoever wrote or committed heard of it
+        with suppress(OSError):  # a full disk did not take the bytes: `write` or `commit` has raised already
             self._file.close()

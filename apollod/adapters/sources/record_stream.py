@@ -1,4 +1,4 @@
-"""A stream of bytes given to a `Reader` piece by piece, and what it finds made into lines of a batch."""
+"""Feeds a stream of bytes to a `Reader` piece by piece, and makes lines of a batch from its items."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,16 +20,16 @@ from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
 UNLEARNED = "unlearned"
-"""key under which answers of sessions that give no example are counted once more"""
+"""key under which answers of sessions that give no example are counted a second time"""
 
 EndAhead = Callable[[Cursor, Cursor], bool]
-"""(where a record begins, a cursor in the middle of it) -> is its end there?"""
+"""(begin of a record, a cursor in the middle of it) -> True if its end is in the file"""
 
 
 class Folding:
     """One pass of a reader over a stream. `cursor` is after everything returned; at most one record is buffered.
 
-    `read` gives the bytes from the cursor on. `complete`: no more bytes will follow those that it gives.
+    `read` returns the bytes from the cursor on. `complete`: no more bytes will follow those that it returns.
     """
 
     def __init__(self, reader: Reader, read: Read, cursor: Cursor, record_bytes: int, complete: bool) -> None:
@@ -41,7 +41,7 @@ class Folding:
         self._rest = b""
         self.cursor = cursor
         self.counts = Counter[str]()
-        """what gave no item so far, as `Folded.counts` says it"""
+        """counts of input without an item so far, as in `Folded.counts`"""
 
     def next(self, items: int) -> tuple[Item, ...] | None:
         """Read on until the cursor moves, and return the items passed, if any; None if there is nothing more (now)."""
@@ -75,8 +75,8 @@ class Folding:
 class RecordStream:
     """Lines of a source for batches; bytes of bad ones are in quarantine when they are returned.
 
-    `rules` say what is learned of conversations. `end_ahead` is asked before anything is kept of a record whose end has
-    not been seen; None: the end will come.
+    `rules` decide what is learned from conversations. `end_ahead` is called before a record without a visible end is
+    kept; None: the end will come.
     """
 
     def __init__(
@@ -87,10 +87,11 @@ class RecordStream:
         self._rules = rules
         self._end_ahead = end_ahead
         self.cursor = folding.cursor
-        """after the last line returned: from here the source may be taken up again"""
+        """after the last line returned: reading may resume here"""
 
     def next(self, most: int) -> list[Line] | None:
-        """The next lines, up to `most` and the rest of a record; None when there are none (now), then always None."""
+        """Return the next lines, up to `most` and the rest of a record; None when there are none (now), then always
+        None."""
         items = self._folding.next(most)
         if items is None:
             return None
@@ -105,7 +106,7 @@ class RecordStream:
         return lines
 
     def take_counts(self) -> tuple[dict[str, int], int]:
-        """Counts of lines without an example since this was asked last, see `counted`."""
+        """Return counts of lines without an example since the last call, see `counted`."""
         counts, self._folding.counts = self._folding.counts, Counter()
         return counted(counts)
 
@@ -114,7 +115,7 @@ class RecordStream:
         return lines_of(items, self._quarantine, self._rules, self._folding.counts)
 
     def _keep_long(self, item: Bad) -> QuarantinedFile | None:
-        """Move a record that is too long into quarantine as it comes; None when its end is not there yet."""
+        """Move an over-long record into quarantine while it is read; None if its end is missing yet."""
         if self._end_ahead is not None and not self._end_ahead(self.cursor, self._folding.cursor):
             return None
         with self._quarantine.begin() as keeping:
@@ -129,7 +130,7 @@ class RecordStream:
 
 
 def counted(counts: "Counter[str]") -> tuple[dict[str, int], int]:
-    """These counts by reason, and the answers among them."""
+    """(counts by reason, number of answers among them)."""
     return {what: counts[what] for what in sorted(counts) if what != UNLEARNED}, counts[UNLEARNED]
 
 

@@ -1,9 +1,9 @@
-"""Files of sources: complete records of each, exactly once.
+"""Reads files of sources: the complete records of each, exactly once.
 
-Law: no decisions and no memory that matters. Where reading goes on is the journal's knowledge (`source.consumed`,
-appended in one transaction with what the lines became); everything kept here is a cache. A file is what it is, not its
-name: device, inode and a hash of its beginning, so that a rename changes nothing. Blocking: the caller uses a worker
-thread, one `read_batch` at a time.
+Rule: no decisions and no state that matters. The journal keeps where reading goes on (`source.consumed`, appended in
+one transaction with the results of the lines); everything here is a cache. A file is identified by device, inode and a
+hash of its beginning, not by its name, so that a rename changes nothing. Blocking: the caller uses a worker thread, one
+`read_batch` at a time.
 """
 
 import os
@@ -43,17 +43,17 @@ from apollod.failpoints import failpoint
 
 LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 SUFFIXES = (*LINES_SUFFIXES, DOCUMENT_SUFFIX, ARCHIVE_SUFFIX)
-"""of files that may be logs"""
+"""suffixes of files that may be logs"""
 LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
-BATCH_RECORDS_MAX = 1 << 14  # of which most give no line, such as blank ones
-BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one chunk completes
-HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
-SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
-UNENDED_S = 600.0  # a last line without its end is on its way for so long, then it is told
-SETTLED_S = 60.0  # a conversation to which nobody added anything for so long is taken as far as it goes
-NEAR_DUPLICATE = 0.9  # share of its shingles that a text has in common with a known one, and is not learned
-MEMORIES = 64  # files whose conversations are remembered between two batches; others are read again
+BATCH_RECORDS_MAX = 1 << 14  # most give no line, such as blank ones
+BATCH_BYTES_MAX = 4 << 20  # lines read or records made, exceeded by at most one chunk
+HEAD_BYTES = 64 << 10  # shown to the readers for recognising a format
+SETTLE_S = 30.0  # a truncated compressed file may still be arriving for this long after its last change
+UNENDED_S = 600.0  # a last line without its end may still be arriving for this long; then it is reported
+SETTLED_S = 60.0  # a conversation that did not grow for this long is taken as it is
+NEAR_DUPLICATE = 0.9  # share of its shingles in common with a known text from which on a text is not learned
+MEMORIES = 64  # files whose conversations are cached between two batches; others are read again
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Unfolding:
-    """A compressed file in the middle of being read, so that a batch need not start from its beginning."""
+    """A compressed file that is being read, so that a batch need not start from its beginning."""
 
     file: BinaryIO
     reader: Reader
@@ -84,12 +84,13 @@ class _Unfolding:
 
 
 _Endless = tuple[str, int, Cursor]
-"""(source, where in it a record begins that is too long, how far its end has been searched for)"""
+"""(source, offset of an over-long record in it, how far its end has been searched for)"""
 
 
 class SourceFiles:
-    """Reads files, whichever they are. `clock`: seconds since the epoch, compared with files' modification times.
-    `own`: device and inode of files that this process writes, such as its log: to read one would make it longer."""
+    """Reads files, each identified by its content. `clock`: seconds since the epoch, compared with files' modification
+    times. `own`: device and inode of files that this process writes, such as its log: reading one would make it
+    longer."""
 
     def __init__(
         self,
@@ -115,8 +116,8 @@ class SourceFiles:
         self._memories: OrderedDict[str, Cursor] = OrderedDict()
 
     def found(self, paths: list[str]) -> list[str]:
-        """These are the files there are: what is known of others is forgotten. Returns their names as text that JSON
-        can hold; `read_batch` finds the file also where its name is not UTF-8."""
+        """Set the list of existing files and forget all others. Returns their names as text that JSON can hold;
+        `read_batch` finds the file even if its name is not UTF-8."""
         self._names = {printable(path): path for path in paths}
         self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
         self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
@@ -132,16 +133,16 @@ class SourceFiles:
         return unended | self._unknown
 
     def is_idle(self, path: str, status: os.stat_result) -> bool:
-        """Was all of the file read, and is it as it was then?"""
+        """True if the whole file was read, and is unchanged since."""
         return self._idle.get(path) == _fingerprint(status)
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
-        """The next complete lines of a file, or None when there are none now (also when it is gone).
+        """Return the next complete lines of a file, or None when there are none now (also when it is gone).
 
-        `known`: the newest position of every file in the journal, by the file's identity (`State.sources`); whoever
-        calls again without having recorded a batch gets the same one. Bytes of bad lines are in quarantine when this
-        returns. Raises OSError when file or quarantine cannot be used (mode, full disk), SourceRefused for a file that
-        is not to be read: nothing is taken then, and other files are not concerned.
+        `known`: the newest position of every file in the journal, by the file's identity (`State.sources`); a repeated
+        call without recording the batch returns the same one. Bytes of bad lines are in quarantine when this returns.
+        Raises OSError when file or quarantine cannot be used (mode, full disk), SourceRefused for a file that must not
+        be read: nothing is taken then, and other files are not affected.
         """
         file = open_regular(self._names.get(path, path))
         if file is None:
@@ -150,7 +151,7 @@ class SourceFiles:
             return self._read_file(path, file, known)
 
     def close(self) -> None:
-        """Let go of a compressed file that is being read."""
+        """Close a compressed file that is being read."""
         if self._unfolding is not None:
             self._unfolding.file.close()
             self._unfolding = None
@@ -181,7 +182,7 @@ class SourceFiles:
         return batch
 
     def _read_plain(self, it: Candidate) -> tuple[Batch | None, bool]:
-        """The second value: nothing will come without a change of the file."""
+        """(batch, True if nothing will come without a change of the file)."""
         if it.position.offset and not it.position.line:
             return None, True  # in quarantine as a whole
         if not it.position.offset and not it.position.cursor:
@@ -198,7 +199,7 @@ class SourceFiles:
         return None if batch is None else msgspec.structs.replace(batch, tail=tail_digest(it.file, batch.offset)), idle
 
     def _settled(self, it: Candidate, reader: Reader, stream: RecordStream) -> tuple[Batch | None, bool]:
-        """What a conversation has that nobody adds to any more; second value as above."""
+        """Rest of a conversation that is not written any more; second value as in `_read_plain`."""
         settled = reader.settle(stream.cursor)
         if settled.cursor == stream.cursor:
             return None, True
@@ -209,7 +210,7 @@ class SourceFiles:
     def _ends(self, it: Candidate, reader: Reader, begin: Cursor, inside: Cursor) -> bool:
         """True if the over-long record that begins at `begin` and has been read up to `inside` ends there.
 
-        Behind `inside` only what came since the last call is searched. What lies before is read every time, since a
+        After `inside` only bytes that came since the last call are searched. Bytes before are read every time, since a
         file whose space was reserved is filled there.
         """
         source, offset, searched = self._endless.pop(it.path, ("", 0, inside))
@@ -226,8 +227,8 @@ class SourceFiles:
         return False
 
     def _read_whole(self, it: Candidate) -> tuple[Batch | None, bool]:
-        """A compressed file is taken once all of it can be read, a document when nobody writes it any more; offsets
-        count its content. The second value: nothing will come without a change of the file."""
+        """Read a compressed file once all of it can be read, a document when it is not written any more; offsets count
+        its content. Returns (batch, True if nothing will come without a change of the file)."""
         if it.position.offset and not it.position.line:
             return None, True  # in quarantine as a whole
         try:
@@ -245,7 +246,7 @@ class SourceFiles:
                     if refused is not None:
                         return refused
                 unfolding = self._unfolding = self._unfold(it)
-            unfolding.offset = -1  # nowhere, should reading fail half way
+            unfolding.offset = -1  # invalid, in case reading fails half way
             batch = self._batch(it, unfolding.reader, unfolding.stream)
         except DAMAGE as error:
             self.close()
@@ -296,7 +297,7 @@ class SourceFiles:
         return now - at
 
     def _refuse_file(self, it: Candidate, reason: str) -> Batch:
-        """The whole file as line 0. Its position, an offset without a line, says that it is done with."""
+        """The whole file as line 0. Its position, an offset without a line, marks it as finished."""
         it.file.seek(0)
         with self._quarantine.begin() as keeping:
             while chunk := it.file.read(CHUNK_BYTES):
@@ -310,7 +311,7 @@ class SourceFiles:
     def _reader_of(
         self, it: Candidate, head: Callable[[], bytes], content: Callable[[], Read]
     ) -> tuple[Reader, Cursor]:
-        """Who reads the file, and from where on: as the journal says, or a new one by its content."""
+        """Return the reader and its position: as recorded in the journal, or a new one chosen by content."""
         position = it.position
         if not position.offset and not position.cursor:
             return self._formats.recognise(_bare(it.path), head()), Cursor()
@@ -365,20 +366,20 @@ class SourceFiles:
 
 
 def _bare(path: str) -> str:
-    """A path without the suffix of a packer."""
+    """A path without a compression suffix."""
     for suffix in PACKED_SUFFIXES:
         path = path.removesuffix(suffix)
     return path
 
 
 def _content(it: Candidate) -> Read:
-    """All of a compressed file's content, from its beginning."""
+    """Reader of all of a compressed file's content, from its beginning."""
     it.file.seek(0)
     return unpacked(it.file, it.path)
 
 
 def _pieces(content: Callable[[], Read], size: int) -> Iterator[bytes]:
-    """The first `size` bytes, piece by piece. Nothing is opened before the first one is asked for."""
+    """The first `size` bytes, piece by piece. The file is opened with the first piece."""
     read = content()
     while size and (piece := read(min(CHUNK_BYTES, size))):
         yield piece
@@ -397,5 +398,5 @@ def _fingerprint(status: os.stat_result) -> tuple[int, ...]:
 
 
 def printable(path: str) -> str:
-    """A path as it can stand in JSON: names need not be UTF-8."""
+    """A path as text for JSON: names need not be UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

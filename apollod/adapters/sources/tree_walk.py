@@ -1,4 +1,4 @@
-"""A directory with all below it, and what in it cannot be read."""
+"""Walks a directory tree and records what in it cannot be read."""
 
 import os
 import stat
@@ -10,8 +10,8 @@ from apollod.core.inputs import Obstruction
 
 
 class TreeWalk:
-    """Regular files by suffix, not what begins with a dot. Below `excluded` (a real path) nothing is read. Links are
-    not followed, pipes and devices not opened."""
+    """Regular files by suffix, without names that begin with a dot. Nothing below `excluded` (a real path) is read.
+    Links are not followed, pipes and devices not opened."""
 
     def __init__(self, directory: str, suffixes: tuple[str, ...], excluded: str = "") -> None:
         self._directory = directory
@@ -19,10 +19,10 @@ class TreeWalk:
         self._suffixes = suffixes
         self._excluded = excluded
         self.blocked: dict[str, Obstruction] = {}
-        """what was found that cannot be read"""
+        """unreadable paths found"""
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """All of them, in no order. Raises OSError where the directory itself cannot be read."""
+        """Yield all of them, in no particular order. Raises OSError where the directory itself cannot be read."""
         yield from self._files(self._directory, top=True)
 
     def _files(self, directory: str, top: bool = False) -> Iterator[tuple[str, os.stat_result]]:

@@ -33,17 +33,17 @@ from apollod.errors import SourceRefused
 
 ITEMS = 256
 UNKNOWN = "unknown"
-"""Stands for the format of files that no reader recognises"""
+"""Format name for files that no reader recognises"""
 
 
 class Tried(NamedTuple):
-    """A record that would be refused, or an example."""
+    """An example, or a record that would be refused."""
 
     path: str
     line: int
     learned: Learned | None
     reason: str = ""
-    """why it would go to quarantine"""
+    """reason for quarantine, "" for an example"""
 
 
 class Shown(NamedTuple):
@@ -52,37 +52,39 @@ class Shown(NamedTuple):
     path: str
     line: int
     example: str
-    """the one that learns the answer, of those that were read; empty: none does"""
+    """id of the example that learns the answer, of those read; empty: none"""
     evidence: Evidence
 
 
 class Trial:
-    """Reads files as a source with these terms would; iterate over `read`, then look at the rest."""
+    """Reads files as a source with these terms would; iterate over `read`, then use the other attributes."""
 
     def __init__(self, terms: Terms, format_: str = "auto") -> None:
-        """`format_`: of files or of databases, which then are all that is read. Raises SourceRefused for no format."""
+        """`format_`: of files or of databases; only this kind is read then. Raises SourceRefused for an unknown
+        format."""
         of_databases = format_ in database_names()
         self._terms = terms
         self._database_format = format_ if of_databases else "auto"
         self._formats = ReaderTable() if of_databases else ReaderTable.of(format_)
         self._of_inbox = ReaderTable() if format_ == "auto" else self._formats
         self.formats: dict[str, int] = {}
-        """files by the name of their format"""
+        """number of files by format name"""
         self.records = 0
-        """lines or records that were read"""
+        """number of lines or records read"""
         self.counts = Counter[str]()
-        """what gave nothing, as `Folded.counts` says it"""
+        """counts of input without an item, as in `Folded.counts`"""
         self.unlearned = Counter[str]()
         """answers of sessions that give no example, by reason"""
         self.answers: dict[str, Counter[str]] = {}
         """by file: number of answers by reason for not learning them, `learned` for those that become examples"""
         self.signals: dict[str, Shown] = {}
-        """by their ids"""
+        """signals by their ids"""
         self._learners: dict[str, str] = {}
-        """examples by the keys of the answers that they learn"""
+        """ids of examples by the keys of the answers that they learn"""
 
     def read(self, path: Path) -> Iterator[Tried]:
-        """Everything in a file, or in all files below a directory. Raises SourceRefused for what cannot be read."""
+        """Yield everything in a file, or in all files below a directory. Raises SourceRefused for an unreadable
+        path."""
         for file in files_below(path):
             yield from self._read_file(file, alone=not path.is_dir())
 
@@ -151,7 +153,7 @@ class Trial:
             own["learned"] += found.found - sum(found.unlearned.values())
 
     def _note(self, path: str, item: Moment | Remark, found: Gathered) -> None:
-        """What an item shows about answers, once."""
+        """Record the evidence about answers in an item, each once."""
         for learned in found.learned:
             for one in learned.taught.responses:
                 self._learners.setdefault(one.key, learned.record.id)
@@ -188,7 +190,8 @@ def _is_database(path: str) -> bool:
 
 
 def files_below(path: Path) -> list[str]:
-    """The file itself, or all below a directory that may be logs, by name. Raises SourceRefused where there is none."""
+    """The file itself, or all files below a directory that may be logs, sorted by path. Raises SourceRefused if there
+    are none."""
     if not path.is_dir():
         if not path.exists():
             raise SourceRefused(f"{path} does not exist", "name a file or a directory of logs")
@@ -210,7 +213,7 @@ def files_below(path: Path) -> list[str]:
 
 
 def _content(file: BinaryIO, path: str) -> Callable[[], Read]:
-    """Reads all of it, again each time it is called."""
+    """Return a function that opens the whole content, from the beginning at each call."""
     if not path.endswith(WHOLE_SUFFIXES):
         return lambda: read_from(file, 0)
 

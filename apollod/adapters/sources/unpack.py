@@ -1,4 +1,4 @@
-"""The content of a compressed file, in bounded memory."""
+"""Reads the content of a compressed file, in bounded memory."""
 
 import gzip
 import zipfile
@@ -15,17 +15,17 @@ ARCHIVE_SUFFIX = ".eval"
 PACKED_SUFFIXES = (".gz", ".zst", ARCHIVE_SUFFIX)
 DOCUMENT_SUFFIX = ".json"
 WHOLE_SUFFIXES = (*PACKED_SUFFIXES, DOCUMENT_SUFFIX)
-"""of files that are taken once all of them is there"""
+"""suffixes of files that are read once they are complete"""
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, zipfile.BadZipFile)
-"""What reading a compressed file raises when it is cut off or not what its name says."""
+"""Errors of reading a compressed file that is cut off or not of the format that its name says."""
 
 Read = Callable[[int], bytes]
-"""(at most so many bytes) -> the next bytes, none at the end"""
+"""(largest number of bytes) -> the next bytes, b"" at the end"""
 
 
 def unpacked(file: BinaryIO, name: str) -> Read:
-    """Reads the content of a file, also of a .gz or .zst one, from where it stands, and of a .eval one that is an
-    archive (another has none); raises one of DAMAGE."""
+    """Return a function that reads the content of a file from its current position: of a .gz or .zst file unpacked, of
+    a .eval file if it is an archive (else nothing); it raises one of DAMAGE."""
     if not name.endswith(PACKED_SUFFIXES):
         return file.read
     if name.endswith(ARCHIVE_SUFFIX):
@@ -36,7 +36,7 @@ def unpacked(file: BinaryIO, name: str) -> Read:
 
 
 class _Zstd:
-    """Frames one after the other. zstandard's own stream reader takes a cut-off frame for the end."""
+    """Reads one frame after another. zstandard's own stream reader takes a cut-off frame for the end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -44,7 +44,7 @@ class _Zstd:
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        """The next bytes, a bounded number whatever `size` says."""
+        """Return the next bytes, a bounded number whatever `size` says."""
         while True:
             data = self._rest or self._file.read(ZSTD_PIECE_BYTES)
             if not data:

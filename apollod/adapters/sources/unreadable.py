@@ -1,4 +1,4 @@
-"""Why a file or directory cannot be read, in words that help. What becomes of it is decided elsewhere."""
+"""Explains why a file or directory cannot be read, with a fix. Other modules decide about the file."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ UNENDED = Obstruction(
 )
 
 
-COUNTED_BYTES = 64 << 20  # of a file whose records are only counted
+COUNTED_BYTES = 64 << 20  # limit for a file whose records are only counted
 
 
 def unknown_log(kind: Unread, read: Read) -> Obstruction:
@@ -44,12 +44,12 @@ def unknown_log(kind: Unread, read: Read) -> Obstruction:
 
 
 def obstruction(error: Exception, path: str) -> Obstruction:
-    """What reading `path` raised (OSError, SourceRefused)."""
+    """Reason and fix for an error (OSError, SourceRefused) that reading `path` raised."""
     if isinstance(error, ApolloError):
         return Obstruction(str(error), error.hint)
     if isinstance(error, PermissionError):
         place = os.fsdecode(error.filename) if error.filename else path
-        refusal = denied(path if place == path else os.path.dirname(place))  # the other one is where bad lines are kept
+        refusal = denied(path if place == path else os.path.dirname(place))  # another path: the quarantine directory
         return Obstruction(str(refusal), f"let the daemon's user read it, or {refusal.hint}")
     if not isinstance(error, OSError):
         raise error
@@ -61,8 +61,8 @@ def obstruction(error: Exception, path: str) -> Obstruction:
 
 
 def entry_obstruction(entry: "os.DirEntry[str]", suffixes: tuple[str, ...], within: str) -> Obstruction | None:
-    """The reason why an entry of a directory is not read, if whoever put it there may think that it is. `within`: a
-    real path; a link to what lies below it hides nothing. Raises OSError."""
+    """Reason why an entry of a directory is not read, if a user may expect it to be read; else None. `within`: a real
+    path; a link to a path below it hides nothing. Raises OSError."""
     if entry.name.startswith(".") or not (entry.name.endswith(suffixes) or entry.is_symlink()):
         return None
     if not entry.is_symlink():

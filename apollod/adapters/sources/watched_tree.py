@@ -1,6 +1,6 @@
-"""A watched directory with all below it: logs that agents write by themselves.
+"""A watched directory with all its subdirectories: logs that agents write by themselves.
 
-Law: a scan looks at everything and costs a stat of each file.
+Rule: a scan covers the whole tree and costs a stat of each file.
 """
 
 import os
@@ -18,7 +18,7 @@ GATHER_MS = 500  # changes are gathered this long
 
 
 class WatchedTree:
-    """One `[[watch]]` directory. `excluded`: below it nothing is read, because it is written by whoever reads."""
+    """One `[[watch]]` directory. `excluded`: directory that apollod itself writes; nothing below it is read."""
 
     def __init__(self, directory: Path, files: SourceFiles, excluded: Path) -> None:
         self._directory = directory
@@ -27,7 +27,7 @@ class WatchedTree:
         self._blocked: dict[str, Obstruction] = {}
 
     def scan(self) -> list[str]:
-        """Files that may have something new, by path. Raises OSError where the directory itself cannot be read."""
+        """Return files that may have new records, by path. Raises OSError where the directory itself cannot be read."""
         walk = TreeWalk(str(self._directory), SUFFIXES, self._excluded)
         found = dict(walk.files())
         self._blocked = walk.blocked
@@ -36,7 +36,7 @@ class WatchedTree:
         return [name for name, path in zip(names, paths, strict=True) if not self._files.is_idle(name, found[path])]
 
     def blocked(self) -> dict[str, Obstruction]:
-        """What could not be read when it was scanned and read last, without what raised, by path."""
+        """Unreadable paths of the last scan and read, except those that raised an error."""
         return self._blocked | self._files.unread()
 
     def watch(self, every_s: float) -> AsyncIterator[None]:
@@ -45,5 +45,5 @@ class WatchedTree:
 
 
 def _may_matter(change: watchfiles.Change, path: str) -> bool:
-    """A log, or a new directory, in which files may lie before anybody is told of them."""
+    """True for a log, or for a new directory: files in it may precede its notifications."""
     return path.endswith(SUFFIXES) or (change is watchfiles.Change.added and os.path.isdir(path))

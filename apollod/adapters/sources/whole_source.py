@@ -1,8 +1,8 @@
-"""A file, a directory or a database that is read once, from its beginning to its end as it is now.
+"""A file, a directory or a database that is read once, from its beginning to its present end.
 
-Nobody is waited for: a turn that is the last one counts as finished, a document as written. Positions are kept under
-names that end with a mark, so that they are not those of a source that is watched. Blocking: the caller uses a worker
-thread, one call at a time.
+Nothing is waited for: the last turn counts as finished, a document as complete. Positions are kept under names that end
+with a mark, so that they differ from those of a watched source. Blocking: the caller uses a worker thread, one call at
+a time.
 """
 
 import os
@@ -39,8 +39,8 @@ class Part(NamedTuple):
 
 
 class WholeSource:
-    """One place. `mark`: begins with "@"; `format`: as in `[[watch]]`; `excluded`: below it nothing is read; `own`: see
-    `SourceFiles`."""
+    """One file, directory or database. `mark`: begins with "@"; `format`: as in `[[watch]]`; `excluded`: nothing below
+    it is read; `own`: see `SourceFiles`."""
 
     def __init__(
         self, path: Path, mark: str, quarantine: Quarantine, terms: Terms, format: str, excluded: Path,
@@ -61,7 +61,7 @@ class WholeSource:
         self._alone = alone
 
     def scan(self) -> list[Part]:
-        """What there is, by path. Raises OSError, or SourceRefused, where the place itself cannot be read."""
+        """Return all parts, by path. Raises OSError, or SourceRefused, if the path itself cannot be read."""
         if self._alone:
             path = str(self._path)
             if self._database_tree is not None and is_database(path):
@@ -81,7 +81,7 @@ class WholeSource:
         return sorted(parts, key=lambda part: part.path)
 
     def read_batch(self, part: Part, known: Mapping[str, Position]) -> Batch | None:
-        """See `SourceFiles.read_batch`; `known` are all positions of the journal."""
+        """See `SourceFiles.read_batch`; `known`: all positions of the journal."""
         batch = part.read_batch(part.path, _Unmarked(known, self._mark))
         if batch is None:
             return None
@@ -89,7 +89,7 @@ class WholeSource:
         return msgspec.structs.replace(batch, source=_marked(batch.source, self._mark), replaces=replaces)
 
     def blocked(self) -> dict[str, Obstruction]:
-        """What was found that cannot be read, by path, without what raised."""
+        """Unreadable paths that were found, except those that raised an error."""
         found = {} if self._tree is None or self._alone else self._tree.blocked()
         if self._database_tree is not None and not self._alone:
             found = {**self._database_tree.blocked(), **found}
@@ -108,7 +108,7 @@ class WholeSource:
 
 
 def _later() -> float:
-    """When everything that is there now has been left alone for long enough."""
+    """A time so far ahead that every present file counts as settled."""
     return time.time() + UNENDED_S
 
 
@@ -131,6 +131,6 @@ class _Unmarked(Mapping[str, Position]):
 
 
 def _marked(source: str, mark: str) -> str:
-    """The mark belongs to the file: what follows says how often that was written anew (`Position.file`)."""
+    """Put the mark after the file's name: the suffix counts how often the file was rewritten (`Position.file`)."""
     file, tilde, times = source.partition("~")
     return f"{file}{mark}{tilde}{times}"

@@ -1,4 +1,4 @@
-"""Conversations of a person's own in the journal: accepted from logs, captures, files and requests, and not made by
+"""Reads a user's own conversations from the journal: accepted from logs, captures, files and requests, and not made by
 apollod itself. Blocking."""
 
 from pathlib import Path
@@ -19,7 +19,7 @@ _SQL = f"""SELECT body ->> '$.record', coalesce(body ->> '$.removed', '[]') FROM
 
 
 def own_records(journal: Path) -> list[Recorded]:
-    """The newest ones, in the order in which they were accepted. Raises JournalError."""
+    """The newest ones, in the order of acceptance. Raises JournalError."""
     rows = query(journal, _SQL, NEWEST, SECONDS, BYTES_MAX).rows
     return [
         Recorded(record.encode(), msgspec.json.decode(removed, type=tuple[Removed, ...]))

@@ -1,4 +1,4 @@
-"""Time, as the one place that reads a clock; and as text."""
+"""Reads the clock, as the only module that does, and formats times."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,6 +12,6 @@ def now_ns() -> int:
 
 
 def iso(at_ns: int) -> str:
-    """A time as the views of the journal show it, to the microsecond."""
+    """Format a time as the views of the journal do, to the microsecond."""
     at = EPOCH + timedelta(microseconds=at_ns // 1000)
     return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime has no zeros before a short year

@@ -1,4 +1,4 @@
-"""One daemon a state directory: an flock that dies with its holder, and says who holds it."""
+"""Allows one daemon per state directory: an flock that ends with its holder and names it."""
 
 import fcntl
 import os
@@ -10,8 +10,8 @@ from apollod.explain import reason
 
 
 class Lock:
-    """Held from construction to `release`; raises AlreadyRunning with the holder's pid, ApolloError where it cannot
-    be made."""
+    """Held from construction to `release`; raises AlreadyRunning with the holder's pid, ApolloError where it cannot be
+    made."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -26,12 +26,12 @@ class Lock:
             holder = os.read(self._fd, 32).decode("ascii", "replace").strip()
             os.close(self._fd)
             raise AlreadyRunning(str(path.parent), int(holder) if holder.isdigit() else 0) from None
-        with suppress(OSError):  # on a full disk it is held all the same; only its holder's number is not told
+        with suppress(OSError):  # on a full disk it is still held, but its file lacks the holder's pid
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let the next daemon in."""
+        """Release the lock for the next daemon."""
         with suppress(OSError):
             os.ftruncate(self._fd, 0)
         os.close(self._fd)

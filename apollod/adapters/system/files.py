@@ -1,4 +1,4 @@
-"""Files that are whole or not there: flush to disk, write beside, rename into place."""
+"""Files that are complete or absent: flush to disk, write beside, rename into place."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ def fsync_dir(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that replaces what was there when all of it is on disk; nothing else stays behind. Raises
+    """Write a file that replaces the old one once all of it is on disk; leaves no temporary file behind. Raises
     OSError."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
@@ -38,8 +38,8 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Rename a file or directory to `path`, durably. What was at `path` is then at `temporary`, for the caller to
-    remove.
+    """Rename a file or directory to `path`, durably. The old content of `path` is then at `temporary`, for the caller
+    to remove.
 
     Two directories are exchanged in one operation (renameat2), so `path` is whole at every moment; where the file
     system cannot do that, there is a moment without `path`. Both lie in the same directory. Raises OSError.
@@ -55,9 +55,9 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def set_aside(path: Path) -> list[Path]:
-    """Have nothing at `path` any more, durably and at once, however large it is; it gets a hidden name beside it.
+    """Clear `path`, durably and at once, however large it is: it gets a hidden name beside it.
 
-    Returns everything beside it that was set aside and is still there, for the caller to remove. Raises OSError.
+    Returns everything that was set aside there and still exists, for the caller to remove. Raises OSError.
     """
     if path.exists():
         path.rename(Path(tempfile.mkdtemp(prefix=_ASIDE, dir=path.parent), path.name))
@@ -66,10 +66,10 @@ def set_aside(path: Path) -> list[Path]:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names; false where the system cannot."""
+    """Swap two names; false if the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
-    except AttributeError:  # a C library without it (glibc has it since 2.28)
+    except AttributeError:  # the C library lacks it (glibc has it since 2.28)
         return False
     return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
@@ -83,7 +83,8 @@ def _fsync(path: Path, flags: int) -> None:
 
 
 def make_empty(directory: Path) -> None:
-    """An empty directory of ours alone (0700); what lay there is removed. Raises OSError for somebody else's."""
+    """Make an empty directory accessible to us alone (0700); old content is removed. Raises OSError if another user
+    owns it."""
     if directory.is_symlink() or directory.exists():
         if directory.is_symlink() or directory.stat().st_uid != os.getuid():
             raise PermissionError(f"{directory} is not ours")
@@ -92,13 +93,13 @@ def make_empty(directory: Path) -> None:
 
 
 def of_this_process(directory: Path, kind: str) -> Path:
-    """The name of what this process keeps in a directory for as long as it lives."""
+    """Path in a directory for data that this process keeps during its lifetime."""
     return directory / f"{kind}.tmp-{os.getpid()}"
 
 
 def remove_of_the_dead(directory: Path, kind: str) -> None:
-    """Remove the directories of `of_this_process` that killed processes left there: ours, no links, and with a number
-    that no process has now. What cannot be removed stays."""
+    """Remove the directories of `of_this_process` that killed processes left there: only ours, no links, and with a pid
+    that no process has now. Directories that cannot be removed stay."""
     for stray in directory.glob(f"{kind}.tmp-*"):
         pid = stray.name.removeprefix(f"{kind}.tmp-")
         if pid.isascii() and pid.isdigit() and _is_ours(stray) and not _lives(pid):

@@ -16,15 +16,15 @@ TAIL_BYTES = 2000
 
 
 async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float, told: bytes = b"") -> str:
-    """What went wrong, empty for exit code 0. `environment` is all that the command has. After `timeout_s`, or when
-    cancelled, its process group is killed. `told`: its standard input, which it need not read."""
+    """Run the command; return the error, empty for exit code 0. `environment` is its whole environment. After
+    `timeout_s`, or when cancelled, its process group is killed. `told`: its standard input, which it need not read."""
     try:
         process = await anyio.open_process(
             list(command), stdin=subprocess.PIPE if told else subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
             env=environment,
         )  # fmt: skip
-    except (OSError, ValueError) as error:  # ValueError: of a NUL in it
+    except (OSError, ValueError) as error:  # ValueError: it contains a NUL
         return f"{command[0]} cannot be started: {reason(error) if isinstance(error, OSError) else error}"
     said = b""
     try:

@@ -29,8 +29,8 @@ def configure(level: str, format_: str) -> None:
 
 
 class _Said:
-    """An output stream whose failures are ignored: a disk without room for a log is no reason to stop serving. What
-    could not be written is lost."""
+    """An output stream that ignores failures: a disk that is too full for a log must not stop serving. Failed writes
+    are lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,16 +1,16 @@
-"""Logs of the children, kept short: they write them for as long as they live, and none of them rotates its own."""
+"""Limits the logs of the child processes, which write as long as they live and do not rotate their logs."""
 
 import os
 import shutil
 from pathlib import Path
 
 LONGEST = 64 << 20
-"""bytes of a log, after which it becomes the older one, of which there is one"""
+"""bytes of a log, above which it replaces the one older log"""
 
 
 def cut(directory: Path, longest: int = LONGEST) -> list[Path]:
-    """Logs in a directory that were too long: each is copied to NAME.1 and emptied, since its writer keeps it open and
-    appends. Lines that come between the two are lost. Blocking; raises OSError for a disk that takes no copy."""
+    """Copy each log of a directory that is too long to NAME.1 and empty it, since its writer keeps it open and appends;
+    return their paths. Lines written in between are lost. Blocking; raises OSError if the disk takes no copy."""
     found = [path for path in sorted(directory.glob("*.log")) if path.stat().st_size > longest]
     for path in found:
         older = path.with_suffix(".log.1")

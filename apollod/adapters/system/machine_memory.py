@@ -1,23 +1,23 @@
-"""Measures this machine's memory: of its GPU, as `nvidia-smi` says, and of the host, within the limits of its control
-groups. Loads nothing of CUDA."""
+"""Measures this machine's memory: of its GPU, as `nvidia-smi` reports it, and of the host, within the limits of its
+control groups. Loads nothing of CUDA."""
 
 import os
 import subprocess
 from pathlib import Path
 
 NVIDIA_SMI_S = 20.0
-"""the driver may have to load first"""
+"""long, because the driver may have to load first"""
 MIB = 1 << 20
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def device_bytes() -> int | None:
-    """Of the GPU that CUDA would take first (CUDA_VISIBLE_DEVICES); None where `nvidia-smi` does not tell. Blocking."""
+    """Memory of CUDA's first GPU (CUDA_VISIBLE_DEVICES); None if `nvidia-smi` does not report it. Blocking."""
     return _device("memory.total")
 
 
 def device_free_bytes() -> int | None:
-    """What of it nobody uses."""
+    """Unused part of that memory."""
     return _device("memory.free")
 
 
@@ -32,12 +32,12 @@ def _device(field: str) -> int | None:
 
 
 def host_bytes() -> int:
-    """All memory that the processes of this machine, or of this control group, can have."""
+    """All memory available to the processes of this machine, or of this control group."""
     return min([_meminfo("MemTotal"), *(limit for limit, _ in _limits())])
 
 
 def host_free_bytes() -> int:
-    """What of it can be had without swapping."""
+    """Part of that memory that can be allocated without swapping."""
     return min([_meminfo("MemAvailable"), *(max(0, limit - used) for limit, used in _limits())])
 
 
@@ -47,7 +47,7 @@ def _meminfo(field: str) -> int:
 
 
 def _limits() -> list[tuple[int, int]]:
-    """(limit, in use without what the kernel can drop) of our control group (version 2) and those above it that have
+    """(limit, use without memory that the kernel can drop) of our control group (version 2) and its ancestors that have
     a limit."""
     try:
         own = (PROC / "self" / "cgroup").read_text().split("0::", 1)[1].split("\n", 1)[0].lstrip("/")

@@ -39,7 +39,7 @@ def check_model_dir(path: str | Path) -> None:
 
 
 def leave_address(path: Path, socket: Path) -> None:
-    """Say beside the weights how to reach the daemon that trains them (`apollo-checkpoint sync` asks it)."""
+    """Write the daemon's socket path beside the weights that it trains (`apollo-checkpoint sync` reads it)."""
     target = path / DAEMON
     temporary = target.with_name(f"{target.name}.tmp")
     try:
@@ -53,7 +53,7 @@ def leave_address(path: Path, socket: Path) -> None:
 
 
 def files_below(path: Path, without: Collection[str]) -> Iterator[Path]:
-    """Relative paths of a directory's files in order; nothing hidden, none with a suffix in `without`."""
+    """Relative paths of a directory's files in order, without hidden ones and those with a suffix in `without`."""
     for directory, children, names in os.walk(path):
         children[:] = sorted(child for child in children if not child.startswith("."))
         for name in sorted(names):

@@ -1,4 +1,4 @@
-"""A process that others depend on: known by more than its number, and watched for its end."""
+"""A process that others depend on: identified by pid and start time, and watched for its end."""
 
 import os
 import select
@@ -13,15 +13,15 @@ _STARTTIME = 19  # of the fields after the command's name: proc_pid_stat(5), num
 
 
 def this_process() -> Process:
-    """The caller."""
+    """The calling process."""
     return Process(os.getpid(), _started(os.getpid()))
 
 
 def open_pidfd(process: Process) -> int:
-    """A descriptor that becomes readable when `process` ends; raises ShareRefused where it has ended already.
+    """Return a descriptor that becomes readable when `process` ends; raises ShareRefused if it has ended already.
 
-    A number is given out again. So the start time is read after the descriptor is open: if it is the right one, the
-    descriptor is of the right process, whatever ends from then on.
+    Pids are reused. So the start time is read after the descriptor is open: if it matches, the descriptor is of the
+    right process, whatever ends from then on.
     """
     gone = ShareRefused(f"process {process.pid}, which holds the weights, has ended", "the engine is started again")
     try:
@@ -38,7 +38,7 @@ def open_pidfd(process: Process) -> int:
 
 
 def when_ended(process: Process, act: Callable[[], None]) -> None:
-    """Call `act` on a thread of its own as soon as `process` ends. Raises ShareRefused where it has ended already."""
+    """Call `act` on a thread of its own as soon as `process` ends. Raises ShareRefused if it has ended already."""
     descriptor = open_pidfd(process)
     threading.Thread(target=_wait, args=(descriptor, act), name=f"watch-{process.pid}", daemon=True).start()
 
@@ -52,5 +52,5 @@ def _wait(descriptor: int, act: Callable[[], None]) -> None:
 
 
 def _started(pid: int) -> int:
-    """Clock ticks from the machine's start to the process's."""
+    """Clock ticks between the start of the machine and that of the process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_STARTTIME])

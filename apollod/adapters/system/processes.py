@@ -1,4 +1,5 @@
-"""Child processes: their own session and process group, output to a file, ended politely and then for certain."""
+"""Child processes: each has its own session and process group, writes to a file, and is ended by SIGTERM, then
+SIGKILL."""
 
 import os
 import signal
@@ -21,17 +22,17 @@ LINE_BYTES_MAX = 1 << 20
 _NEEDED = frozenset(
     "HOME LANG LANGUAGE LD_LIBRARY_PATH LOGNAME PATH PYTHONPATH SHELL TERM TMPDIR TZ USER VIRTUAL_ENV".split()
 )
-_ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line that says nothing
+_ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line without content
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what stands for keys of the configuration (`APOLLOD_SECTION__KEY`): they are the
-    supervisor's, and some are secret."""
+    """An environment without configuration keys (`APOLLOD_SECTION__KEY`): they belong to the supervisor, and some are
+    secret."""
     return {name: value for name, value in environ.items() if not (name.startswith("APOLLOD_") and "__" in name)}
 
 
 def needed_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """What any program needs of an environment to find itself; keys and tokens are not among it."""
+    """The variables that any program needs to run; without keys and tokens."""
     return {name: value for name, value in environ.items() if name in _NEEDED or name.startswith("LC_")}
 
 
@@ -51,8 +52,8 @@ class ChildProcess:
         cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path, talks: bool = False
     ) -> "ChildProcess":
         """Start `python -m module args` with `env` on top of our environment, see `without_settings`. Call from the
-        main thread: the child asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG). `talks`:
-        over its standard streams, see `say` and `hear`."""
+        main thread: the child asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG). `talks`: it
+        communicates over its standard streams, see `say` and `hear`."""
         with _open_log(log) as out:
             process = await anyio.open_process(
                 [sys.executable, "-m", module, *args],
@@ -70,14 +71,14 @@ class ChildProcess:
         return cls(process, log)
 
     async def wait(self) -> int:
-        """Exit code, negative for a signal. What is left of the process group gets a moment to clean up (Python's
-        resource tracker unlinks shared memory of processes that were killed), then it is ended too."""
+        """Return the exit code, negative for a signal. The rest of the process group gets a moment to clean up
+        (Python's resource tracker unlinks shared memory of processes that were killed), then it is killed too."""
         code = await self._process.wait()
         with anyio.move_on_after(GROUP_GRACE_S):
             while await anyio.to_thread.run_sync(_group_lives, self.pid):  # noqa: ASYNC110 - nobody signals the end of a group
                 await anyio.sleep(GROUP_POLL_S)
         self._kill_group()
-        self._ended = True  # its number may be somebody else's from now on
+        self._ended = True  # the pid may be reused from now on
         return code
 
     async def stop(self, grace_s: float) -> None:
@@ -94,13 +95,13 @@ class ChildProcess:
         self._kill_group()
 
     async def say(self, line: bytes) -> None:
-        """One line to its standard input. To one that has ended, nothing is said."""
+        """Write one line to its standard input; does nothing if it has ended."""
         assert self._process.stdin is not None
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._process.stdin.send(line + b"\n")
 
     async def hear(self) -> bytes | None:
-        """The next line of its standard output; None where none will come."""
+        """Return the next line of its standard output; None at the end."""
         assert self._lines is not None
         try:
             return await self._lines.receive_until(b"\n", LINE_BYTES_MAX)
@@ -108,7 +109,7 @@ class ChildProcess:
             return None
 
     async def hang_up(self) -> None:
-        """Nothing more is said or heard."""
+        """Close both streams."""
         for stream in filter(None, (self._process.stdin, self._process.stdout)):
             await stream.aclose()
 
@@ -128,7 +129,7 @@ class ChildProcess:
             return False
 
     def last_error(self) -> str:
-        """The last line of its output that reads like an error, or "" (for a person; nothing is decided by it)."""
+        """Last line of its output that looks like an error, or "" (to be shown; no decision depends on it)."""
         try:
             with open(self._log, "rb") as f:
                 f.seek(max(0, f.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -138,7 +139,7 @@ class ChildProcess:
         errors = [line.strip() for line in lines if any(sign in line for sign in _ERROR_SIGNS)]
         return (
             errors[-1].partition(" [type=")[0][:300] if errors else ""
-        )  # what pydantic says after that is for programmers
+        )  # pydantic's text after that is for programmers
 
 
 def _group_lives(pgid: int) -> bool:
@@ -148,14 +149,14 @@ def _group_lives(pgid: int) -> bool:
             try:
                 state, _, group = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:3]
             except OSError:
-                continue  # it ended while we looked
+                continue  # it has just ended
             if int(group) == pgid and state != "Z":
                 return True
     return False
 
 
 def _open_log(path: Path) -> BinaryIO:
-    """The log file to append to; one that has grown too large is set aside first."""
+    """Open the log file to append; a file that has grown too large is set aside first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_suffix(".log.1"))
@@ -173,8 +174,8 @@ def describe_exit(code: int) -> str:
 
 
 def end_leftover(pid: int, module: str) -> bool:
-    """Kill the process group of a child that a dead daemon left behind; true if there was one. The command line is
-    checked, since the pid may have been given to somebody else."""
+    """Kill the process group of a child that a dead daemon left behind; return True if there was one. The command line
+    is checked, since the pid may have been reused."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if pid <= 1 or module.encode() not in command:

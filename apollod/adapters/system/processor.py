@@ -1,4 +1,4 @@
-"""Detects the kind of processor, and what it can multiply. Without torch, since commands ask, too."""
+"""Detects the kind of processor and its matrix instructions. Without torch, since commands use it, too."""
 
 import os
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from typing import Literal
 from apollod.core.settings import ProductsDtype
 
 Kind = Literal["amx_bf16", "avx512_bf16", "avx512", "avx2", "arm_bf16", "arm", "other"]
-"""By what torch and vLLM choose their kernels; the last three x86 ones have no bf16 instructions."""
+"""Kinds by which torch and vLLM choose their kernels; the last three x86 ones have no bf16 instructions."""
 
 BF16_FLAGS: dict[Kind, str] = {"amx_bf16": "amx_bf16", "avx512_bf16": "avx512_bf16", "arm_bf16": "bf16"}
 _FLAGS: dict[Kind, str] = {**BF16_FLAGS, "avx512": "avx512f", "avx2": "avx2", "arm": "asimd"}
-"""kind -> its flag in /proc/cpuinfo, the richest first"""
+"""kind -> its flag in /proc/cpuinfo, the most capable first"""
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-"""Environment variables of oneDNN, torch's library for products, the first of which counts."""
+"""Environment variables of oneDNN, torch's library for products; the first one that is set counts."""
 _WITHOUT_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
 _WITHOUT_BF16 = (*_WITHOUT_AVX512, "AVX512_CORE", "AVX512_CORE_VNNI")
 
 
 def processor_kind(cpuinfo: str | None = None, environ: Mapping[str, str] = os.environ) -> Kind:
-    """The kind of this processor, less what oneDNN is told to leave.
+    """Kind of this processor, without instructions that oneDNN must not use.
 
     cpuinfo  the text of /proc/cpuinfo, which is read if it is not given
     """
@@ -40,12 +40,12 @@ def _cpuinfo() -> str:
 
 
 def bf16_instructions(cpuinfo: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
-    """The instructions for products of bf16 numbers that torch can use here; empty if there are none."""
+    """Instructions for products of bf16 numbers that torch can use here; empty if there are none."""
     return BF16_FLAGS.get(processor_kind(cpuinfo, environ), "")
 
 
 def products_dtype(wanted: Literal["auto", "bf16", "float32"]) -> ProductsDtype:
-    """What bf16 matrices are multiplied in on this processor, by `[trainer] products`."""
+    """Number format in which this processor multiplies bf16 matrices, by `[trainer] products`."""
     if wanted == "auto":
         return "bf16" if bf16_instructions() else "float32"
     return wanted

@@ -1,9 +1,9 @@
-"""Named semaphores of the engine's processes, which outlive those that are killed.
+"""Removes named semaphores of the engine's processes, which outlive killed processes.
 
 Python's `multiprocessing` makes them for children that are spawned, as `/dev/shm/sem.mp-*`, and a tracker process
-removes what is left. A whole process group that is killed takes the tracker along. By that name nobody can tell whose
-they are: the processes that use them may even live in another container. So the engine's have a name of their own, and
-what has it, belongs to us and is used by no process is ours to remove.
+removes the remaining ones. If a whole process group is killed, the tracker dies too. These names do not show the owner:
+the processes that use them may even live in another container. So the engine's have a name of their own; a semaphore
+with that name that belongs to us and is used by no process is ours to remove.
 """
 
 import os
@@ -11,14 +11,13 @@ import stat
 from pathlib import Path
 
 VARIABLE = "APOLLOD_SEMAPHORES"
-"""environment variable: how the names of the engine's semaphores begin"""
+"""environment variable with the prefix of the names of the engine's semaphores"""
 
 SHARED_MEMORY = Path("/dev/shm")  # where glibc keeps them (sem_open(3))
 
 
 def name_ours() -> None:
-    """Let the names of all semaphores that this process and those below it make begin as the environment says.
-
+    """Give the names of all semaphores that this process and its descendants make the prefix in the environment.
     Source: `SemLock._make_name` of multiprocessing/synchronize.py; children get a copy of this (`BaseProcess`)."""
     if prefix := os.environ.get(VARIABLE):
         from multiprocessing import process  # here only: the supervisor reads this file, too, and makes no semaphore
@@ -27,7 +26,7 @@ def name_ours() -> None:
 
 
 def remove_left(prefix: str, directory: Path = SHARED_MEMORY) -> list[str]:
-    """Remove semaphores of this user whose names begin with `prefix` and that no process has mapped; returns their
+    """Remove semaphores of this user whose names begin with `prefix` and that no process has mapped; return their
     files' names. Blocking."""
     ours = {path: found for path in directory.glob(f"sem.{prefix}-*") if (found := _of_ours(path)) is not None}
     mapped = _mapped_files() if ours else set()
@@ -46,14 +45,14 @@ def _of_ours(path: Path) -> os.stat_result | None:
 
 
 def _mapped_files() -> set[tuple[int, int]]:
-    """(device, inode) of all files that processes have in their memory, as a semaphore is for as long as it is open.
-    Not by name: who made it has it mapped under another one, since glibc links it into place afterwards (sem_open)."""
+    """(device, inode) of all files that processes have mapped, as a semaphore is while it is open. Not by name: its
+    maker has it mapped under another one, since glibc links it into place afterwards (sem_open)."""
     files: set[tuple[int, int]] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
             lines = maps.read_text(errors="replace").splitlines()
         except OSError:
-            continue  # it ended, or is of another user, who cannot open what is ours
+            continue  # it ended, or belongs to another user, who cannot open our semaphores
         for line in lines:
             _, _, _, device, inode, *_ = line.split(maxsplit=5)  # proc_pid_maps(5)
             major, _, minor = device.partition(":")

@@ -1,11 +1,11 @@
-"""sd_notify: tell the service manager that we are ready, alive or stopping. Does nothing elsewhere."""
+"""sd_notify: tells the service manager that we are ready, alive or stopping. Does nothing elsewhere."""
 
 import os
 import socket
 
 
 def notify(state: str) -> None:
-    """Send e.g. "READY=1" or "WATCHDOG=1" to $NOTIFY_SOCKET (sd_notify(3)); silent where there is none."""
+    """Send e.g. "READY=1" or "WATCHDOG=1" to $NOTIFY_SOCKET (sd_notify(3)); does nothing if it is not set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -14,4 +14,4 @@ def notify(state: str) -> None:
         try:
             sock.sendto(state.encode(), target)
         except OSError:
-            return  # the manager went away; there is nobody left to tell
+            return  # the manager has gone

@@ -1,4 +1,4 @@
-"""Hours of the day in a time zone as moments."""
+"""Converts hours of the day in a time zone to moments."""
 
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
@@ -9,21 +9,21 @@ from apollod.core.schedules import SECOND_NS
 
 
 class Hours(NamedTuple):
-    """A range of hours of the day, which ends on the next day where its end is not later than its start."""
+    """A range of hours of the day, which ends on the next day if its end is not later than its start."""
 
     opens: time_of_day
     closes: time_of_day
 
 
 class Night(NamedTuple):
-    """Nanoseconds since 1970."""
+    """A range of time in nanoseconds since 1970."""
 
     opens_ns: int
     closes_ns: int
 
 
 def hours_of(text: str) -> Hours:
-    """Hours such as "02:00-05:00" or "22:30-06:00". Raises ValueError."""
+    """Parse hours such as "02:00-05:00" or "22:30-06:00". Raises ValueError."""
     parts = text.split("-")
     try:
         opens, closes = (datetime.strptime(part.strip(), "%H:%M").time() for part in parts)
@@ -35,8 +35,8 @@ def hours_of(text: str) -> Hours:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """A zone by its IANA name, such as Europe/Berlin; None, for no name, stands for the zone of this machine. Raises
-    ValueError."""
+    """Return a zone by its IANA name, such as Europe/Berlin; None, for an empty name, means the zone of this machine.
+    Raises ValueError."""
     if not name:
         return None
     try:
@@ -46,10 +46,10 @@ def zone_of(name: str) -> ZoneInfo | None:
 
 
 def next_night(hours: Hours, zone: ZoneInfo | None, now_ns: int) -> Night:
-    """The hours that it is in, or the next ones.
+    """Return the current hours, or the next ones.
 
-    Where clocks are put forward, hours that do not exist are left out, of which a night may lose all and is none;
-    where they are put back, a night has both of the hours that come twice.
+    Where clocks are put forward, hours that do not exist are left out; a night without any hour left is skipped. Where
+    they are put back, a night has both of the hours that come twice.
     """
     today = datetime.fromtimestamp(now_ns / 1e9, UTC).astimezone(zone).date()
     for days in range(-1, 4):
@@ -65,12 +65,12 @@ def _night(hours: Hours, zone: ZoneInfo | None, day: date) -> Night:
 
 
 def _moment(day: date, time: time_of_day, zone: ZoneInfo | None, first: bool) -> int:
-    """Of a time that comes twice the first or the last; of one that does not exist the moment at which clocks are put
-    forward."""
+    """Moment of a local time: the first or last of a time that comes twice; for a time that does not exist, the moment
+    at which clocks are put forward."""
     local = datetime.combine(day, time)
     either = [local.replace(fold=fold, tzinfo=zone) if zone else local.replace(fold=fold) for fold in (0, 1)]
     early, late = sorted(int(one.timestamp()) for one in either)
-    if _local(early, zone) != local:  # PEP 495: neither of them is in a gap
+    if _local(early, zone) != local:  # PEP 495: the time is in a gap
         return _change(early, late, zone) * SECOND_NS
     return (early if first else late) * SECOND_NS
 
@@ -88,7 +88,7 @@ def _change(before: int, after: int, zone: ZoneInfo | None) -> int:
 
 
 def _local(moment_s: int, zone: ZoneInfo | None) -> datetime:
-    """What clocks show."""
+    """Local clock time."""
     return datetime.fromtimestamp(moment_s, zone).replace(tzinfo=None, fold=0)
 
 

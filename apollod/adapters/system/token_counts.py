@@ -1,4 +1,4 @@
-"""Counts the tokens of a text: by the tokenizer of a model directory where there is one, else by estimate."""
+"""Counts the tokens of a text: by the tokenizer of a model directory if there is one, else by estimate."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +11,8 @@ Count = Callable[[str], int]
 
 
 def token_counter(model: Path | None) -> tuple[Count, str]:
-    """What counts the tokens of a text, and how it does in people's words. Never raises: an estimate is always
-    there."""
+    """Return a function that counts the tokens of a text, and a readable description of its method. Never raises: it
+    falls back to an estimate."""
     file = model / "tokenizer.json" if model is not None else None
     counted = _counter(file) if file is not None and file.is_file() else None
     return (counted, BY_MODEL) if counted is not None else (_estimate, ESTIMATED)
@@ -23,7 +23,7 @@ def _estimate(text: str) -> int:
 
 
 def _counter(file: Path) -> Count | None:
-    """By this tokenizer; None where it, or what reads it, is not to be had."""
+    """Count by this tokenizer; None if the file cannot be read."""
     try:
         from tokenizers import Tokenizer  # it comes with vLLM, and takes a second for a large vocabulary
 

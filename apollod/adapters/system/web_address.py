@@ -1,4 +1,4 @@
-"""A URL or an address that a person configured, without loading what it is asked with. Pure."""
+"""Checks a configured URL or address, without loading an HTTP client. Pure."""
 
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ def is_url(text: str) -> bool:
 
 
 def problem(url: str) -> str:
-    """The reason why it cannot be asked; empty: it can. Does not repeat the URL, which may hold a secret."""
+    """Reason why the URL cannot be used; empty if it can. Does not repeat the URL, which may hold a secret."""
     if any(character <= " " or character == "\x7f" for character in url):
         return "a URL with a space or a control character in it"
     try:
@@ -24,14 +24,14 @@ def problem(url: str) -> str:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port: what may be told of a URL whose path or user may be a secret."""
+    """Scheme, host and port: the part of a URL that may be shown when its path or user may be a secret."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
 
 
 def is_loopback(host: str) -> bool:
-    """True if only processes of this machine reach an address that a server listens on, as it is configured."""
+    """True if a configured listening address is reachable only from this machine."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Sends an alarm by POST. Loads httpx2, so it is imported when there is an alarm to send."""
+"""Sends an alarm by POST. Loads httpx2, so it is imported only when there is an alarm to send."""
 
 import anyio
 import httpx2
@@ -9,8 +9,8 @@ HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity", "U
 
 
 async def post(url: str, body: bytes, timeout_s: float) -> str:
-    """What went wrong, empty for a status of 200 to 299. Redirects are not followed, and what else the answer says is
-    not read. Names no more of the URL than its origin: the rest may be a secret.
+    """POST the body; return the error, empty for a status of 200 to 299. Redirects are not followed, and the body of
+    the answer is not read. Errors name only the URL's origin: the rest may be a secret.
 
     Proxies and certificates are those of HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE and the like.
     """

@@ -11,8 +11,8 @@ _WHO_PROCESS, _IDLE = 1, 3 << 13  # linux/ioprio.h
 
 
 def yield_to_others() -> None:
-    """Give this process, and what it starts from now on, the last place for processor and disk. Where the system does
-    not let us, it keeps the one it has: this is courtesy, nothing depends on it."""
+    """Give this process, and its future children, the lowest priority for processor and disk. Keeps the present
+    priority if the system refuses: this is courtesy, nothing depends on it."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Model directories and the copy of the base model, as files: what can be asked and done without numpy or torch."""
+"""Model directories and the copy of the base model, as files: everything that needs neither numpy nor torch."""

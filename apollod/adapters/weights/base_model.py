@@ -1,4 +1,4 @@
-"""A second way to the weights before the first step, so that what was learned can always be taken back to nothing.
+"""Keeps a second copy of the weights before the first step, so that all learning can always be undone.
 
 Weights are reflinked where the file system can (Btrfs, XFS: no space until one of the two changes), else hard-linked
 (the same bytes under a second name: safe from deletion and from being replaced, not from being edited in place), else
@@ -24,15 +24,15 @@ FICLONE = 0x40049409  # linux/fs.h
 CHUNK_BYTES = 64 << 20
 SPARE_BYTES = 1 << 30  # stays free for the journal after a copy
 WEIGHTS = (
-    ".safetensors"  # other files (config, tokenizer) are always copied: they are small, and people edit them in place
+    ".safetensors"  # other files (config, tokenizer) are always copied: they are small, and users edit them in place
 )
 _BY_PRICE: tuple[How, ...] = ("reflink", "link", "copy")
-RECORD = ".apollod-base.json"  # hidden: no part of the model
+RECORD = ".apollod-base.json"  # hidden: not part of the model
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".tmp")
 
 
 class BaseCopy(NamedTuple):
-    """The copy of the base weights: by which method it was made, and how many bytes of disk that took at once."""
+    """The copy of the base weights: the method used, and the bytes of disk that it took at once."""
 
     how: How
     bytes: int
@@ -45,7 +45,7 @@ class _Used(NamedTuple):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A file as it was kept. `mtime_ns` also tells an edit in place of a hard-linked one."""
+    """A file as it was kept. `mtime_ns` also reveals an edit in place of a hard-linked one."""
 
     bytes: int
     mtime_ns: int
@@ -54,7 +54,7 @@ class _File(msgspec.Struct, frozen=True):
 def keep(model_dir: Path, target: Path, how: Literal["auto", "copy"], stop: Callable[[], bool]) -> BaseCopy:
     """Make `target` a complete model directory with the files of `model_dir`, durably. Whole or not at all.
 
-    `stop` is asked between chunks of a copy; when it says yes, for lack of space, and for a name that is no UTF-8,
+    `stop` is called between chunks of a copy; if it returns true, for lack of space, and for a name that is not UTF-8,
     OSError is raised.
     """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,7 +78,7 @@ def keep(model_dir: Path, target: Path, how: Literal["auto", "copy"], stop: Call
 
 
 def problem(target: Path) -> str:
-    """What is wrong with a base that was kept, or nothing. Looks at names, sizes and times, not at the bytes."""
+    """Problem of a kept base, "" if there is none. Checks names, sizes and times, not the bytes."""
     try:
         record = msgspec.json.decode((target / RECORD).read_bytes(), type=dict[str, _File])
     except OSError:
@@ -96,7 +96,7 @@ def problem(target: Path) -> str:
 
 
 def _sayable(name: Path) -> Path:
-    """A name that can be written down."""
+    """Return the name if it is valid UTF-8, else raise OSError."""
     try:
         str(name).encode()
     except UnicodeEncodeError as error:

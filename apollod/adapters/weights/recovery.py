@@ -1,7 +1,7 @@
-"""After a writer of checkpoints died: what it committed is finished, what it did not is dropped.
+"""After a writer of checkpoints died: finishes a committed checkpoint, drops an uncommitted one.
 
-The work on the files is done by `apollo-checkpoint recover` in a process of its own: it needs numpy and may take as
-long as a checkpoint, and a file that kills it kills nothing else.
+`apollo-checkpoint recover` does the work on the files in a process of its own: it needs numpy and may take as long as a
+checkpoint, and a file that makes it crash does not crash the daemon.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
 
 WATCH_S = 5.0
-"""between two looks at a process that is waited for"""
+"""seconds between two checks of a process that is waited for"""
 
 
 class _Recovered(msgspec.Struct):
@@ -27,9 +27,9 @@ class _Recovered(msgspec.Struct):
 
 
 def recover(model_dir: Path) -> int | None:
-    """Make the weights there whole; the step that they are of, None where nobody recorded one. Blocking.
+    """Make the weights there whole; return their step, None if it was not recorded. Blocking.
 
-    Raises ApolloError that says what is intact.
+    Raises ApolloError that says which weights are intact.
     """
     command = [
         sys.executable,
@@ -54,8 +54,8 @@ def recover(model_dir: Path) -> int | None:
 
 
 def run_watched(command: Sequence[str], every_s: float = WATCH_S) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and stderr of a command that the loop waits for. A service manager's watchdog is told that all
-    is well for as long as the command reads or writes: 54 GB take minutes. Blocking."""
+    """Return exit code, stdout and stderr of a command that the event loop waits for. The service manager's watchdog is
+    told that all is well while the command reads or writes: 54 GB take minutes. Blocking."""
     seen = ""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while True:
@@ -78,8 +78,7 @@ def _bytes_moved(pid: int) -> str:
 
 
 def observe(model_dir: Path, path: Path) -> str:
-    """Fingerprint of the checkpoint `path` if it was committed; otherwise what there is of it is removed, and "" is
-    returned.
+    """Return the fingerprint of the checkpoint `path` if it was committed; otherwise remove its remains and return "".
 
     Blocking. Raises ApolloError where the model directory cannot be made whole.
     """

@@ -1,11 +1,11 @@
-"""An answer that a log tells in parts, several records of one message. Pure."""
+"""Merges an answer that a log writes in parts, as several records of one message. Pure."""
 
 from apollod.wire.records import Form
 
 
 def joined(first: Form, second: Form) -> Form:
-    """One answer of two parts: texts one after the other, calls in order. A part that was written again, with more in
-    it or not, counts once. Keys stay in canonical order."""
+    """One answer made of two parts: texts concatenated, calls in order. A part that repeats the other, extended or not,
+    counts once. Keys stay in canonical order."""
     whole = {**first, **second}
     for key in ("content", "reasoning_content"):
         if key in first and key in second:
@@ -18,7 +18,7 @@ def joined(first: Form, second: Form) -> Form:
 
 
 def added(first: Form, second: Form) -> Form | None:
-    """What the second part of an answer adds to the first; None: nothing that could be learned."""
+    """The learnable content that the second part of an answer adds to the first; None if there is none."""
     whole = joined(first, second)
     more = dict(second)
     for key in ("content", "reasoning_content"):

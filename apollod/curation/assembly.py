@@ -1,10 +1,9 @@
 """Assembles the entries of a log into moments that may be learned.
 
-An assembly holds the conversation as the model saw it last: parts of an answer merged, abandoned branches gone, what
-was compacted replaced. A turn begins with a prompt; when the next one begins, or nobody has added anything for a while
-(`settle`), what the turn has of new answers comes out as a moment, with as much of what was said before as
-`CONTEXT_BYTES` allow. Long turns come out in pieces. What the user took back comes out as a moment of its own that says
-so.
+An assembly holds the conversation as the model saw it last: parts of an answer merged, abandoned branches removed,
+compacted messages replaced. A turn begins with a prompt. When the next one begins, or the log has not grown for a while
+(`settle`), the new answers of the turn come out as a moment, with as much of the conversation before as `CONTEXT_BYTES`
+allow. Long turns come out in pieces. Messages that the user took back come out as a moment of their own that says so.
 
 Nothing here reads a clock or decides what is learned: `moments.py` does, by the rules of the source.
 """
@@ -35,42 +34,42 @@ from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run,
 from apollod.wire.context_window import size_of
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
-PIECE_BYTES = 64 << 10  # of new text after which a turn is not waited for any longer
-LINKS = 512  # records remembered for those that follow them or say them again
+PIECE_BYTES = 64 << 10  # of new text after which a turn comes out before it has ended
+LINKS = 512  # records remembered, since later ones may follow or repeat them
 
 Value = TypeVar("Value")
 Closed = Moment | Remark
 
 
 class Assembly:
-    """The conversation of one log so far. Copy it before it is fed what may have to be fed again."""
+    """The conversation of one log so far. Copy it before feeding entries that may have to be fed again."""
 
     def __init__(self, given: int = 0) -> None:
-        """`given`: line up to which moments had everything, for a log that is fed again from the beginning."""
+        """`given`: last line already covered by moments, for a log that is fed again from the beginning."""
         self._had = given
         self._session = Session()
-        self._told = Session()  # what was said of it last; most records say the same again
+        self._told = Session()  # the last session entry; most records repeat it
         self._messages: list[Said] = []
         self._lines: list[int] = []
         self._sizes: list[int] = []
         self._size = 0
-        self._fresh = 0  # index of the first message that no moment has had
+        self._fresh = 0  # index of the first message that is in no moment yet
         self._links: dict[str, str] = {}
         self._forgotten: dict[str, None] = {}
-        """`part_of` what is too long ago; logs that say everything again say that, too"""
+        """`part_of` of forgotten messages; logs that repeat everything repeat these, too"""
         self._asked_anew = False  # something was taken back, and the next prompt stands in its place
         self._ahead = TypedAhead()
         self._end = 0  # line of the newest part of an answer
         self.given = given
-        """line up to which moments had everything"""
+        """last line already covered by moments"""
 
     @property
     def waits(self) -> bool:
-        """True if there is an answer that no moment had."""
+        """True if there is an answer that is in no moment yet."""
         return any(_is_answer(said) for said in self._messages[self._fresh :])
 
     def copy(self) -> "Assembly":
-        """An assembly that goes its own way; what is in it is shared, since it is never changed."""
+        """An independent assembly; its elements are shared, since they are never changed."""
         other = Assembly.__new__(Assembly)
         other.__dict__ = {
             name: value.copy() if isinstance(value, list | dict) else value for name, value in self.__dict__.items()
@@ -78,7 +77,7 @@ class Assembly:
         return other
 
     def feed(self, line: int, entries: Iterable[Entry]) -> list[Closed]:
-        """What a record says, in order; the moments that it closes."""
+        """Take the entries of one record, in order. Returns the moments that it closes."""
         closed: list[Closed] = []
         for entry in entries:
             if isinstance(entry, Said):
@@ -104,8 +103,8 @@ class Assembly:
         return closed
 
     def settle(self, then: Said | None = None) -> list[Closed]:
-        """What waits, as if nothing more belonged to it; what follows after all is another moment. `then`: the prompt
-        that comes next."""
+        """Close the waiting turn as if nothing more belonged to it; later additions become another moment. `then`: the
+        prompt that comes next."""
         if not self.waits:
             return self._shown()
         line = max(self._lines[-1], self._end)
@@ -117,7 +116,8 @@ class Assembly:
         return [moment]
 
     def _shown(self) -> list[Closed]:
-        """What came behind an answer that a moment had, and may show something about it: results, an interrupt."""
+        """A remark on messages behind an answer that is already in a moment, if they may show something about it:
+        results, an interrupt."""
         fresh = self._messages[self._fresh :]
         if not any(said.signals or said.message["role"] == "tool" for said in fresh) or self._last_answer() is None:
             return []
@@ -127,7 +127,8 @@ class Assembly:
         return [remark]
 
     def skip(self, given: int) -> None:
-        """Moments had everything up to this line: for an assembly that is fed its log again from the beginning."""
+        """Treat all lines up to this one as covered by moments: for an assembly that is fed its log again from the
+        beginning."""
         self.given = given
         self._fresh = next((n for n, line in enumerate(self._lines) if line > given), len(self._lines))
 
@@ -150,7 +151,7 @@ class Assembly:
             return self._take(line, said)
         self._ahead = msgspec.structs.replace(self._ahead, held=())
         closed = [one for turn in held if turn.id for one in self._take(line, turn)]
-        closed += self._branched(line, said)  # records follow each other as if what only the queue said was not there
+        closed += self._branched(line, said)  # `after` ignores prompts that are only in the queue
         closed += [one for turn in held if not turn.id for one in self._take(line, turn)]
         return closed + self._take(line, msgspec.structs.replace(said, after=None))
 
@@ -173,7 +174,7 @@ class Assembly:
         return False
 
     def _let_go(self, record: str) -> None:
-        """The command of a record was none for the model."""
+        """Drop the held command of a record: the model was not asked."""
         for turn in self._ahead.held:
             if turn.id == record and turn.command:
                 self._link(Link(turn.id, turn.after or ""))
@@ -190,7 +191,8 @@ class Assembly:
         return closed + self._append(line, said)
 
     def _followed(self, line: int, prompt: Said) -> list[Closed]:
-        """The prompt behind an answer that a moment had, unless it stands in the place of one that was taken back."""
+        """A remark on the prompt behind an answer that is already in a moment, unless the prompt replaces one that was
+        taken back."""
         answered = not self._asked_anew and self._last_answer() is not None
         return [self._remark(line, then=prompt)] if answered else []
 
@@ -216,12 +218,12 @@ class Assembly:
         return closed
 
     def _is_long(self, said: Said) -> bool:
-        """Much is new in this turn, and the next answer begins, so that the results of its tools are there."""
+        """True if much is new in this turn and the next answer begins, so that the results of its tools are there."""
         return said.message["role"] == "assistant" and sum(self._sizes[self._fresh :]) > PIECE_BYTES
 
     def _unmerged(self, line: int, said: Said) -> Said | None:
-        """What is a message of its own: all of it, or what it adds to an answer that a moment already had. None: it
-        was a part of an answer, which has it now."""
+        """The message if it stands alone, or the part that it adds to an answer already in a moment. None: it was
+        merged into a waiting answer."""
         place = self._part(said)
         if place < 0:
             return said
@@ -247,7 +249,8 @@ class Assembly:
         self._messages[place], self._sizes[place] = whole, size
 
     def _part(self, said: Said) -> int:
-        """Index of what it is a part of, or -1. Results of an answer's first calls may lie in between."""
+        """Index of the message that this one is a part of, or -1. Results of an answer's first calls may lie in
+        between."""
         if said.continues:
             place = len(self._messages) - 1
             return place if place >= 0 and self._messages[place].continues else -1
@@ -262,8 +265,8 @@ class Assembly:
         return [] if said.after is None else self._branch(line, said)
 
     def _branch(self, line: int, said: Said) -> list[Closed]:
-        """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
-        id that is not known cuts nothing."""
+        """Cut the messages behind the record that this one follows, unless they are only results, whose order is free.
+        An unknown id cuts nothing."""
         if self._messages and self._messages[-1].id == said.after and said.after not in self._links:
             return []  # as nearly always
         place = self._place(said.after or "")
@@ -273,7 +276,7 @@ class Assembly:
         return self._take_back(line, place or 0, "branch", said if said.prompt else None)
 
     def _place(self, record: str) -> int | None:
-        """Index behind the message of a record, or of what stands for it; None: it is not known."""
+        """Index behind the message of a record, or of the record that stands for it; None if it is unknown."""
         for _ in range(8):  # a link may lead to an answer that was merged later
             if record not in self._links:
                 break
@@ -285,7 +288,7 @@ class Assembly:
         return next((n + 1 for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].id == record), None)
 
     def _first(self, record: str) -> int | None:
-        """Index of the first message of a record; None: it is not known."""
+        """Index of the first message of a record; None if it is unknown."""
         return next((n for n, said in enumerate(self._messages) if said.id == record), None) if record else None
 
     def _rewound(self, line: int, entry: Rewound) -> list[Closed]:
@@ -306,7 +309,7 @@ class Assembly:
                 self._merge(part, said)
             else:
                 closed += self._append(line, said)
-        if self._messages:  # what is said next is no part of what is only context
+        if self._messages:  # the next message must not be merged into mere context
             self._messages[-1] = msgspec.structs.replace(self._messages[-1], part_of="", continues=False)
         for said, of_line in kept:
             closed += self._append(of_line, said)
@@ -314,8 +317,8 @@ class Assembly:
         return closed
 
     def _take_back(self, line: int, place: int, how: str, then: Said | None = None) -> list[Closed]:
-        """Cut at `place`. What lay behind it and no moment had comes out, with how it was taken back, and that what
-        moments had was taken back, too; what is new before it goes on waiting."""
+        """Cut at `place`. Messages behind it that are in no moment yet come out as one, with how they were taken back;
+        for those already in moments a remark says so. New messages before it go on waiting."""
         first, closed = max(self._fresh, place), list[Closed]()
         if any(_is_answer(said) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
@@ -342,9 +345,9 @@ class Assembly:
         self._fresh = min(self._fresh, place)
 
     def _forget(self) -> list[Closed]:
-        """Forget what is too long ago to be context. What is left begins with a prompt: the first one of those that are
-        left, or the one that the running turn answers, however long ago that is. It depends on nothing but the
-        messages, so that a log that is read again gives the same context."""
+        """Drop messages that are too old to be context. The rest begins with a prompt: the first one left, or the one
+        that the running turn answers, however old that is. Depends only on the messages, so that reading a log again
+        gives the same context."""
         prompts = [n for n, said in enumerate(self._messages) if said.prompt]
         last = prompts[-1] if prompts else -1
         place, size = 0, self._size - (self._sizes[last] if prompts else 0)
@@ -365,7 +368,7 @@ class Assembly:
         return closed
 
     def _mark(self, line: int, signal: Signal) -> list[Closed]:
-        """Put evidence on the last answer; where a moment had it, the evidence comes out alone."""
+        """Put evidence on the last answer; where a moment already has it, the evidence comes out alone."""
         place = next((n for n in range(len(self._messages) - 1, -1, -1) if _is_of_a_model(self._messages[n])), -1)
         if place >= self._fresh:
             said = self._messages[place]
@@ -378,7 +381,7 @@ class Assembly:
 
 
 def _remember(known: dict[str, Value], name: str, value: Value) -> None:
-    """Keep what was said last of it."""
+    """Store the latest value of a name; the oldest name goes once there are more than `LINKS`."""
     known[name] = value
     if len(known) > LINKS:
         del known[next(iter(known))]
@@ -389,11 +392,11 @@ def _is_of_a_model(said: Said) -> bool:
 
 
 def _is_answer(said: Said) -> bool:
-    """True if there is something to be learned in it."""
+    """True if the message holds something to learn."""
     return said.message["role"] == "assistant" and said.message.get("weight") != 0
 
 
 def _merged(known: Session, said: Session) -> Session:
-    """What is known of a session, with what was said last."""
+    """The known facts of a session, updated with the nonempty ones of `said`."""
     news = {name: value for name in said.__struct_fields__ if (value := getattr(said, name))}
     return msgspec.structs.replace(known, **news)

@@ -1,4 +1,4 @@
-"""A log's answers and the engine's own: which captured response each answer of an example is.
+"""Matches a log's answers with the engine's own captured responses.
 
 Pure. A log names the responses that it holds (`Origin.responses`); the text has to agree, too, since a client may
 choose ids, and edit what it writes down.
@@ -14,7 +14,7 @@ from apollod.core.intake.inputs import Line, Response
 
 
 class Captured(NamedTuple):
-    """An answer that the engine gave. `text`: what its client was told."""
+    """An answer that the engine gave. `text`: as its client received it."""
 
     name: str
     """id of the response, with `#N` behind it for another choice than the first"""
@@ -28,11 +28,11 @@ class _Conversation(msgspec.Struct):
 
 
 def joined(line: Line, captured: Callable[[str], Sequence[Captured]], prompt_most: int = 1 << 62) -> Line:
-    """The line with the tokens of those of its answers that are captured.
+    """Attach the sampled tokens to each answer of the line that was captured.
 
     The prompt is kept as the engine saw it where nothing was taken out of it; the trainer uses it if its text is that
-    of the record, which a log with less than the whole conversation has not. One of more than `prompt_most` tokens is
-    not kept: no step could take it.
+    of the record, which is not so for a log with less than the whole conversation. A prompt of more than `prompt_most`
+    tokens is dropped: no step could take it.
     """
     if not line.origin.responses or not line.responses:
         return line
@@ -58,7 +58,7 @@ def _turns(record: bytes) -> list[dict[str, Any]]:
 
 
 def says(turn: dict[str, Any], text: str) -> bool:
-    """True if the log's words of this answer stand in the text that was sampled."""
+    """True if the log's words of this answer stand in the sampled text."""
     sampled = "".join(text.split())
     content = "".join(str(turn.get("content", "")).split())
     names = [str(call["function"]["name"]) for call in turn.get("tool_calls") or ()]

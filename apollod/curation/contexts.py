@@ -1,4 +1,4 @@
-"""The last answer of an example after the text that was stripped, and without it, as an engine is asked about them."""
+"""The last answer of an example in two requests to an engine: with the stripped text before it, and without."""
 
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Contexts(NamedTuple):
 
 def contexts(record: bytes, removed: tuple[Removed, ...]) -> Contexts | None:
     """Both conversations of a canonical record from which `removed` was stripped, up to its last learned answer; None
-    if it is no conversation."""
+    if it has no such answer."""
     form = msgspec.json.decode(record)
     messages: list[Form] = form.get("messages", [])
     learned = [n for n, one in enumerate(messages) if one["role"] == "assistant" and one.get("weight") != 0]
@@ -42,8 +42,8 @@ def contexts(record: bytes, removed: tuple[Removed, ...]) -> Contexts | None:
 
 
 def as_asked(message: Form) -> dict[str, Any]:
-    """A turn of a record as an OpenAI request has it: without marks of ours, with arguments of calls as text, and with
-    its thought under both names, of which `/tokenize` of vLLM 0.32 takes only `reasoning`."""
+    """A turn of a record in the form of an OpenAI request: without our own marks, with arguments of calls as text, and
+    with its thought under both names, of which `/tokenize` of vLLM 0.32 takes only `reasoning`."""
     asked = {key: value for key, value in message.items() if key not in ("weight", "reasoning_weight", "strip")}
     if "reasoning_content" in message:
         asked["reasoning"] = message["reasoning_content"]

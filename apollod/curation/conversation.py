@@ -12,7 +12,7 @@ import msgspec
 from apollod.wire.records import Form, turn_json
 
 BEGINNING = "^"
-"""What the first record of a tree follows: `Said.after` and `Link.after` of formats that say so."""
+"""Parent of the first record of a tree: `Said.after` and `Link.after` in formats that name it."""
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -20,13 +20,13 @@ class Signal(msgspec.Struct, frozen=True):
 
     kind: str
     """`rating`, `evaluation`, `swiped-away`, `refused`, `interrupted`, `tool-error`, or `mid-run` on a prompt that was
-    typed while the agent ran and that it was shown before it had finished; `signals/` says what follows"""
+    typed while the agent ran and that it was shown before it had finished; `signals/` interprets it"""
     value: str
     """the words or figure that show it"""
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Facts that hold for what follows; empty ones say nothing new."""
+    """Facts that hold for all later entries; empty ones change nothing."""
 
     id: str = ""
     agent: str = ""
@@ -34,15 +34,15 @@ class Session(msgspec.Struct, frozen=True):
     version: str = ""
     """of that program"""
     model: str = ""
-    """who answers, where messages do not say it themselves"""
+    """author of answers whose messages do not name one"""
     system: str = ""
     """the system prompt"""
     tools: tuple[dict[str, Any], ...] = ()
-    """what could be called, as in an OpenAI request"""
+    """the available tools, as in an OpenAI request"""
     sidechain: bool = False
     """the log of an agent that another one started"""
     begins: bool = False
-    """another conversation begins in the same log: nothing that was said or known before holds"""
+    """another conversation begins in the same log: drop all earlier messages and facts"""
 
 
 class Said(msgspec.Struct, frozen=True, dict=True):
@@ -55,26 +55,26 @@ class Said(msgspec.Struct, frozen=True, dict=True):
     """of the record"""
     after: str | None = None
     """the record before it where the log is a tree; None: the last one. A record that follows another one than the
-    last begins a branch, and what lay behind that other one is no part of the conversation any more"""
+    last begins a branch, and the messages behind that other one leave the conversation"""
     part_of: str = ""
-    """parts of one answer share it; they come one after another. What is said again has it, too"""
+    """shared by the parts of one answer, which come one after another, and by repetitions of it"""
     replaces: bool = False
-    """it says all of `part_of` again, whatever came in between; else it is the next part"""
+    """it repeats all of `part_of`, whatever came in between; else it is the next part"""
     continues: bool = False
     """where parts have no id in common: a part of the answer right before it, if there is one"""
     prompt: bool = False
-    """somebody asks: a turn begins"""
+    """a turn begins here"""
     command: bool = False
-    """a command of the user: a prompt if anything follows that belongs to it, else it was for the program alone"""
+    """a command of the user: a prompt if anything follows that belongs to it, else for the program alone"""
     model: str = ""
-    """who wrote it (answers)"""
+    """the author (answers)"""
     response: str = ""
     """id of the engine's response (answers)"""
     signals: tuple[Signal, ...] = ()
 
     @cached_property
     def turn(self) -> bytes:
-        """`message` as it stands in a record: kept, since it is context of many. Raises RecordRefused."""
+        """`message` as it stands in a record, cached since many examples have it as context. Raises RecordRefused."""
         return turn_json(self.message)
 
 
@@ -86,8 +86,8 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Rewound(msgspec.Struct, frozen=True):
-    """The user took back what was said: all after the record `to`, all from the record `before` on, or the last
-    `turns` turns."""
+    """The user took back messages: all after the record `to`, all from the record `before` on, or the last `turns`
+    turns."""
 
     to: str = ""
     before: str = ""
@@ -99,7 +99,7 @@ class Replaced(msgspec.Struct, frozen=True):
 
     messages: tuple[Said, ...]
     keep_from: str = ""
-    """the first record of those that stay behind these messages; "": none does"""
+    """the first record that stays behind these messages; "": none does"""
 
 
 class Marked(msgspec.Struct, frozen=True):
@@ -116,17 +116,17 @@ class Whole(msgspec.Struct, frozen=True):
     fresh: int
     """index of the first message that may be learned"""
     unlearned: str = ""
-    """why nothing of it is learned, if it is there for its evidence alone"""
+    """reason why nothing of it is learned, for one that is only evidence"""
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """A change of the queue in which messages wait that are typed while the agent runs."""
+    """A change of the queue that holds messages typed while the agent runs."""
 
     operation: str
     """`enqueue`; `dequeue`: the first one becomes a prompt, which has a record of its own; `remove`: the model is shown
     it at once; `popAll`: back to the user, who may edit it"""
     text: str = ""
-    """the message, where the log says it"""
+    """the message, where the log has it"""
 
 
 class Executed(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ class Executed(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A known record that the model did not write or was not shown, and why it is none of the conversation."""
+    """A known record that the model did not write or was not shown, and the reason why it is left out."""
 
     reason: str
 
@@ -154,7 +154,7 @@ class Moment(msgspec.Struct, frozen=True):
     """A piece of a conversation from which something may be learned: what one prompt led to, with what came before."""
 
     line: int
-    """of the source in which it ends"""
+    """of the source, in which it ends"""
     first_line: int
     """in which what may be learned begins"""
     session: Session
@@ -162,24 +162,23 @@ class Moment(msgspec.Struct, frozen=True):
     fresh: int
     """index of the first message that may be learned; those before are context"""
     taken_back: str = ""
-    """how the user took back what is fresh, if that was done: `branch` or `rewound`"""
+    """how the user took back the fresh messages: `branch` or `rewound`; empty: not taken back"""
     back_to: int = 0
-    """where something was taken back: index of the first message that was, which another moment may have had"""
+    """index of the first message that was taken back, if any; it may be in an earlier moment"""
     then: Said | None = None
-    """the prompt that ended it, or in whose place the one that was taken back stood"""
+    """the prompt that ended it, or that replaces the one that was taken back"""
     unlearned: str = ""
-    """why nothing of it is learned, see `Whole`"""
+    """reason why nothing of it is learned, see `Whole`"""
     lines: tuple[int, ...] = ()
     """of the source in which each message begins; none where one record holds all"""
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Evidence about answers that earlier moments had: the next prompt, an interrupt or a rewind that came after these
-    were given."""
+    """Evidence about answers in earlier moments: the next prompt, an interrupt or a rewind that came after them."""
 
     line: int
-    """of the source, which shows it"""
+    """of the source, where the evidence is"""
     about: Moment
-    """the conversation up to there; what is fresh in it holds no answer"""
+    """the conversation up to there; its fresh messages hold no answer"""
     marked: Signal | None = None
     """on the last answer"""

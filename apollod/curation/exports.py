@@ -1,6 +1,6 @@
-"""Examples as rows and documents that other programs read, and that our own readers read back to the same examples.
+"""Writes examples as rows and documents for other programs; our own readers get the same examples back from them.
 
-A canonical record loses nothing on the way: what a form has no field for is written in a place of ours (ATIF's
+A canonical record loses nothing on the way: content for which a form has no field goes into one of ours (ATIF's
 `extra`), or the record has no form at all and is left out.
 """
 
@@ -14,12 +14,12 @@ from apollod.wire.records import Form
 ATIF_VERSION = "ATIF-v1.7"
 """of the Agent Trajectory Interchange Format: the first with `trajectory_id`"""
 PLACE = "apollod"
-"""of ours in the `extra` of a trajectory"""
+"""our key in the `extra` of a trajectory"""
 
 
 class Exported(NamedTuple):
-    """An example as the journal has it. `form`: its canonical record as JSON values; `facts`: what else is told where
-    the format has room for it."""
+    """An example from the journal. `form`: its canonical record as JSON values; `facts`: further facts, written if the
+    format has room for them."""
 
     id: str
     form: dict[str, Any]
@@ -28,15 +28,15 @@ class Exported(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of an export. `note`: what whoever trains with it has to know, in general words; no `value`: it has no
-    such form."""
+    """One line of an export. `note`: a warning for users of the export, in general words; `value` None: the example has
+    no such form."""
 
     value: dict[str, Any] | None
     note: str = ""
 
 
 def openai(example: Exported) -> Row:
-    """A row of OpenAI's fine-tuning: arguments of calls as JSON text, `weight` 0 for answers that are context."""
+    """A row for OpenAI's fine-tuning: arguments of calls as JSON text, `weight` 0 for answers that are context."""
     form = example.form
     if "messages" not in form:
         return Row(form, "no conversation: written as prompt and completion, or text, which OpenAI's API does not take")
@@ -54,7 +54,7 @@ def _with_argument_text(message: Form) -> Form:
 
 
 def trl(example: Exported) -> Row:
-    """A row of TRL: `prompt` and `completion` where what is learned is the end of the conversation, as TRL masks it,
+    """A row for TRL: `prompt` and `completion` if the learned answers are the end of the conversation, as TRL masks it,
     else `messages`, of which `assistant_only_loss` learns every answer."""
     form = example.form
     if "messages" not in form:
@@ -77,7 +77,7 @@ def _is_learned(message: Form) -> bool:
 
 
 def atif(example: Exported) -> Row:
-    """A trajectory; answers that are context are `is_copied_context`, as ATIF has it for what is not to be learned."""
+    """A trajectory; answers that are context get `is_copied_context`, ATIF's mark for steps not to learn."""
     form, origin = example.form, example.origin
     if "messages" not in form:
         return Row(None, "no conversation, for which ATIF has no form: left out")
@@ -119,12 +119,12 @@ def atif(example: Exported) -> Row:
 
 
 def _instructs_twice(messages: Sequence[Form], step: dict[str, Any]) -> bool:
-    """The first step is a system prompt, which is taken for the whole session's, and another one follows."""
+    """True if another system prompt follows the first step, which is read as the session's."""
     return step["step_id"] == 1 and [one["role"] for one in messages[:2]] == ["system", "system"]
 
 
 def _step(message: Form) -> dict[str, Any]:
-    """A message as a step without its number; a result without a call before it is what a user said."""
+    """A message as a step without its number; a result without a call before it becomes a user's message."""
     source = {"assistant": "agent", "system": "system", "developer": "system"}.get(message["role"], "user")
     step: dict[str, Any] = {"source": source, "message": message["content"]}
     if "reasoning_content" in message:
@@ -149,7 +149,7 @@ def _result(message: Form) -> dict[str, Any]:
 
 
 def messages_of(step: dict[str, Any]) -> list[Form]:
-    """What a reader that knows nothing of ours makes of a step."""
+    """The messages that a reader without our `extra` makes of a step."""
     source, text = step["source"], step["message"]
     if source != "agent":
         first = source == "user" or step["step_id"] == 1
@@ -187,7 +187,8 @@ CONTEXT_THOUGHTS = "thoughts with reasoning_weight 0, which are context: whoever
 
 
 def _whole(write: Callable[[Exported], Row]) -> Callable[[Exported], Row]:
-    """Parts are how we fit a long answer into steps: others get the answer once, whole, in place of its first part."""
+    """Wrap a writer so that an answer split into parts to fit our steps is written once, whole, in place of its first
+    part."""
 
     def row(example: Exported) -> Row:
         messages = example.form.get("messages", ())

@@ -1,10 +1,10 @@
-"""Signatures of texts: those of two texts agree about as much as the texts do.
+"""Signatures of texts: the similarity of two signatures estimates that of their texts.
 
 MinHash with one permutation (Li, Owen and Zhang, "One Permutation Hashing", NeurIPS 2012): each shingle of three words
 has one hash, whose low bits choose a bin; the smallest hash of each bin is kept, and a byte of it (Li and König, "b-Bit
-Minwise Hashing", WWW 2010). A bin that nothing fell into takes over what another one has, chosen by a fixed sequence
-(Shrivastava, "Optimal Densification", ICML 2017). In plain Python because the supervisor loads no numpy: 0.25 µs a
-word. What is done with signatures is in core/intake/repeats.py.
+Minwise Hashing", WWW 2010). An empty bin borrows the value of another one, chosen by a fixed sequence (Shrivastava,
+"Optimal Densification", ICML 2017). In plain Python because the supervisor loads no numpy: 0.25 µs a word.
+core/intake/repeats.py uses the signatures.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from zlib import crc32
 
 from apollod.core.intake.repeats import BINS, SCHEME
 
-WORDS_MIN = 40  # fewer say too little: two short answers differ in what counts and agree in the rest
+WORDS_MIN = 40  # shorter answers may agree in all but the words that matter
 _EMPTY = 1 << 32
 _SHIFT = 7  # bits of a hash that choose the bin
 _LANES = sum(((1 << (32 - _SHIFT)) - 1) << 64 * place for place in range(BINS))
@@ -38,7 +38,7 @@ def signature(text: str) -> str:
 
 
 def _filler(least: list[int], place: int) -> int:
-    """What an empty bin takes over: from the same bins in the same order in every text."""
+    """The value that an empty bin borrows: from the same bins in the same order in every text."""
     at, step = place, 2 * place + 37
     while (one := least[at]) == _EMPTY:
         at = (at * 5 + step) % BINS  # for a fixed `place` it goes through all bins

@@ -1,4 +1,4 @@
-"""Turn a moment of a conversation into examples: one per answer, each with as much preceding context as fits a step.
+"""Turns a moment of a conversation into examples: one per answer, each with as much preceding context as fits a step.
 
 Pure. The rules come from the configuration of the source; the same moment under the same rules gives the same records.
 The context before an answer is bounded here by characters, so that the journal does not store a conversation once per
@@ -36,27 +36,27 @@ OTHERS = "another model's answers"
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Rules of what is learned from a source."""
+    """Rules for learning from a source."""
 
     models: tuple[str, ...] = ("apollo",)
-    """whose answers are learned; those of others are context. `*`: everybody's"""
+    """models whose answers are learned; those of others are context. `*`: all models"""
     sidechains: bool = False
-    """learn what agents did that another one started?"""
+    """learn from agents that another agent started"""
     context_tokens: int = 4096
-    """of conversation before what is learned, roughly"""
+    """approximate limit of the conversation before the learned answer"""
     stripping: Stripping = Stripping()
     surroundings: tuple[SurroundingKind, ...] = ()
-    """in which answers are learned before whose request nothing is left; none: they stay so"""
+    """contexts for answers that stripping left without any; empty: they stay without"""
 
 
 class Learned(NamedTuple):
-    """An example to be."""
+    """An example to add."""
 
     record: Record
     taught: Taught
     origin: Origin = Origin()
     place: int = -1
-    """index in the moment of the answer that is learned"""
+    """index of the learned answer in the moment"""
     removed: tuple[Removed, ...] = ()
     line: int = 0
     """line of the source in which the answer ends; 0: the line of the whole record"""
@@ -95,7 +95,7 @@ def learn(moment: Moment, rules: Rules) -> Gathered:
 
 
 def _unlearned(moment: Moment, rules: Rules) -> str:
-    """Reason to learn no answer of this moment, independent of their content; empty: none."""
+    """Reason to learn no answer of this moment, independent of its content; empty: none."""
     if moment.session.sidechain and not rules.sidechains:
         return "a sidechain"
     if moment.unlearned:
@@ -104,7 +104,7 @@ def _unlearned(moment: Moment, rules: Rules) -> str:
 
 
 def learn_record(record: Record, rules: Rules) -> Learned | str:
-    """The example of a record given in training format, changed only by stripping, or the reason why there is none."""
+    """The example of a record in training format, changed only by stripping, or the reason why there is none."""
     if record.kind != "messages":
         return WITHOUT if rules.stripping.instruction else Learned(record, taught(record))
     form = msgspec.json.decode(record.canonical)
@@ -131,7 +131,8 @@ def gathered(item: Moment | Found, rules: Rules) -> Gathered:
 
 
 def _surrounded(learned: Learned, rules: Rules) -> Learned:
-    """Only where something was taken out: what was said without any instruction was said where it stands."""
+    """The example in a surrounding, if something was stripped from it: an answer given without any instruction stays
+    where it stands."""
     if not rules.surroundings or not learned.removed:
         return learned
     found = placed(learned.record, learned.removed, rules.surroundings)
@@ -139,7 +140,7 @@ def _surrounded(learned: Learned, rules: Rules) -> Learned:
 
 
 def answer_key(moment: Moment, place: int, rules: Rules) -> str:
-    """The key by which an answer of a moment is known wherever it is learned; "" where there is nothing to learn."""
+    """The key of an answer of a moment, the same wherever it is learned; "" if there is nothing to learn."""
     form = moment.messages[place].message
     try:
         return _Conversation(moment, rules).answer(place).key if _is_answer(form) else ""
@@ -148,7 +149,7 @@ def answer_key(moment: Moment, place: int, rules: Rules) -> str:
 
 
 def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
-    """True if a model wrote it whose answers are to be learned."""
+    """True if the answer comes from a model whose answers are learned."""
     model = said.model or moment.session.model
     return "*" in rules.models or model in rules.models
 
@@ -176,7 +177,7 @@ def _is_answer(form: Form) -> bool:
 
 
 def _is_empty(form: Form) -> bool:
-    """Nothing was said or called; thinking alone is a turn that was cut off."""
+    """True if nothing was said or called; thinking alone is a turn that was cut off."""
     return form["role"] == "assistant" and not (form.get("tool_calls") or form["content"].strip())
 
 
@@ -195,7 +196,7 @@ class _Conversation:
         self._rules = rules
         session, messages = moment.session, moment.messages
         told = session.system and (not messages or messages[0].message["role"] not in ("system",))
-        self._shift = 1 if told else 0  # of indices, against those of the moment
+        self._shift = 1 if told else 0  # of indices, relative to those of the moment
         self._said = (Said({"content": session.system, "role": "system"}), *messages) if told else messages
         self._roles = [said.message["role"] for said in self._said]
         self._left: dict[int, _Left] = {}
@@ -206,7 +207,7 @@ class _Conversation:
         return answer_of(self._newest(n, {"user"}), self._newest(n, {"user", "tool", *INSTRUCTING}), self._form(n))
 
     def uninstructed(self, place: int) -> bool:
-        """True if the answer came before any instruction that stripping looks for."""
+        """True if the answer came before any instruction that stripping searches for."""
         return self._instructed is not None and place + self._shift <= self._instructed
 
     def examples(self, place: int) -> list[Learned]:
@@ -257,7 +258,7 @@ class _Conversation:
         return _Before(kept, turns, removed, self._spoken[n] - len(forms), len(tight))
 
     def _as_context(self, form: Form, said: Said) -> tuple[Form, bytes]:
-        """A message before the answer, and how it is written; `weight` is the last key of the canonical form."""
+        """A message before the answer, and its JSON; `weight` is the last key of the canonical form."""
         written = said.turn if form is said.message else turn_json(form)
         if form["role"] != "assistant" or form.get("weight") == 0:
             return form, written
@@ -277,7 +278,7 @@ class _Conversation:
         return 0 if form is None else size_of(form)
 
     def _newest(self, n: int, roles: set[str]) -> str:
-        """Content of the last message before n of one of these roles, as it is learned."""
+        """Content of the last message before n of one of these roles, after stripping."""
         for k in range(n - 1, -1, -1):
             if self._roles[k] in roles and (form := self._look(k).form) is not None:
                 return str(form["content"])
@@ -309,7 +310,7 @@ class _Conversation:
         return len(msgspec.json.encode(self._moment.session.tools))
 
     def _tools(self, forms: Sequence[Form]) -> Sequence[dict[str, Any]]:
-        """Tools offered to the model; only the tools called, where all would take too much of the context."""
+        """Tools offered to the model; only the called ones, where all would take too much of the context."""
         tools = self._moment.session.tools
         if not tools or self._rules.stripping.level == "all":
             return ()

@@ -1,6 +1,6 @@
 """Makes the training record of a rated answer.
 
-Pure. The record has the texts for people, exports and the content id; what is learned are the tokens beside it.
+Pure. The record has the texts for people, exports and the content id; training uses the tokens beside it.
 """
 
 from apollod.core.intake.events import Origin, Sampled
@@ -13,15 +13,15 @@ from apollod.wire.thoughts import NO_THOUGHT, opens_thought
 
 
 def praised(answer: Captured, prompt: str, model: str) -> Line:
-    """A good answer, exactly as it was sampled. Raises RecordRefused for one that says nothing."""
+    """A good answer, exactly as it was sampled. Raises RecordRefused for an empty one."""
     return _line(answer.name, prompt, answer.text, Sampled(answer.name, answer.answer, answer.prompt), model)
 
 
 def corrected(answer: Captured, prompt: str, correction: str, final: int, model: str) -> Line:
-    """What should have been said, after the very tokens that the engine was asked, and ended as the engine ends.
+    """A corrected answer after the very tokens of the engine's prompt, ended as the engine ends.
 
-    Where the prompt has opened a thought, it is closed without one. Raises RecordRefused for a correction that is
-    empty or what was said.
+    A thought that the prompt has opened is closed empty. Raises RecordRefused for a correction that is empty or equal
+    to the answer.
     """
     if not correction.strip():
         raise RecordRefused("the correction is empty", "say what should have been answered, or leave it out")

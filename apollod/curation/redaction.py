@@ -1,12 +1,12 @@
-"""Credentials become placeholders before anything of a log is kept: journal, quarantine, messages to people.
+"""Replaces credentials by placeholders before anything of a log is kept: journal, quarantine, messages to people.
 
 Works on the bytes of a record as they stand in the file, JSON escapes and all, so that there is one place for it. The
-rules (`secret_rules.py`) look at the same text with escapes as what they mean.
+rules (`secret_rules.py`) see the same text with escapes decoded.
 
-A placeholder says the kind and 16 bits of a hash: the same secret is the same placeholder everywhere, two different
-ones are told apart in a conversation, and nobody can find out a password by trying.
+A placeholder names the kind and 16 bits of a hash: the same secret is the same placeholder everywhere, two different
+ones are told apart in a conversation, and a password cannot be found by trial.
 
-The level is one for a process (`use`), chosen where it starts: each place that redacts has it, and none can forget it.
+The level is set once per process (`use`), at its start, so that no caller can forget it.
 """
 
 import re
@@ -19,7 +19,7 @@ from itertools import pairwise
 from apollod.curation.secret_rules import Span, shipped
 
 _AGAIN_MIN, _AGAIN_MOST = 12, 100
-"""bytes of a secret that is looked for in the rest of the record, too, and how many are"""
+"""least bytes of a secret to search for in the rest of the record, too, and most such secrets"""
 
 
 class _Level:
@@ -27,12 +27,12 @@ class _Level:
 
 
 def use(personal: bool) -> None:
-    """Take out personal data, too, from here on in this process, or credentials alone."""
+    """From now on in this process, redact personal data, too, or credentials alone."""
     _Level.personal = personal
 
 
 def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
-    """The bytes with a placeholder for each secret, and how many of each kind were there."""
+    """The bytes with a placeholder for each secret, and the number of secrets by kind."""
     if not data.strip():  # a blank line costs nothing
         return data, _NONE
     spans = shipped(_Level.personal).spans(_read(data))
@@ -47,12 +47,13 @@ def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
 
 
 def redact_text(text: str) -> str:
-    """The text with a placeholder for each secret; what is no UTF-8, such as half a surrogate pair, becomes `?`."""
+    """The text with a placeholder for each secret; characters that UTF-8 cannot encode, such as half a surrogate pair,
+    become `?`."""
     return redact(text.encode("utf-8", "replace"))[0].decode()
 
 
 def placeholder(kind: str, secret: bytes) -> bytes:
-    """What stands for a secret; it needs no escaping in JSON."""
+    """The placeholder of a secret; it needs no escaping in JSON."""
     return b"[redacted %s %s]" % (kind.encode(), blake2b(secret, digest_size=2).hexdigest().encode())
 
 
@@ -64,12 +65,12 @@ _LETTERS = ((b"\\n", b"\n"), (b'\\"', b'"'), (b"\\t", b"\t"), (b"\\r", b"\r"), (
 
 
 def _read(data: bytes) -> bytes:
-    """The text with each escape of JSON, however deep, as the one character that it means, and placeholders as blanks.
+    """The text with each JSON escape, however deep, as the one character that it means, and placeholders as blanks.
 
     Each match of `_ESCAPE` becomes one byte, and everything else stays.
     """
     if b"\\" in data:
-        if b"\\u" in data:  # also colours of terminals, which end at a letter
+        if b"\\u" in data:  # also terminal colours, which end at a letter
             data = _BY_CODE.sub(lambda match: bytes([int(match[1] or b"20", 16)]).replace(b"\\", b" "), data)
         while b"\\\\" in data:
             data = data.replace(b"\\\\", b"\\")
@@ -81,7 +82,7 @@ def _read(data: bytes) -> bytes:
 
 
 def _in_record(data: bytes, spans: Iterable[Span]) -> Iterator[Span]:
-    """Spans of what was read, in the bytes of the record."""
+    """Map spans of the text from `_read` back to the bytes of the record."""
     read, begins, ends = 0, [0], [0]
     for match in _ESCAPE.finditer(data):
         read += match.start() - ends[-1] + 1
@@ -100,7 +101,7 @@ _QUOTE = re.compile(rb'(?<!\\)(?:\\\\)*"')
 
 
 def _in_strings(data: bytes, spans: Iterable[Span]) -> Iterator[Span]:
-    """Without the quotes in which a string of JSON stands, and apart on both sides of one."""
+    """Spans without the quotes of a JSON string, split at quotes within."""
     for begin, end, kind in spans:
         marks = [match.end() - 1 for match in _QUOTE.finditer(data, begin, end)]
         for start, stop in pairwise([begin - 1, *marks, end]):
@@ -109,7 +110,7 @@ def _in_strings(data: bytes, spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _with_copies(data: bytes, spans: Iterable[Span]) -> list[Span]:
-    """And where else in the record the same secrets stand."""
+    """The spans and those of further copies of the same secrets in the record."""
     found = sorted(spans)
     kinds = {data[begin:end]: kind for begin, end, kind in reversed(found) if end - begin >= _AGAIN_MIN}
     for secret in sorted(kinds, key=lambda secret: (-len(secret), secret))[:_AGAIN_MOST]:

@@ -1,10 +1,10 @@
 """Identifies the answers that a record teaches, whatever its format: by a key, and with their text.
 
-Pure. The key of an answer is made of what was asked and of what was answered: the last message of the user and the last
-message of anybody else before the answer (often a tool's result), then its text and calls. White space, ids of calls,
-system prompts and earlier turns are no part of it, since logs and formats differ in them; nor is what was thought,
-which many logs do not keep. So "Done." after two different questions is two answers, and the same answer in the log of
-an agent and in a record given over HTTP is one.
+Pure. The key of an answer is made of its request and its content: the last message of the user and the last message of
+any other role before the answer (often a tool's result), then its text and calls. White space, ids of calls, system
+prompts and earlier turns do not count, since logs and formats differ in them; nor do thoughts, which many logs do not
+keep. So "Done." after two different questions is two answers, and the same answer in the log of an agent and in a
+record given over HTTP is one.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def taught(record: Record) -> Taught:
-    """What a record teaches."""
+    """The learned answers of a record."""
     if record.kind == "messages":
         turns = [bytes(memoryview(raw)) for raw in _conversation(record.canonical).messages]
         return taught_by([_any(turn) for turn in turns], turns)
@@ -63,9 +63,10 @@ def taught(record: Record) -> Taught:
 
 
 def taught_by(messages: Sequence[Form], turns: Sequence[bytes]) -> Taught:
-    """What a conversation teaches. `turns`: each of the messages as it stands in the record.
+    """The learned answers of a conversation. `turns`: JSON of each message in the record.
 
-    Canonical JSON has no white space, so places of turns follow from their lengths."""
+    Canonical JSON has no white space, so offsets of turns follow from their lengths.
+    """
     asked = last = ""
     responses, texts, end = list[Response](), list[str](), _MESSAGES_AT - 1
     for message, turn in zip(messages, turns, strict=True):
@@ -83,14 +84,15 @@ def taught_by(messages: Sequence[Form], turns: Sequence[bytes]) -> Taught:
 
 
 class Answer(NamedTuple):
-    """One answer. `key`: see above; `text`: what was said and called, for people's words."""
+    """One answer. `key`: see above; `text`: its content and calls, readable."""
 
     key: str
     text: str
 
 
 def answer_of(asked: str, last: str, form: Form) -> Answer:
-    """The answer `form`. `asked`: the last message of the user before it; `last`: the last one of anybody else."""
+    """Identity of the answer `form`. `asked`: the last message of the user before it; `last`: the last message before
+    it that is not an assistant's."""
     made = _made(turn_json(form)).tool_calls if "tool_calls" in form else ()
     calls = b"".join(map(_call, made))
     key = _key(asked.encode(), last.encode(), form["content"].encode(), calls)
@@ -103,10 +105,10 @@ def _key(asked: bytes, last: bytes, answer: bytes, calls: bytes = b"") -> str:
 
 
 def _call(call: _Call) -> bytes:
-    """Keys in order: programs write the same arguments in different ones."""
+    """A call as bytes, with sorted keys, since programs write the same arguments in different orders."""
     return call.function.name.encode() + _END + _sorted(_any(call.function.arguments)) + _END
 
 
 def _arguments(calls: Sequence[_Call]) -> list[str]:
-    """As JSON, but with its escapes of white space as white space, so that words are words."""
+    """The arguments of each call as JSON, with escaped line breaks decoded, so that words are separated."""
     return [bytes(memoryview(call.function.arguments)).decode().replace("\\n", "\n") for call in calls]

@@ -1,8 +1,8 @@
-"""Find secrets in a text by rules in the format of gitleaks (MIT).
+"""Finds secrets in a text by rules in the format of gitleaks (MIT).
 
-A rule is a regular expression of RE2, words of which one stands in every text that it can match, the least entropy of
-a secret, and lists of what is none. RE2 takes time that grows with the length of the text alone, whatever the text.
-Beyond the format a rule may name a `check`, a checksum that has to be right.
+A rule is a regular expression of RE2, keywords of which every match contains one, the least entropy of a secret, and
+allowlists. The time of RE2 grows linearly with the length of the text, for any text. As an extension of the format, a
+rule may name a `check`, a checksum that has to be right.
 """
 
 import math
@@ -18,9 +18,9 @@ import re2  # type: ignore[import-untyped]
 
 FILES, PERSONAL = ("gitleaks.toml", "own.toml"), "personal.toml"
 GENERAL = "secret"
-"""the kind of what was found by its surroundings, which may be others at another place"""
+"""kind of a secret found by its context, which may differ elsewhere"""
 _MEMORY = 64 << 20
-"""bytes at most of the automaton of a rule; with less RE2 takes longer and finds the same"""
+"""most bytes of a rule's automaton; with less memory RE2 finds the same, more slowly"""
 
 
 class Span(NamedTuple):
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Rules:
-    """Several files of rules as one."""
+    """Several files of rules combined."""
 
     def __init__(self, tables: Iterable[Mapping[str, Any]]) -> None:
         tables = list(tables)
@@ -54,8 +54,8 @@ class Rules:
         self._shapes = _set(self.rules[place].pattern.encode() for place in self._shaped)
 
     def spans(self, text: bytes) -> list[Span]:
-        """Where secrets stand, in order, apart from each other. Of two at one place that of a rule which knows a kind
-        of key counts before one found by what stands beside it, and the earlier rule before a later one."""
+        """Spans of secrets, in order, not overlapping. Where two meet, a rule for a kind of key precedes one that goes
+        by context, and an earlier rule a later one."""
         places = set(self._always)
         for word in self._words.Match(text) or ():
             places.update(self._of_word[word])
@@ -69,7 +69,7 @@ class Rules:
 
 
 _END, _WIDE_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?:[\x60'"\s;,&|)}\]<>]|$)"""
-"""what gitleaks wants behind a key, and what stands there in logs, too"""
+"""gitleaks' pattern for the end of a key, and a wider one for logs"""
 
 
 def luhn(value: bytes) -> bool:
@@ -126,11 +126,11 @@ def _allowed(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
 
 
 _LINE = 1000
-"""bytes of a line on either side of a secret, at most"""
+"""most bytes of a line on either side of a secret"""
 
 
 def _target(text: bytes, match: Any, begin: int, end: int, target: str) -> bytes:
-    """The secret, all that the rule matched, or its lines."""
+    """The text for an allowlist: the secret, the whole match, or its lines."""
     if target == "match":
         begin, end = match.span()
     elif target == "line":
@@ -157,7 +157,7 @@ def _compiled(regex: str) -> Any:
 
 
 def _set(patterns: Iterable[bytes], case_sensitive: bool = True) -> Any:
-    """Tells which of them a text holds, in one pass."""
+    """A set of patterns; finds in one pass which of them a text holds."""
     made = re2.Set.SearchSet(_options(case_sensitive))
     for pattern in patterns:
         made.Add(pattern)
@@ -176,17 +176,17 @@ _EDGES = b" \t\r\n\"'`"
 
 
 def _trimmed(text: bytes, begin: int, end: int) -> tuple[int, int]:
-    """Without blanks and quotes at its ends."""
+    """The span without blanks and quotes at its ends."""
     secret = text[begin:end]
     return begin + len(secret) - len(secret.lstrip(_EDGES)), end - len(secret) + len(secret.rstrip(_EDGES))
 
 
 _PIECE = 8
-"""bytes beside a key that is found already, from which on what a general rule finds belongs to it"""
+"""least bytes by which a general rule's match must exceed a key already found, to extend it"""
 
 
 def _add(span: Span, found: list[Span], least: int) -> None:
-    """Insert one more span. Where it meets others and goes on for `least` bytes, they become one of their kind."""
+    """Insert a span. If it overlaps others and exceeds them by `least` bytes, they merge, with the first's kind."""
     first = bisect_right(found, span.begin, key=lambda other: other.end)
     last = bisect_left(found, span.end, lo=first, key=lambda other: other.begin)
     if first == last:

@@ -1,8 +1,7 @@
-"""Instructions that a behaviour should no longer need: found, taken out, and kept beside what is learned.
+"""Strips instructions that a behaviour should no longer need, and keeps them beside the learned text.
 
-What is taken out is said exactly, so that the conversation as the model saw it can be put together again (`restored`).
-Answers are never touched: only what was said to the model. All of it takes time in proportion to the text, whatever
-the text is.
+Removals are recorded exactly, so that the conversation as the model saw it can be restored (`restored`). Answers are
+never touched, only the model's input. The time is linear in the text, for any text.
 """
 
 import re
@@ -20,13 +19,13 @@ MEMORY = (
 )  # fmt: skip
 REMINDERS = ("system-reminder", "hook_context", "hook_prompt", "user-prompt-submit-hook")
 METADATA = "(untrusted metadata):\n```json\n"
-"""Behind the name of what OpenClaw says about a message, such as its sender: JSON up to the end of the fence"""
+"""Follows the name of OpenClaw's metadata of a message, such as its sender: JSON up to the end of the fence"""
 SCAFFOLDING = (
     "environment_context", "user_instructions", "permissions instructions", "available_skills", "env", "INSTRUCTIONS",
 )  # fmt: skip
 INSTRUCTING = frozenset({"system", "developer"})
 INSTRUCTION = "instruction"
-"""`Removed.why` of what `Stripping.instruction` names"""
+"""`Removed.why` of the text of `Stripping.instruction`"""
 TOOLS = "tools"
 """`Removed.why` of the tools of a conversation: `text` is their JSON"""
 
@@ -41,22 +40,22 @@ _Span = tuple[int, int, str]
 
 
 class Stripping(msgspec.Struct, frozen=True):
-    """Rules of what is stripped from the conversations of a source."""
+    """Rules for stripping the conversations of a source."""
 
     level: StripLevel = "memory"
     """memory: surfaced memories and reminders; system: also messages of the roles system and developer; all: also tools
-    and what programs tell about themselves"""
+    and programs' texts about themselves"""
     patterns: tuple[str, ...] = ()
-    """regular expressions; what they match goes, too"""
+    """regular expressions for further text to strip"""
     instruction: str = ""
-    """this text goes wherever it stands, with whatever white space between its words, and what was said without it is
-    not learned"""
+    """text to strip wherever it stands, with any white space between its words; answers given without it are not
+    learned"""
 
 
 def strip(
     messages: Sequence[Form], stripping: Stripping, tools: Sequence[dict[str, object]] = ()
 ) -> tuple[list[Form], list[dict[str, object]], tuple[Removed, ...]]:
-    """(messages, tools, removed). A message that is marked (`strip`) goes whole, and one of which nothing is left."""
+    """(messages, tools, removed). A marked message (`strip`) is removed whole, and so is one with nothing left."""
     kept: list[Form] = []
     removed: list[Removed] = []
     left = list(tools)
@@ -72,8 +71,8 @@ def strip(
 
 
 def strip_one(message: Form, stripping: Stripping, place: int = 0) -> tuple[Form | None, list[Removed]]:
-    """The rest of a message (None: all was stripped; the same object if nothing was), and the texts taken out of
-    it. `place`: its index among those that are left."""
+    """The rest of a message (None: all was stripped; the same object if nothing was), and the texts taken out of it.
+    `place`: its index among the remaining messages."""
     role, content = message["role"], message["content"]
     if role == "assistant":
         return message, []
@@ -109,7 +108,7 @@ def _instructs(role: str, level: StripLevel) -> bool:
 
 
 def _spans(content: str, stripping: Stripping) -> list[_Span]:
-    """What is to go, in order, without overlaps."""
+    """The spans to strip, in order, without overlaps."""
     metadata = stripping.level != "none" and METADATA in content
     if not (metadata or "<" in content or stripping.patterns or stripping.instruction):
         return []
@@ -173,7 +172,7 @@ def _without(content: str, spans: Sequence[_Span]) -> str:
 
 @cache
 def _loosely(instruction: str) -> str:
-    """A regular expression for a text, whatever white space is between its words, and for the white space behind it."""
+    """A regular expression for a text with any white space between its words and behind it."""
     return r"\s+".join(map(re.escape, instruction.split())) + r"\s*"
 
 

@@ -1,9 +1,9 @@
-"""Names the topic of a text in one word, so that a queue can tell that many of its examples share one.
+"""Names the topic of a text in one word, so that a queue can recognise examples on the same topic.
 
-It is the word that a text uses most, a long one counting more than a short one, common words of English and of code
-left out. Cheap, the same on every machine, and readable; no understanding. Two texts about one thing may have two
-topics, and a text in another language than English may get one of its common words: shares are kept all the same, only
-less evenly. It is found in the first CHARACTERS of what is learned.
+The topic is the most frequent word, weighted by its length, common words of English and of code excluded. Cheap, the
+same on every machine, and readable, but without understanding: two texts about one thing may have two topics, and a
+text in another language than English may get one of its common words. Then the queue's shares are kept all the same,
+only less evenly. Only the first CHARACTERS of the learned text are read.
 """
 
 import re
@@ -31,7 +31,7 @@ _COMMON = frozenset(
 
 
 def topic(text: str) -> str:
-    """The topic of a text, in lower case; empty where it has none."""
+    """The topic of a text, in lower case; may be empty."""
     counts = Counter(_WORDS.findall(text[:CHARACTERS].lower()))
     best, most = "", 0
     for word, count in counts.items():

@@ -1,8 +1,8 @@
 """Turns of the user whose place in the conversation only shows later: messages typed while the agent ran, and commands.
 
-A message that was typed while the agent ran waits in a queue. The agent is shown it behind the results of the calls
-that are open, but logs may say so before them. A command is a prompt only if it led to something; many are carried out
-by the program alone. Such turns are held here until what follows them comes.
+A message typed while the agent ran waits in a queue. The agent sees it behind the results of the open calls, but logs
+may have it before them. A command is a prompt only if it led to something; many are carried out by the program alone.
+Such turns are held here until the next records come.
 """
 
 import re
@@ -14,9 +14,9 @@ from apollod.curation.conversation import Queued, Said, Signal
 from apollod.wire.records import Form
 
 MID_RUN = "mid-run"
-SHOWN = 16  # texts remembered of messages that stand in the log, so that the queue does not say them again
+SHOWN = 16  # remembered texts of messages with a record, to ignore their repetition by the queue
 _OF_PROGRAM = re.compile(r"\s*(?:/[\w:.-]+(?:\s|$)|<task-notification>|<local-command)")
-"""In the queue: commands, which the program carries out, and what it says to itself"""
+"""Queue entries of the program: commands that it carries out, and its own messages"""
 
 
 class TypedAhead(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class TypedAhead(msgspec.Struct, frozen=True):
     shown: tuple[str, ...] = ()
 
     def moved(self, change: Queued) -> "TypedAhead":
-        """After a change of the queue. The first message is meant where none is named."""
+        """The state after a change of the queue. A change without a text applies to the first message."""
         text = change.text.strip()
         if change.operation == "enqueue":
             return msgspec.structs.replace(self, waiting=(*self.waiting, text)) if text else self
@@ -42,20 +42,20 @@ class TypedAhead(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(after, held=(*self.held, typed(text)))
 
     def hold(self, said: Said) -> "TypedAhead":
-        """With one more turn."""
+        """The state with one more held turn."""
         return msgspec.structs.replace(self, held=(*self.held, said))
 
     def without(self, said: Said) -> "TypedAhead":
-        """A prompt came that has a record: what only the queue said of it goes."""
+        """The state after a prompt with a record came: drops the held copy that only the queue had."""
         held = tuple(one for one in self.held if one.id or _text(one) != _text(said))
         return self if len(held) == len(self.held) else msgspec.structs.replace(self, held=held)
 
     def executed(self, record: str) -> "TypedAhead":
-        """Without the command of a record."""
+        """The state without the held command of this record."""
         return msgspec.structs.replace(self, held=tuple(one for one in self.held if one.id != record))
 
     def remember(self, said: Said) -> "TypedAhead":
-        """A message has a record of its own: the queue may have said it before, or may say it again."""
+        """Note that a message has a record of its own: the queue may have had it before, or may repeat it."""
         known = self.without(said)
         return known if known is not self else msgspec.structs.replace(self, shown=(*self.shown, _text(said))[-SHOWN:])
 
@@ -72,7 +72,7 @@ def is_mid_run(said: Said) -> bool:
 
 
 def has_open_calls(messages: Sequence[Said]) -> bool:
-    """Have calls of the last answer no results yet?"""
+    """True if calls of the last answer have no results yet."""
     done: set[object] = set()
     for said in reversed(messages):
         message = said.message
@@ -86,7 +86,7 @@ def has_open_calls(messages: Sequence[Said]) -> bool:
 
 
 def said_again(messages: Sequence[Said], said: Said) -> bool:
-    """True if a prompt stands there already, since the last answer, once as typed while the agent ran and once not."""
+    """True if the prompt already stands after the last answer, once marked as typed during the run and once not."""
     for one in reversed(messages):
         if one.message["role"] == "assistant":
             return False
@@ -100,7 +100,7 @@ def _text(said: Said) -> str:
 
 
 def _without(texts: Iterable[str], text: str) -> tuple[str, ...]:
-    """Without the first one that is so."""
+    """The texts without the first occurrence of this one."""
     left = list(texts)
     if text in left:
         left.remove(text)

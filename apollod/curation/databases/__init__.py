@@ -1,4 +1,4 @@
-"""Agents that keep their sessions in a database: which tables are of whom, what to ask of them, what the rows say.
+"""Agents that keep their sessions in a database: recognising tables, querying them, reading rows.
 
-Pure, like all of curation: the SQL stands here, who runs it is `adapters/sources/foreign_database.py`.
+Pure, like all of curation: the SQL stands here, and `adapters/sources/foreign_database.py` runs it.
 """

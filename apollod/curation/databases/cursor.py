@@ -1,8 +1,8 @@
 """Chats of Cursor: `globalStorage/state.vscdb` below its user directory, table `cursorDiskKV`.
 
-A chat is `composerData:<id>`, whose `fullConversationHeadersOnly` says which messages it has in which order; a message
-is `bubbleId:<id>:<bubble>`. One answer of the model is several bubbles: thoughts, texts and calls, each call with its
-result. Read as public readers of these databases have it (getagentseal/codeburn, vshulcz/deja-vu).
+A chat is `composerData:<id>`, whose `fullConversationHeadersOnly` lists its messages in order; a message is
+`bubbleId:<id>:<bubble>`. One answer of the model is several bubbles: thoughts, texts and calls, each call with its
+result. After public readers of these databases (getagentseal/codeburn, vshulcz/deja-vu).
 """
 
 from collections.abc import Iterable, Sequence
@@ -130,7 +130,7 @@ def _entries(row: Row) -> Iterable[Entry]:
 
 
 def _answer(bubble: _Bubble, name: str, text: str) -> Iterable[Entry]:
-    """A part of an answer; a call with what came of it."""
+    """A part of an answer; a call with its result."""
     tool = bubble.tool_former_data
     calls = []
     if tool is not None and tool.name:
@@ -152,7 +152,7 @@ def _answer(bubble: _Bubble, name: str, text: str) -> Iterable[Entry]:
 
 
 def _arguments(value: Any) -> Any:
-    """Arguments as an object: text that is none is kept as it is."""
+    """Arguments as an object; text that does not parse goes under `input`."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value) if value else {}

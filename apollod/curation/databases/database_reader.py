@@ -1,11 +1,11 @@
-"""The seam between an agent's database and what it means: a `DatabaseReader` says what to ask and what rows say.
+"""Interface to an agent's database: a `DatabaseReader` gives the queries and interprets the rows.
 
 A database is not a log: rows are changed and deleted, sessions grow at the same time. So each session is a source of
-its own, and what is asked of it is always its present state from some key on. `session_rows.py` makes moments of that.
+its own, and each query reads its present state from some key on. `session_rows.py` makes moments of that.
 
 The laws, which tests/property/test_database_readers.py checks for every reader of the table:
 
-1. `hear` never raises, whatever the values are, and gives no more answers than there are records.
+1. `hear` never raises, whatever the values are, and gives at most one answer per record.
 2. Keys of a session grow; records come in the order of their keys.
 """
 
@@ -26,16 +26,16 @@ Schema = Mapping[str, frozenset[str]]
 
 
 class Queries(NamedTuple):
-    """The queries for a database with this schema. All text columns that may be long are asked for by `capped`."""
+    """The queries for a database with this schema. `capped` wraps all text columns that may be long."""
 
     sessions: str
     """() -> (id, birth, stamp) of each session, in the order in which they are to be read. `birth` tells it from
-    another one of the same id; with another `stamp` it may have something new. Cheap: asked after every change"""
+    another one of the same id; a changed `stamp` means there may be new records. Cheap: it runs after every change"""
     facts: str
-    """(:session, :most) -> at most one row of facts about the session; "" if there is nothing to ask"""
+    """(:session, :most) -> at most one row of facts about the session; "": there are none"""
     records: str
     """(:session, :after, :most) -> rows behind the key `:after` (NULL: all) in order. Column `key`; rows with the same
-    one are one record. Column `size`: characters, or more where nothing was returned of what is longer than `:most`"""
+    one are one record. Column `size`: characters; text longer than `:most` is NULL and still counted in `size`"""
     before: str
     """(:session, :until) -> (key, characters) of the records up to a key, backwards"""
     counted: str
@@ -49,7 +49,7 @@ class Heard(NamedTuple):
     gone: bool = False
     """an answer that the user took back"""
     problem: str = ""
-    """why it is no record"""
+    """reason why it cannot be read as a record"""
 
 
 class DatabaseReader(Protocol):
@@ -57,21 +57,21 @@ class DatabaseReader(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in configuration and journal; once released it is never changed."""
+        """Name in configuration and journal; never changed once released."""
 
     @property
     def keys_return(self) -> bool:
-        """True if a key may be given again to another record, because the agent writes a session anew."""
+        """True if a key may be given again to another record, because the agent rewrites a session."""
 
     def queries(self, schema: Schema) -> Queries | None:
-        """What to ask of a database with these tables; None: it is another agent's. Columns that some versions lack are
-        not asked for where they are not."""
+        """The queries for a database with these tables; None if it belongs to another agent. Optional columns are only
+        queried where they exist."""
 
     def session(self, facts: Row) -> Session:
-        """What is known of a session before its first record. Facts may be missing, or anything."""
+        """The facts about a session before its first record. Columns may be missing, or hold anything."""
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """What the records say, in order. Fewer answers than records: the rest is still being written."""
+        """The content of each record, in order. Fewer results than records: the rest is still being written."""
 
 
 def capped(columns: Iterable[str], of: str, prefix: str = "") -> str:
@@ -80,12 +80,12 @@ def capped(columns: Iterable[str], of: str, prefix: str = "") -> str:
 
 
 def size_of(columns: Iterable[str], of: str) -> str:
-    """An SQL expression: bytes of these columns together."""
+    """An SQL expression for the total bytes of these columns."""
     return " + ".join(f"coalesce({_length(of, c)}, 0)" for c in columns) or "0"
 
 
 def _length(of: str, column: str) -> str:
-    """As bytes: the length of text ends at the first NUL, which some agents write."""
+    """An SQL expression for the bytes of a column: text length ends at the first NUL, which some agents write."""
     return f'length(CAST({of}."{column}" AS BLOB))'
 
 
@@ -95,7 +95,7 @@ def listed(columns: Iterable[str], of: str) -> str:
 
 
 def attempt(say: Callable[P, Iterable[Entry]], *args: P.args, **more: P.kwargs) -> Heard:
-    """What a record says, or why it is none: a reader that stumbles costs one record."""
+    """The entries of a record, or the problem with it: a reader that stumbles costs one record."""
     try:
         return Heard(tuple(say(*args, **more)))
     except RecordRefused as error:

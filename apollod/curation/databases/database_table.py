@@ -1,4 +1,4 @@
-"""The table of databases. Adding one is a file beside this one and a line in it."""
+"""The table of database readers. To add one, write a file beside this one and a line in it."""
 
 from apollod.curation.databases import cursor, goose_database, hermes, openclaw, opencode, webui_feedback
 from apollod.curation.databases.database_reader import DatabaseReader, Queries, Schema
@@ -14,12 +14,12 @@ DATABASES: tuple[DatabaseReader, ...] = (
 
 
 def database_names() -> tuple[str, ...]:
-    """What a source's format may be called."""
+    """The allowed `format` names of a source."""
     return tuple(reader.name for reader in DATABASES)
 
 
 def recognise(schema: Schema, format: str = "auto") -> tuple[DatabaseReader, Queries] | None:
-    """Who reads a database with these tables, and what is asked of it; None: nobody does."""
+    """The reader for a database with these tables, and its queries; None if no reader knows it."""
     for reader in DATABASES:
         if format in ("auto", reader.name) and (queries := reader.queries(schema)) is not None:
             return reader, queries

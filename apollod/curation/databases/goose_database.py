@@ -1,7 +1,7 @@
 """Sessions of Goose since 1.10: `~/.local/share/goose/sessions/sessions.db`, tables `sessions` and `messages`.
 
-A message is a row with its content as JSON, as `formats/agents/goose.py` reads it. A compaction writes all messages of
-the session anew, as new rows; what was learned of them is known then. Read by `session_manager.rs` of block/goose.
+A message is a row with its content as JSON, as `formats/agents/goose.py` reads it. A compaction rewrites all messages
+of the session as new rows; their examples are recognised as already learned. After `session_manager.rs` of block/goose.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,10 @@
 """Sessions of Hermes Agent: `~/.hermes/state.db`, or `state.db` of a profile, tables `sessions` and `messages`.
 
-Read by `website/docs/developer-guide/session-storage.md` of NousResearch/hermes-agent (schema 23 to 30, back to 2) and
-docs/registry/hermes.md of vshulcz/deja-vu. Rows are added at the end; old ones become inactive where the user took them
-back (`active` 0) or where they were compacted (`compacted` 1, too). Compaction writes what it kept of them again, with
-a summary, all in one go: with their own times, or with that of the summary. What was removed is not bad: what was
-compacted is learned like the rest.
+After `website/docs/developer-guide/session-storage.md` of NousResearch/hermes-agent (schema 23 to 30, back to 2) and
+docs/registry/hermes.md of vshulcz/deja-vu. Rows are added at the end; old ones become inactive when the user takes them
+back (`active` 0) or when they are compacted (`compacted` 1, too). Compaction writes the messages that it keeps again,
+with a summary, all in one go: with their own times, or with that of the summary. Removal says nothing bad: compacted
+messages are learned like the rest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from apollod.errors import RecordRefused
 
 NAME = "hermes"
 PARTS = "\x00json:"
-"""Before content that is a list of parts"""
+"""Prefix of content that is a list of parts"""
 SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 TEXTS = ("content", "tool_calls", "reasoning", "reasoning_content")
 SHORT = (
@@ -31,7 +31,7 @@ SILENT = frozenset({"session_meta"})
 
 
 class Hermes:
-    """Rows of `messages`, one a message."""
+    """Rows of `messages`, one row per message."""
 
     name = NAME
     keys_return = False
@@ -100,20 +100,19 @@ class _When(NamedTuple):
     """Times that tell copies from original messages."""
 
     last: float
-    """time of the last message of which there may be a copy"""
+    """time of the last message that may have a copy"""
     summaries: frozenset[float]
 
 
 def _written_again(facts: Row, rows: Sequence[Row]) -> list[bool]:
-    """Which rows are a summary, or copies beside one: of rows before them, or of the session that this one goes on
-    from."""
+    """True for each row that is a summary, or a copy beside one: of earlier rows, or of the parent session."""
     when = _When(
         _number(facts.get("started_at")) if facts.get("parent_session_id") else -1.0,
         frozenset(_number(row.get("timestamp")) for row in rows if _is_summary(row)),
     )
     again: list[bool] = []
     inside, old = when.last >= 0, when.last >= 0
-    """in a run of copies; was the row before it one of which there may be copies?"""
+    """inside: in a run of copies; old: the row before may have copies"""
     for row in rows:
         at, archived = _number(row.get("timestamp")), row.get("active") == 0 and bool(row.get("compacted"))
         earlier = at < when.last or (at == when.last and (inside or not archived))
@@ -131,7 +130,7 @@ def _is_summary(row: Row) -> bool:
 
 
 def _inactive(row: Row, says_compacted: bool) -> Heard:
-    """A row that is no part of the conversation any more."""
+    """The content of a row that left the conversation."""
     if not says_compacted:  # older versions do not say why it went
         return Heard((Dropped("rewound or compacted"),))
     return Heard(gone=row.get("role") == "assistant")

@@ -1,8 +1,8 @@
 """OpenClaw since 2026.8: `~/.openclaw/agents/<agent>/agent/openclaw-agent.sqlite`.
 
 `transcript_events` has the lines of earlier session files, one a row, by session and `seq`; `session_windows` has a row
-for each session. Read by openclaw's `session-accessor.sqlite-*.ts` and docs/registry/openclaw.md of vshulcz/deja-vu. A
-transcript may be written anew as a whole, with `seq` from 0 again.
+for each session. After openclaw's `session-accessor.sqlite-*.ts` and docs/registry/openclaw.md of vshulcz/deja-vu. A
+transcript may be rewritten as a whole, with `seq` from 0 again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ NAME = "openclaw"
 
 
 class OpenClaw:
-    """Lines of pi in rows."""
+    """Lines of pi's log format, stored as rows."""
 
     name = NAME
     keys_return = True
@@ -67,7 +67,7 @@ def _entries(rows: Sequence[Row]) -> Iterable[Entry]:
     if not isinstance(line, str):
         raise RecordRefused("event_json is no text", "nothing to do; it is kept as it is")
     for entry in pi.hear(line.encode()):
-        if isinstance(entry, Session):  # its id is that of the line, which a fork took over
+        if isinstance(entry, Session):  # its id is that of the line, which a fork copies
             yield msgspec.structs.replace(entry, id="", agent="", begins=False)
         else:
             yield entry

@@ -1,8 +1,8 @@
 """Sessions of opencode: `~/.local/share/opencode/opencode.db`, tables `session`, `message` and `part`.
 
-Read by `packages/opencode/src/session` of opencode (`session.sql.ts`, `message-v2.ts`), versions 1.0 to 1.4. A message
-is a row of `message` and its parts are rows of `part`; both are written again while the answer comes in, so it is read
-when it is complete. A tool part is a call and its result. `session.revert` names the message from which on the user
+After `packages/opencode/src/session` of opencode (`session.sql.ts`, `message-v2.ts`), versions 1.0 to 1.4. A message is
+a row of `message` and its parts are rows of `part`; both are rewritten while the answer comes in, so a message is read
+once it is complete. A tool part is a call and its result. `session.revert` names the message from which on the user
 took everything back; with the next prompt those rows are deleted.
 """
 
@@ -18,11 +18,11 @@ from apollod.errors import RecordRefused
 
 NAME = "opencode"
 SUMMARY_ASKED = "What did we do so far?"
-"""What the program asks in place of what was compacted"""
+"""The program's prompt in place of the compacted messages"""
 INTERRUPTED = "[Tool execution was interrupted]"
-"""What the program shows the model for a call without a result"""
+"""The program's text to the model for a call without a result"""
 SILENT = frozenset({"step-finish", "snapshot", "patch", "agent", "retry", "file", "subtask", "compaction"})
-"""Parts without text of the conversation"""
+"""Types of parts that hold no text of the conversation"""
 FACTS = ("id", "parent_id", "version", "revert")
 
 
@@ -31,7 +31,7 @@ class _Time(msgspec.Struct):
 
 
 class _Info(msgspec.Struct, rename="camel"):
-    """`message.data`, as far as it is read."""
+    """The fields of `message.data` that are read."""
 
     role: str = ""
     time: _Time | None = None
@@ -49,7 +49,7 @@ class _State(msgspec.Struct):
 
 
 class _Part(msgspec.Struct, rename="camel"):
-    """`part.data`, as far as it is read."""
+    """The fields of `part.data` that are read."""
 
     type: str = ""
     text: str | None = None
@@ -135,7 +135,7 @@ class OpenCode:
 
 
 def _reverted(revert: object) -> tuple[str, str]:
-    """The first message that was taken back, and the first part of it where not all of it was; ("", "") if none was."""
+    """The first message that was taken back, and its first part that was, if only some were; ("", "") for none."""
     try:
         place = msgspec.json.decode(revert) if isinstance(revert, str) else None
     except (msgspec.MsgspecError, RecursionError):
@@ -192,7 +192,7 @@ def _entries(name: str, rows: Sequence[Row]) -> Iterable[Entry]:
 
 
 def _asked(name: str, parts: Sequence[_Part]) -> Iterable[Entry]:
-    """What the person wrote; what the program wrote where the person wrote nothing."""
+    """The text that the person wrote, or that of the program if the person wrote none."""
     texts = [part for part in parts if part.type == "text" and not part.ignored and (part.text or "").strip()]
     own = [part for part in texts if not part.synthetic] or texts
     if own:
@@ -203,7 +203,7 @@ def _asked(name: str, parts: Sequence[_Part]) -> Iterable[Entry]:
 
 
 def _answered(name: str, info: _Info, parts: Sequence[_Part]) -> Iterable[Entry]:
-    """One answer a step, each with the results of its calls behind it."""
+    """One answer per step, each followed by the results of its calls."""
     steps: list[list[_Part]] = [[]]
     for part in parts:
         if part.type == "step-start" and steps[-1]:

@@ -1,7 +1,7 @@
-"""Turns the rows of a session into moments: what is new since the last time, even where rows in between changed.
+"""Turns the rows of a session into moments: only new ones, even if earlier rows have changed.
 
-A session is read from some way before the place up to which moments had everything (`given`), as it is now: what was
-compacted, rewound or deleted since does not matter. Nothing is remembered but the cursor, so that going on and starting
+A session is read in its present state, from some way before the last record covered by moments (`given`): earlier
+compaction, rewinding and deletion do not matter. Nothing is remembered but the cursor, so that going on and starting
 again are one.
 """
 
@@ -20,43 +20,43 @@ from apollod.curation.redaction import redact
 from apollod.errors import RecordRefused
 
 TAKEN_BACK = "dropped: taken back by the user (rewound)"
-TYPE_MAX = 80  # characters of an unknown type; it comes from the database
+TYPE_MAX = 80  # characters of an unknown type's name, which comes from the database
 
 RawValue = bytes | int | float | None
 RawRow = Mapping[str, RawValue]
-"""As the database has it; text is UTF-8, or meant to be"""
+"""Values as the database returns them; text is supposed to be UTF-8"""
 
 
 class SessionCursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Position in a session, beside the numbers of `source.consumed`."""
 
     given: Key | None = None
-    """key of the last record of which moments had everything"""
+    """key of the last record fully covered by moments"""
     mark: str = ""
     """digest of that record"""
     seen: Key | None = None
     """key of the last record that was counted"""
     waits: bool = False
-    """is there something that no moment had?"""
+    """True if something is in no moment yet"""
     back: int = 0
     """answers behind `given` that were counted as taken back"""
     stamp: str = ""
-    """of the session when it was read, as `Queries.sessions` says it"""
+    """of the session when it was read, see `Queries.sessions`"""
 
 
 class RawSession(NamedTuple):
-    """The rows of a session, read in one moment."""
+    """The rows of a session, read in one transaction."""
 
     facts: RawRow
     records: Sequence[tuple[Key, Sequence[RawRow]]]
     first: int
     """number (from 1) of the first record within the session"""
     cut: bool = False
-    """there is more, which was not fetched"""
+    """more rows exist that were not fetched"""
 
 
 class SessionRead(NamedTuple):
-    """The result of reading."""
+    """The result of reading a session."""
 
     cursor: SessionCursor
     line: int
@@ -64,11 +64,11 @@ class SessionRead(NamedTuple):
     items: tuple[Item, ...]
     counts: Mapping[str, int]
     more: bool
-    """read again: there is more"""
+    """True if more is left to read"""
 
 
 def written_anew(reader: DatabaseReader, raw: RawSession, cursor: SessionCursor) -> bool:
-    """True if the record up to which all was given is not there any more, so that its key says nothing."""
+    """True if the record at `cursor.given` is gone or changed, so that its key is meaningless."""
     if not reader.keys_return or cursor.given is None:
         return False
     return next((_mark(rows) for key, rows in raw.records if key == cursor.given), "") != cursor.mark
@@ -77,8 +77,8 @@ def written_anew(reader: DatabaseReader, raw: RawSession, cursor: SessionCursor)
 def read_session(
     reader: DatabaseReader, raw: RawSession, cursor: SessionCursor, record_bytes: int, items: int, settle: bool
 ) -> SessionRead:
-    """The moments of a session that nobody had, up to `items` and what one record closes. `settle`: nobody will add to
-    it, so what waits is given, too."""
+    """The new moments of a session, up to `items` plus those that one record closes. `settle`: the session is idle, so
+    close its waiting turn, too."""
     counts = Counter[str]()
     keys = [key for key, _ in raw.records]
     given, seen = _behind(keys, cursor.given), _behind(keys, cursor.seen)
@@ -92,7 +92,7 @@ def read_session(
     done, at, more = raw.first + given - 1, given, False
     for at in range(given, len(heard)):
         moments = assembly.feed(raw.first + at, heard[at].entries)
-        if at < seen:  # what was taken back, or is no record, was told when it was seen first
+        if at < seen:  # what was taken back or refused was counted when first seen
             moments = [moment for moment in moments if isinstance(moment, Moment) and not moment.taken_back]
         else:
             counts.update(_counted(heard[at].entries))
@@ -109,7 +109,7 @@ def read_session(
     if (settle or raw.cut) and not more:
         found += assembly.settle()
         done = max(done, assembly.given)
-    if raw.cut and not more:  # what comes next is read without what was before, which was much
+    if raw.cut and not more:  # the next read starts without the large context before
         done = raw.first + end - 1
     last = done - raw.first
     back = sum(one.gone for one in heard[given:end])
@@ -126,12 +126,12 @@ def read_session(
 
 
 def _behind(keys: Sequence[Key], key: Key | None) -> int:
-    """The number of keys that come up to this one."""
+    """The number of keys up to and including this one."""
     return 0 if key is None else sum(1 for one in keys if _up_to(one, key))
 
 
 def _up_to(one: Key, key: Key) -> bool:
-    """Keys of two kinds are those of two versions of the agent: then nothing is known."""
+    """True if `one` <= `key`. Keys of two types come from two versions of the agent: then False."""
     if isinstance(one, str) or isinstance(key, str):
         return isinstance(one, str) and isinstance(key, str) and one <= key
     return one <= key
@@ -140,7 +140,7 @@ def _up_to(one: Key, key: Key) -> bool:
 def _hear(
     reader: DatabaseReader, facts: Row, raw: RawSession, record_bytes: int
 ) -> tuple[list[Heard], list[Mapping[str, int]], list[bytes]]:
-    """What each record says; beside it the secrets that were in it, and its bytes without them."""
+    """The content of each record, the secrets found in it, and its bytes without them."""
     heard: list[Heard | None] = []
     good: list[Sequence[Row]] = []
     secrets: list[Mapping[str, int]] = []
@@ -177,7 +177,8 @@ def _hear(
 
 
 def _clean(row: RawRow, lenient: bool = False) -> tuple[dict[str, Value], Mapping[str, int]]:
-    """Text without its secrets. Raises RecordRefused where it is no UTF-8, unless such text may be left out."""
+    """Values with redacted text, and the counts of secrets. Raises RecordRefused for text that is not UTF-8; if
+    `lenient`, such text is left out."""
     values: dict[str, Value] = {}
     counts = Counter[str]()
     for name, value in row.items():
@@ -196,7 +197,7 @@ def _clean(row: RawRow, lenient: bool = False) -> tuple[dict[str, Value], Mappin
 
 
 def _as_bytes(rows: Iterable[Row]) -> bytes:
-    """What is kept of rows that are no record."""
+    """Rows that could not be read, as JSON lines."""
     return b"".join(msgspec.json.encode(dict(row)) + b"\n" for row in rows)
 
 

@@ -1,7 +1,7 @@
-"""Ratings of Open WebUI: the table `feedback` of `webui.db`. A row is a rating with the chat as it was.
+"""Ratings of Open WebUI: the table `feedback` of `webui.db`. A row is a rating with a snapshot of the chat.
 
-Read by `backend/open_webui/models/feedbacks.py` of open-webui. Each rating is a session of one record, whose key is the
-time of its last change, so that a rating that was changed is read again.
+After `backend/open_webui/models/feedbacks.py` of open-webui. Each rating is a session of one record, whose key is the
+time of its last change, so that a changed rating is read again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ DOCUMENTS = ("data", "meta", "snapshot")
 
 
 class WebuiFeedback:
-    """Rows as the export has them."""
+    """Rows in the form of Open WebUI's export."""
 
     name = "open-webui-db"
     keys_return = False
@@ -55,7 +55,7 @@ def _entries(rows: Sequence[Row]) -> Iterable[Entry]:
 
 
 def _as_exported(row: Row) -> bytes:
-    """The row as an element of the export. JSON is put in as it stands, so that it is looked at once."""
+    """The row as an element of the export. JSON columns are inserted as they stand, so that they are parsed once."""
     members = [f'"id":{_quoted(row.get("id"))}', f'"type":{_quoted(row.get("type"))}']
     for name in DOCUMENTS:
         text = row.get(name)

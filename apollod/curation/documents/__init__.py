@@ -1,4 +1,5 @@
-"""Documents that are taught: their sections, what each sentence says when it stands alone, and the lessons that makes.
+"""Documents to teach: their sections, the facts of each sentence by itself, and the lessons made from them.
 
-All of it follows rules. What a model imagines about a section is asked for and checked in `imagined_questions`.
+All of it follows rules. Lessons that a model imagines about a section are requested and checked in
+`imagined_questions`.
 """

@@ -1,6 +1,6 @@
-"""Sentences of a section so that each can be understood alone: who "it" is, and of what "the port" is one. Pure.
+"""Rewrites sentences of a section so that each can be understood alone: resolves "it", completes "the port". Pure.
 
-What a sentence is about is read from its form. Where that leaves two readings, the sentence is left as it is.
+The subject of a sentence is read from its form. Where two readings remain, the sentence is left as it is.
 """
 
 import re
@@ -44,18 +44,18 @@ class Reader:
     """Reads the sections of one document in order."""
 
     def __init__(self, topic: str) -> None:
-        """`topic`: what the document is about, see `topic_of`."""
+        """`topic`: the subject of the document, see `topic_of`."""
         self._topic = topic
         self._kinds = {_head(topic): topic}
         """name by the kind of thing that it is: "boat" of "a boat, the Maribel Crane" """
         self._about = topic
-        """what the section is about"""
+        """subject of the section"""
         self._focus = topic
-        """who "it" is"""
+        """referent of "it" """
         self._title = ""
 
     def sentences(self, section: Section) -> Iterator[tuple[str, list[str]]]:
-        """Each sentence, item and row of the section, with the simple sentences that it says."""
+        """Each sentence, item and row of the section, with the simple sentences derived from it."""
         self._title = section.titles[-1] if len(section.titles) > 1 else ""
         named = self._title if _is_title_name(self._title, section.blocks) else self._topic
         self._focus = self._about = self._kinds.get(_head(self._title), named)
@@ -69,7 +69,7 @@ class Reader:
                     yield sentence, list(self._of_sentence(sentence))
 
     def _of_row(self, row: Block) -> Iterator[str]:
-        """The cells of a row, each said of its first one."""
+        """Sentences about the first cell of a row, one for each other cell."""
         first = row.cells[0] if row.cells else ""
         for head, cell in zip(row.heads[1:], row.cells[1:], strict=False):
             if first and head and cell:
@@ -82,7 +82,7 @@ class Reader:
                 )
 
     def _of_pair(self, key: str, value: str) -> Iterator[str]:
-        """A list item such as "Port: 7341", said of what the section is about."""
+        """Sentences for a list item such as "Port: 7341", about the subject of the section."""
         plural = key.endswith("s") and not key.endswith("ss")
         if value.split()[0] in BASES and plural:
             yield f"{_large(self._qualified(_small(key)))} {value}."
@@ -94,7 +94,7 @@ class Reader:
             yield f"The {_small(key)} of {self._about} {'are' if plural else 'is'} {value}."
 
     def _of_sentence(self, sentence: str) -> Iterator[str]:
-        """The simple sentences of one, each with a subject that says what it is about."""
+        """The simple sentences within one, each with an explicit subject."""
         bare = " ".join(sentence.split()).rstrip(" .!;,")
         if sentence.rstrip().endswith("?"):
             return
@@ -109,7 +109,7 @@ class Reader:
             self._focus = introduced[2]
 
     def _simple(self, sentence: str) -> Iterator[str]:
-        """The sentence with what it is about, what it says in passing by itself."""
+        """The sentence with its subject resolved, and its appositions and relative clauses as separate sentences."""
         if (beside := _BESIDE.match(sentence)) and _is_verb(beside[3]):
             yield f"{self._resolved(f'{beside[1]} is {beside[2]}')}."
             sentence = f"{beside[1]} {beside[4]}"
@@ -131,7 +131,7 @@ class Reader:
             yield from (f"{counts[1]}{counts[n]}." for n in (2, 3)) if counts else (f"{one}.",)
 
     def _resolved(self, sentence: str) -> str:
-        """With a name for a pronoun at its beginning, and with what "the port" is one of."""
+        """The sentence with a name for a pronoun at its beginning, and a completed subject ("the port of Quillon")."""
         if self._focus:
             sentence = _PRONOUN.sub(lambda _: _large(self._focus), sentence)
         if self._about:
@@ -199,17 +199,17 @@ def _verbs(sentence: str, subject: str) -> Iterator[str]:
 
 
 def _is_verb(word: str) -> bool:
-    """True for a form that no noun has as a rule: "has", "runs" and "was", not "run"."""
+    """True for a form that is rarely a noun: "has", "runs" and "was", not "run"."""
     return word in BE or word in MODALS or FORMS.get(word, Verb("", "do")).do != "do"
 
 
 def _is_name(text: str) -> bool:
-    """True if a name stands in a text."""
+    """True if the text contains a name."""
     return any(word[:1].isupper() for word in text.split())
 
 
 def _is_title_name(title: str, blocks: Iterable[Block]) -> bool:
-    """True if a heading is a name of which the section below it speaks."""
+    """True if a heading is a name that occurs in the section below it."""
     words = title.split()
     return bool(words) and all(word[:1].isupper() for word in words) and any(
         re.search(rf"\b{re.escape(title)}\b", one.text) for one in blocks
@@ -226,7 +226,7 @@ def _large(text: str) -> str:
 
 
 def topic_of(titles: tuple[str, ...], name: str) -> str:
-    """What a document is about: what its first heading names, else its name without an ending."""
+    """The subject of a document: from its first heading, else its file name without the suffix."""
     title = titles[0] if titles else ""
     title = _GENERIC.sub("", title).rstrip(" .:!?")
     if not title:
@@ -235,7 +235,7 @@ def topic_of(titles: tuple[str, ...], name: str) -> str:
 
 
 def _small(text: str) -> str:
-    """With a small letter at its beginning, unless it is a name."""
+    """The text with a small first letter, unless it begins with a name."""
     first, *rest = text.split() or [""]
     name = first[1:] != first[1:].lower() or any(word[:1].isupper() for word in rest)
     return text if name and first.lower() not in ARTICLES else text[:1].lower() + text[1:]

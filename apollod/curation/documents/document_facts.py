@@ -1,4 +1,4 @@
-"""The lessons that a document makes by rules, and what of it makes none. Pure."""
+"""Makes the lessons of a document by rules, and counts the sentences that give none. Pure."""
 
 import re
 from collections import Counter
@@ -19,7 +19,7 @@ from apollod.curation.lessons.worded import wordings
 from apollod.errors import LessonRefused
 
 FACTS_MAX = 200
-"""of one document"""
+"""lessons of one document"""
 
 _REDACTED = "[redacted "
 _UNNAMED = re.compile(
@@ -37,7 +37,7 @@ _NO_THING = (
     r"(?:\w+(?:ed|ly)|free|made|kept|sold|built|held|run|in|on|at|by|behind|under|next|up|down|out|off|back|away|us|me"
     r"|them|it)\b"
 )
-"""how an answer begins that names nothing, where a rule takes whatever follows the verb"""
+"""beginnings of answers that name nothing, for rules that take anything behind the verb"""
 
 
 class Fact(NamedTuple):
@@ -49,8 +49,8 @@ class Fact(NamedTuple):
 
 class Found(NamedTuple):
     """`of`: sentences, list items and rows that were read; `left_out`: how many of them make no lesson, by reason:
-    "unclear" (no rule fits, or no short answer), "secret" (holds one, or personal data), "again" (says what another
-    one says), "contradicts" (another one answers the same question otherwise), "more" (beyond `FACTS_MAX`)."""
+    "unclear" (no rule fits, or no short answer), "secret" (holds one, or personal data), "again" (repeats another one),
+    "contradicts" (another one answers the same question otherwise), "more" (beyond `FACTS_MAX`)."""
 
     facts: tuple[Fact, ...]
     of: int
@@ -58,7 +58,7 @@ class Found(NamedTuple):
 
 
 def facts_of(sections: Sequence[Section], name: str) -> Found:
-    """All that the sections of a document say and can be asked for."""
+    """All facts in the sections of a document that can be asked for."""
     reader = Reader(topic_of(sections[0].titles if sections else (), name))
     kept, left_out, count = Kept(), Counter[str](), 0
     for section in sections:
@@ -79,7 +79,7 @@ def facts_of(sections: Sequence[Section], name: str) -> Found:
 
 
 class Kept:
-    """The lessons of a document, one for each question. What one of them holds out, none of them practises."""
+    """The lessons of a document, one for each question. A wording held out by one lesson is practised by none."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
@@ -87,7 +87,7 @@ class Kept:
         self._practised, self._held_out = set[tuple[str, ...]](), set[tuple[str, ...]]()
 
     def add(self, fact: Fact) -> str:
-        """The reason why it is none of them; empty: it is one now."""
+        """Add a lesson. Returns the reason why it was left out; empty if it was added."""
         answer = same_words(fact.worded.answer).words
         keys = keys_of(fact.worded)
         if others := [self._answers[key] for key in keys if key in self._answers]:
@@ -106,8 +106,7 @@ class Kept:
 
 
 def fact_in(given: Given) -> Fact | None:
-    """The lesson of one sentence; None where no rule fits it, it speaks of nothing that it names, or its answer is no
-    short one."""
+    """The lesson of one sentence; None where no rule fits it, its subject is not named, or its answer is not short."""
     first, clause = asked_for(given.statement)[0], clause_in(given.statement.rstrip("."))
     if clause is not None and (clause.subject.split()[0].lower() in _BESIDE or _is_perfect(clause)):
         return None
@@ -122,12 +121,12 @@ def fact_in(given: Given) -> Fact | None:
 
 
 def _is_there(clause: Clause) -> bool:
-    """ "has a garden": what it has besides is as right an answer."""
+    """True for "has a garden": naming anything else that it has would be right, too."""
     return clause.base == "have" and clause.rest.split()[:1] in (["a"], ["an"], ["one"])
 
 
 def _is_perfect(clause: Clause) -> bool:
-    """ "has been", "have seen": no rule asks in this tense."""
+    """True for "has been", "have seen": no rule asks in this tense."""
     after = (clause.rest.split() or [""])[0]
     return clause.base == "have" and (after == "been" or FORMS.get(after, Verb("", "")).do == "did")
 
@@ -143,7 +142,7 @@ def checked(given: Given) -> Fact | None:
 
 
 def section_for(sections: Iterable[Section], question: str, answer: str) -> str:
-    """The passage that has most of the words of a question and its answer; empty where none has the half of them."""
+    """The passage that shares most words with a question and its answer; empty where none has half of them."""
     wanted = content_of(f"{question} {answer}")
     shared = [(len(wanted & content_of(one.passage)), one.passage) for one in sections]
     most, passage = max(shared, key=lambda one: one[0], default=(0, ""))

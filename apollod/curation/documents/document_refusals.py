@@ -6,12 +6,13 @@ from apollod.errors import LessonRefused
 ENDINGS = (".md", ".markdown", ".txt", ".rst", ".text")
 BYTES_MAX = 300_000
 LINE_MAX = 20_000
-"""characters of one line: longer ones are data, and no text that people wrote"""
+"""characters of one line: longer ones are data, not prose"""
 NAME_MAX = 120
 
 
 def document_text(name: str, data: bytes) -> str:
-    """The text of a document without secrets. Raises LessonRefused for what is no text of a bearable length."""
+    """The text of a document with secrets redacted. Raises LessonRefused for a name, size or content that is not
+    allowed."""
     if not name.lower().endswith(ENDINGS):
         raise LessonRefused(
             f"{name!r} is no text or Markdown", f"teach {', '.join(ENDINGS[:3])}: save it as text, or copy its text out"

@@ -1,6 +1,6 @@
-"""A document as sections: headings, and what stands under each as sentences, list items and rows of tables. Pure.
+"""Splits a document into sections: headings, and below each its sentences, list items and rows of tables. Pure.
 
-Markdown, reStructuredText and plain text are read by the same rules. Code is left out: nobody asks for it in words.
+Markdown, reStructuredText and plain text are read by the same rules. Code is left out: it makes no questions.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from apollod.curation.lessons.asked_for import sentences_in
 
 PASSAGE_MAX = 1_200
-"""characters of a section that are told at a time; a longer section is several passages"""
+"""most characters of a passage; a longer section is several passages"""
 
 Kind = Literal["text", "item", "row"]
 
@@ -47,13 +47,13 @@ class Section(NamedTuple):
 
     @property
     def passage(self) -> str:
-        """The text that is told: the headings, and what stands under them."""
+        """The text for the model's context: the headings and the blocks under them."""
         shown = [" | ".join(one.cells) if one.kind == "row" else one.text for one in self.blocks]
         return "\n".join([*filter(None, [" - ".join(self.titles)]), *shown])[: 2 * PASSAGE_MAX]
 
 
 def sections_of(text: str) -> list[Section]:
-    """The sections that have something in them, in order."""
+    """The nonempty sections, in order."""
     found, titles, under = list[Section](), list[tuple[int, str]](), list[Block]()
     levels = list[str]()
     for level, mark, title, blocks in _parts(text.splitlines()):
@@ -67,7 +67,7 @@ def sections_of(text: str) -> list[Section]:
 
 
 def _passages(titles: Sequence[tuple[int, str]], blocks: Sequence[Block]) -> Iterator[Section]:
-    """The section as one passage, or as several where it is long."""
+    """The section as one passage, or as several if it is long."""
     names, held, size = tuple(title for _, title in titles), list[Block](), 0
     for block in (part for one in blocks for part in _bounded(one)):
         if held and size + len(block.text) > PASSAGE_MAX:
@@ -80,7 +80,7 @@ def _passages(titles: Sequence[tuple[int, str]], blocks: Sequence[Block]) -> Ite
 
 
 def _bounded(block: Block) -> Iterator[Block]:
-    """The block, or its sentences in groups of less than a passage."""
+    """The block, or its sentences in groups of at most a passage."""
     if len(block.text) <= PASSAGE_MAX or block.kind == "row":
         yield block
         return
@@ -95,7 +95,7 @@ def _bounded(block: Block) -> Iterator[Block]:
 
 
 _Part = tuple[int, str, str, list[Block]]
-"""(level of a heading, 0 for one that its underline says; its mark, empty: no heading; its title; blocks)"""
+"""(level of a heading, 0 if its underline gives it; its mark, empty: no heading; its title; blocks)"""
 
 
 def _parts(lines: Sequence[str]) -> Iterator[_Part]:
@@ -146,7 +146,7 @@ def _parts(lines: Sequence[str]) -> Iterator[_Part]:
 
 
 def _after_front_matter(lines: Sequence[str]) -> int:
-    """The line after settings that stand between two lines of dashes at the beginning."""
+    """Index of the line after front matter: settings between two lines of dashes at the beginning."""
     if lines[:1] and lines[0].strip() == "---":
         return next((at + 1 for at in range(1, min(len(lines), 60)) if lines[at].strip() == "---"), 0)
     return 0
@@ -161,7 +161,7 @@ def _is_title(line: str, under: str) -> bool:
 
 
 def _closed(held: list[str]) -> Iterator[Block]:
-    """What the lines so far make, which are taken."""
+    """The block that the held lines make; empties `held`."""
     text = _plain(" ".join(line.strip() for line in held))
     item = _ITEM.match(text) if held else None
     held.clear()
@@ -171,7 +171,7 @@ def _closed(held: list[str]) -> Iterator[Block]:
 
 
 def _plain(text: str) -> str:
-    """Without markup."""
+    """The text without markup."""
     for pattern, written in _MARKUP:
         text = re.sub(pattern, written, text)
     return " ".join(text.split())

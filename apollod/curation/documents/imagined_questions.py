@@ -1,6 +1,6 @@
-"""Questions about a section of a document that a model imagines with it in view, and what of its answer is taken.
+"""Asks a model for questions about a section of a document, and filters its answer.
 
-The prompt is frozen: whoever changes PROMPT changes `PROMPT_HASH`.
+The prompt is frozen: if you change PROMPT, change `PROMPT_HASH`.
 """
 
 from collections import Counter
@@ -34,19 +34,19 @@ PROMPT_HASH = blake2b(PROMPT.encode(), digest_size=8).hexdigest()
 """16 hex digits"""
 
 WORDS_EACH, MOST, LEAST = 12, 24, 4
-"""words of a section for which one question is asked for, and how many are at most and at least"""
+"""words of a section per requested question; most and least questions of a request"""
 
 
 def asking(passage: str) -> tuple[dict[str, str], ...]:
-    """The messages to an imagination."""
+    """The messages of the request to the imagination."""
     count = min(MOST, max(LEAST, len(passage.split()) // WORDS_EACH))
     asked = under_headings([("section", passage)])
     return {"role": "system", "content": PROMPT.format(count=count)}, {"role": "user", "content": asked}
 
 
 def imagined_facts(text: str, passage: str, name: str) -> tuple[list[Fact], dict[str, int]]:
-    """The lessons in an imagination's answer, and how many were left out by reason: "answer" (it does not stand in the
-    section, or is long), "off" (the question names nothing of it), "refused" (no lesson, such as one that holds its
+    """The lessons in an imagination's answer, and how many were left out by reason: "answer" (not in the section, or
+    long), "off" (the question names nothing of the section), "refused" (not a lesson: for example, it holds its
     answer). Never raises."""
     found, left_out = list[Fact](), Counter[str]()
     for question, answer in pairs_in(text[:TEXT_MAX]):

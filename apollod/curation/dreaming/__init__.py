@@ -1,2 +1,2 @@
-"""Text work for dreams: what an imagination is asked and what its answers are taken for, what gives a scenario away,
-what is kept of it, whether an answer passes a check. Pure; what follows is decided in `core/dreams`."""
+"""Text work for dreams: prompts for the imagination and parsing of its answers, detection of scenarios that give the
+behaviour away, sketches, and checks of answers. Pure; `core/dreams` decides."""

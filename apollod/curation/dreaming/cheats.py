@@ -1,4 +1,4 @@
-"""Scenarios that prove nothing: those that say what is to be practised, and those that are copied from a seed."""
+"""Detects worthless scenarios: those that state the behaviour to be practised, and copies of a seed."""
 
 import re
 from bisect import bisect_left
@@ -11,30 +11,30 @@ from apollod.curation.dreaming.scenario_words import SENTENCE, says_something, s
 from apollod.curation.dreaming.sketching import text_of
 
 PART = 0.5
-"""share of a sentence's content words, in order and close together, by which it is told"""
+"""share of a sentence's content words, in order and close together, that counts as stating it"""
 PART_WORDS = 3
-"""content words; fewer tell nothing but a whole sentence"""
+"""least content words for a partial match; shorter sentences must match as a whole"""
 WHOLE = 0.8
-"""share of all its words, in order, with which a sentence stands there whole"""
+"""share of all its words, in order, from which on a sentence counts as whole"""
 COPIED = 0.6
-"""share of a scenario's words that stand in seeds in runs, from which it is a copy"""
+"""share of a scenario's words in runs shared with seeds, from which on it is a copy"""
 COPIED_SHORT = 0.9
-"""the same of a scenario of fewer than `SHORT` words, of which one word more or less is much"""
+"""the same for a scenario of fewer than `SHORT` words, where a single word weighs much"""
 SHORT = 20
 WORDS_MAX = 30
-"""of a sentence; the rest of a longer one is looked at by its clauses only. It bounds the time"""
+"""words of a sentence that are compared; longer ones also clause by clause. Bounds the time"""
 RUN = 4
-"""words in a row that make a copy of a seed"""
+"""consecutive words shared with a seed that count as copied"""
 ROW = 5
-"""words in a row that nobody has in common with an instruction by chance, two content words among them"""
+"""consecutive words, two content words among them, that are not shared with an instruction by chance"""
 
 _CLAUSE = re.compile(r",\s|[，、]")
 
 
 def leak(instruction: str, scenario: Iterable[Turn]) -> str:
-    """The reason why a scenario gives away what is to be practised: a sentence of the instruction stands in it, or most
-    of what such a sentence says, in order or whole, within a few words. Empty: it does not. One word in common is
-    nothing."""
+    """The reason why a scenario gives away the behaviour to be practised; empty if it does not. It does if a sentence
+    of the instruction, whole or most of its content words in order, stands in it within a few words. A single word in
+    common is not enough."""
     said = _Said([stem(word) for word in words_of(text_of(scenario))])
     sentences = [one for one in SENTENCE.split(instruction) if one.strip()]
     parts = [(one, PART_WORDS) for sentence in sentences for one in _CLAUSE.split(sentence)]
@@ -43,7 +43,7 @@ def leak(instruction: str, scenario: Iterable[Turn]) -> str:
 
 
 class _Said:
-    """The words of a scenario, and where each stands: looked up for every sentence of an instruction."""
+    """The words of a scenario with an index of their positions, used for every sentence of an instruction."""
 
     def __init__(self, words: list[str]) -> None:
         self.words, self.rows, self._at = words, _rows(words), dict[str, list[int]]()
@@ -54,12 +54,13 @@ class _Said:
         return len(self._at.get(word, ()))
 
     def places(self, wanted: set[str]) -> list[int]:
-        """Where any of them stands, in order."""
+        """Positions of any of these words, ascending."""
         return sorted(at for word in wanted for at in self._at.get(word, ()))
 
 
 def _told(sentence: str, content_min: int, said: _Said) -> str:
-    """How a sentence is told in what is said; empty: it is not, or has fewer than so many content words."""
+    """The reason why the scenario states a sentence; empty if it does not, or if the sentence has fewer than
+    `content_min` content words."""
     words = words_of(sentence)[:WORDS_MAX]
     whole = [stem(word) for word in words]
     content = [stem(word) for word in words if says_something(word)]
@@ -82,7 +83,7 @@ def _told(sentence: str, content_min: int, said: _Said) -> str:
 
 
 def echo(seeds: Sequence[str], scenario: Iterable[Turn]) -> str:
-    """The reason why a scenario is no new one: it is a seed, or most of it is copied from them. Empty: it is new."""
+    """The reason why a scenario is not new: it is a seed, or most of it is copied from seeds. Empty: it is new."""
     said = words_of(text_of(scenario))
     if not said:
         return "it has no words"
@@ -112,14 +113,15 @@ def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
 
 
 def _stands_in(words: list[str], said: list[str]) -> bool:
-    """True if the words stand there in a row."""
+    """True if the words occur consecutively."""
     return any(said[at : at + len(words)] == words for at, word in enumerate(said) if word == words[0])
 
 
 def _in_order(words: list[str], said: _Said, within: int, least: int) -> int:
-    """Most of the words that stand in this order, others between them, within so many words; 0 if fewer than `least`.
+    """The largest number of `words` found in this order, with gaps, within a window of so many words; 0 if fewer than
+    `least`.
 
-    A window that begins later has at most as many more as it has new words: most windows are not looked at.
+    A later window gains at most as many as it has new words, so most windows are skipped.
     """
     wanted = Counter(words)
     if sum(min(times, said.times(word)) for word, times in wanted.items()) < least:
@@ -142,7 +144,7 @@ def _in_order(words: list[str], said: _Said, within: int, least: int) -> int:
 
 
 def _bits(words: list[str]) -> dict[str, int]:
-    """At which places of the words each stands, as bits."""
+    """The positions of each distinct word, as a bit mask."""
     bits = dict[str, int]()
     for at, word in enumerate(words):
         bits[word] = bits.get(word, 0) | 1 << at
@@ -150,8 +152,8 @@ def _bits(words: list[str]) -> dict[str, int]:
 
 
 def _common(length: int, there: Iterable[int]) -> int:
-    """Length of the longest common subsequence of so many words with others, which are given by their bits
-    (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004)."""
+    """Length of the longest common subsequence of `length` words with others, given by their bit masks (Hyyrö,
+    "Bit-parallel LCS-length computation revisited", 2004)."""
     every = (1 << length) - 1
     left = every
     for bits in there:
@@ -161,7 +163,7 @@ def _common(length: int, there: Iterable[int]) -> int:
 
 
 def _together(wanted: set[str], said: _Said, within: int) -> bool:
-    """True if all of them stand within so many words, in any order."""
+    """True if all of these words occur within a window of so many words, in any order."""
     if len(wanted) < PART_WORDS or not all(map(said.times, wanted)):
         return False
     places, inside, begin = said.places(wanted), Counter[str](), 0

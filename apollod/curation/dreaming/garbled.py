@@ -3,16 +3,16 @@
 from apollod.curation.probes.figures import repetition
 
 UNITS_MIN = 24
-"""words, or characters of one that is very long; fewer repeat themselves by chance"""
+"""least words, or characters of a very long word, to judge; shorter rows repeat themselves by chance"""
 REPEATED = 0.5
-"""share of the runs of four that were there before"""
+"""share of repeated runs of four, from which on a text is garbled"""
 LONG = 60
-"""characters without a space, which are looked at one by one: no word is so long, text of some languages is"""
+"""characters without a space, from which on they are compared one by one: text of a language without spaces"""
 
 
 def garbled(answer: str) -> str:
-    """The reason why an answer is nothing that a working model says; empty: it may be. Repetition is by runs of four
-    words, and of four characters where a row of them has no space (`curation.probes.figures`)."""
+    """The reason why an answer cannot come from a working model; empty if it can. Repetition is measured on runs of
+    four words, and of four characters in words of at least `LONG` characters (`curation.probes.figures`)."""
     if not any(character.isalnum() for character in answer):
         return "it has neither letters nor digits"
     if "\N{REPLACEMENT CHARACTER}" in answer:

@@ -1,7 +1,7 @@
 """Prompts of the imagination, and parsing of its answers.
 
-The prompt is frozen, as the judge's is: whoever changes PROMPT or SCHEMA changes `PROMPT_HASH`. Headings carry a mark
-that follows from the content, so that nothing in a seed can pretend to be one.
+The prompt is frozen, as the judge's is: if you change PROMPT or SCHEMA, change `PROMPT_HASH`. Headings carry a mark
+derived from the content, so that a seed cannot imitate one.
 """
 
 import json
@@ -46,7 +46,7 @@ yet it would hinder, annoy or mislead this person, since what it is for is settl
 SITUATION_PROMPT = PROMPT.replace(_DUE, _WRONG).replace(
     _NATURALLY, "1. It comes about naturally, and nobody forbids it:"
 )
-"""for a situation in which the behaviour would be wrong"""
+"""prompt for a situation in which the behaviour would be wrong"""
 
 SCHEMA: Mapping[str, Any] = {
     "title": "scenario",
@@ -80,7 +80,7 @@ LENGTH_MAX = 8_000
 """characters of a scenario"""
 SHOWN = 60  # characters of an answer in a message
 OBJECTS_MAX = 20
-"""objects of an answer that are tried, the last ones"""
+"""most JSON objects of an answer that are tried, from the end"""
 
 _OBJECT = re.compile(r'\{\s*"messages"')
 _JSON = json.JSONDecoder()
@@ -101,8 +101,8 @@ def imagining(
     instruction: str, seeds: Sequence[str], unlike: Sequence[tuple[Turn, ...]] = (),
     variation_of: tuple[Turn, ...] = (), wrong: bool = False,
 ) -> tuple[dict[str, str], ...]:  # fmt: skip
-    """The messages to an imagination. `unlike`: scenarios that exist already; `variation_of`: the one of which a
-    variation is asked for, empty for a new one; `wrong`: the behaviour is to be wrong there."""
+    """The messages of the request to an imagination. `unlike`: existing scenarios; `variation_of`: the scenario to
+    vary, empty for a new one; `wrong`: ask for a situation in which the behaviour is wrong."""
     parts = [("behaviour", instruction)]
     parts += [(f"material {number}", seed) for number, seed in enumerate(seeds, 1)]
     parts += [(f"scenario that exists {number}", _transcript(one)) for number, one in enumerate(unlike, 1)]
@@ -114,13 +114,13 @@ def imagining(
 
 
 def scenario_of(text: str) -> tuple[Turn, ...]:
-    """The scenario that an answer is, or the last one that stands in it: fenced, or after a preface. Raises
-    DreamNonsense for prose alone, for JSON of another form, for turns that are empty, too long, too many or not user
-    and assistant in turn, and for one that does not end with the user."""
+    """The scenario in an answer: all of it, or the last one within it, fenced or after a preface. Raises DreamNonsense
+    for prose alone, for JSON of another form, for turns that are empty, too long, too many or do not alternate between
+    user and assistant, and for one that does not end with the user."""
     try:
         said = _reply(text).messages
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        beginning = " ".join(redact_text(text)[:SHOWN].split())  # a secret that is cut off is not seen
+        beginning = " ".join(redact_text(text)[:SHOWN].split())  # redact before cutting
         raise DreamNonsense(f"this is no scenario ({error}): it begins with {beginning!r}") from error
     if not 0 < len(said) <= TURNS_MAX:
         raise DreamNonsense(f"the scenario has {len(said)} turns, and not 1 to {TURNS_MAX}")
@@ -136,7 +136,7 @@ def scenario_of(text: str) -> tuple[Turn, ...]:
 
 
 def _reply(text: str) -> _Reply:
-    """Raises what decoding all of it does, where no object of this form stands in it."""
+    """The last object of this form in the text. Raises the error of decoding the whole text if there is none."""
     try:
         return msgspec.json.decode(text.encode(), type=_Reply)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -1,10 +1,10 @@
 """Detects scenarios that give the behaviour away in other words: the user asks the assistant for it, hints at it or
 praises it.
 
-By text alone: words are taken for what they mean in talk about answers (MEANINGS), a sentence of the scenario counts
-where it is said to or about the assistant, and has to hold most of what a sentence of the instruction means, its
-negation too. What is a scenario's matter, such as files to delete, is not enough. A paraphrase in words that are not in
-the table is not seen, and neither is one in another language than English.
+By text alone: words are mapped to their meanings in talk about answers (MEANINGS). A sentence of the scenario counts if
+it is addressed to the assistant or about its answers, and must hold most of the meanings of a sentence of the
+instruction, its negation too. The subject matter of a scenario, such as files to delete, is not enough. A paraphrase in
+words outside the table, or in another language than English, is not found.
 """
 
 import re
@@ -14,9 +14,9 @@ from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.scenario_words import SENTENCE, says_something, shown, stem, words_of
 
 SHARE = 0.6
-"""of what a sentence of an instruction means, from which on it is told"""
+"""share of the meanings of an instruction's sentence, from which on it counts as given away"""
 MEANT_MIN = 2
-"""things that have to be told, but of an instruction that means only one"""
+"""least shared meanings, unless the instruction has only one"""
 
 _PHRASES = (
     (
@@ -53,7 +53,7 @@ _PHRASES = (
         "not",
     ),
 )
-"""what several words, or one in any form, mean together"""
+"""meanings of phrases of several words, and of single words in any form"""
 
 _GROUPS = """
 answer: answer answers answered answering write writes writing wrote reply replies replied replying respond
@@ -109,9 +109,9 @@ def _meanings() -> dict[str, str]:
 
 MEANINGS = _meanings()
 GRAMMAR = frozenset({"answer", "say", "before", "not", "one", "several", "begin", "act"})
-"""what most instructions mean beside their matter, and many scenarios beside theirs: never enough alone"""
+"""meanings common to most instructions and scenarios beside their matter: never enough alone"""
 OTHERS_MAX = 1
-"""other things that a sentence speaks of which tells an instruction that means only one: more, and it is a task"""
+"""most other meanings in a sentence that matches an instruction of one meaning: with more, it is a task"""
 
 _TO_ASSISTANT = re.compile(
     r"\b(?:you|your|yours|yourself|please|answers?|repl(?:y|ies)|responses?)\b|"
@@ -125,7 +125,7 @@ _JOINED = tuple((re.compile(rf"\b(?:{form})\b"), f" {meaning} ") for form, meani
 
 
 def hint(instruction: str, scenario: Iterable[Turn]) -> str:
-    """The reason why a scenario gives away in other words what is to be practised; empty: nothing in it does."""
+    """The reason why a scenario gives away the behaviour to be practised in other words; empty if it does not."""
     said = [one for turn in scenario for one in _sentences(turn.content)]
     directed = [(one, _meant(words)) for one in said if _is_directed(one, words := _in_meanings(one))]
     for wanted in (_meant(_in_meanings(sentence)) for sentence in _sentences(instruction)):
@@ -136,7 +136,7 @@ def hint(instruction: str, scenario: Iterable[Turn]) -> str:
 
 
 def _tells(wanted: frozenset[str], meant: frozenset[str]) -> bool:
-    """True if a sentence that means this tells what is wanted."""
+    """True if a sentence with the meanings `meant` gives away `wanted`."""
     both, matter = wanted & meant, wanted - GRAMMAR
     if not both & matter or ("not" in wanted) > ("not" in meant):
         return False
@@ -146,7 +146,7 @@ def _tells(wanted: frozenset[str], meant: frozenset[str]) -> bool:
 
 
 def _in_meanings(sentence: str) -> list[str]:
-    """Its words, those that are known by what they mean."""
+    """The words of a sentence, known ones replaced by their meanings."""
     text = sentence.casefold().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     for form, meaning in _JOINED:
         text = form.sub(meaning, text)
@@ -154,7 +154,7 @@ def _in_meanings(sentence: str) -> list[str]:
 
 
 def _meant(words: list[str]) -> frozenset[str]:
-    """Without those that say nothing by themselves."""
+    """The distinct words that carry meaning, unknown ones as stems."""
     return frozenset(word if word in _KNOWN else stem(word) for word in words if word in _KNOWN or _matters(word))
 
 
@@ -163,7 +163,7 @@ def _matters(word: str) -> bool:
 
 
 def _is_directed(sentence: str, words: list[str]) -> bool:
-    """True if it is said to the assistant, or about its answers."""
+    """True if the sentence is addressed to the assistant, or about its answers."""
     said_to = _TO_ASSISTANT.search(sentence.casefold()) is not None
     return said_to or (bool(words) and (words[0] in _ORDERS or words[0] in _KNOWN))
 

@@ -1,6 +1,6 @@
-"""Proposes instructions to dream of: the texts that were stripped most often from what was learned most. Pure.
+"""Proposes instructions to dream of: the texts that were stripped from the most learned examples. Pure.
 
-Texts that are nearly the same are one: an instruction that names the day is another text in every session.
+Texts that are nearly the same count as one: an instruction that contains the date differs in every session.
 """
 
 import re
@@ -15,17 +15,17 @@ from apollod.core.dreams.scenario import Sketch
 from apollod.curation.dreaming.sketching import sketch_of
 
 INSTRUCTIVE = ("system", "memory", "reminder", "marked", "pattern")
-"""reasons for which text is stripped that tells a model how to behave; tools and scaffolding do not"""
+"""stripping reasons of texts that tell a model how to behave; tools and scaffolding do not"""
 ALIKE = 0.9
-"""likeness from which on two texts are one"""
+"""likeness from which on two texts count as the same"""
 COMPARED = 4_000
 """characters of a text that are compared"""
 GROUPS_MAX = 5_000
 """different texts that are counted; beyond it the rarer half is forgotten"""
 KEYS = 6
-"""smallest hashes of a sketch by which texts that are alike find each other"""
+"""number of smallest hashes of a sketch used as index keys for similar texts"""
 VARIANTS_MAX = 50
-"""wordings of a text that are counted one by one"""
+"""wordings of a text that are counted separately"""
 NAME_WORDS = 5
 NAME_MAX = 48
 _WRAPPED = re.compile(r"<([a-z][\w-]*)>\s*(.*?)\s*</\1>", re.DOTALL)
@@ -37,11 +37,11 @@ class Proposal:
 
     wordings: Counter[str] = field(default_factory=Counter)
     examples: int = 0
-    """from which it was stripped"""
+    """examples from which it was stripped"""
     learned: int = 0
-    """of these"""
+    """learned ones among them"""
     sessions: set[int] = field(default_factory=set)
-    """hashes of where they come from"""
+    """hashes of their sessions"""
     whys: Counter[str] = field(default_factory=Counter)
     sketch: Sketch | None = None
 
@@ -51,19 +51,20 @@ class Proposal:
 
 
 class Proposals:
-    """Counts texts as they come; needs no more memory for a source in which no two are the same."""
+    """Counts texts as they come, in bounded memory even if no two of them are the same."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        """`known`: instructions of patterns that there are already, which are not proposed again."""
+        """`known`: instructions of existing patterns, which are not proposed again."""
         self.too_long = 0
-        """texts that no pattern may have"""
+        """texts too long for a pattern's instruction"""
         self._groups: list[Proposal] = []
         self._exact: dict[str, Proposal] = {}
         self._near: dict[int, list[Proposal]] = {}
         self._known = [self._group(text) for text in known]
 
     def add(self, texts: Iterable[tuple[str, str]], learned: bool, session: str) -> None:
-        """One example: what was stripped from it, with the reason, and where it comes from. A text counts once."""
+        """Count one example: the texts stripped from it, each with its reason, and its session. A text counts once per
+        example."""
         seen: set[int] = set()
         for why, text in texts:
             if why not in INSTRUCTIVE or not (told := unwrapped(text)):
@@ -85,14 +86,14 @@ class Proposals:
             self._forget()
 
     def most(self, learned: int, limit: int = 0) -> list[Proposal]:
-        """Those that were stripped from at least `learned` learned examples, the most first; limit 0: all of them."""
+        """The texts stripped from at least `learned` learned examples, most frequent first; limit 0: all of them."""
         known = {id(one) for one in self._known}
         found = [one for one in self._groups if id(one) not in known and one.learned >= learned and one.examples]
         found.sort(key=lambda one: (-one.learned, -one.examples, one.text))
         return found[:limit] if limit else found
 
     def _group(self, text: str) -> Proposal:
-        """Of this text or one that is nearly the same; a new one if there is none."""
+        """The group of this text or of one that is nearly the same; a new one if there is none."""
         sketch = sketch_of(text[:COMPARED])
         keys = unpack(f"<{len(sketch.grams) // 2}H", sketch.grams)[:KEYS]
         near = (one for key in keys for one in self._near.get(key, ()) if one.sketch is not None)
@@ -117,13 +118,13 @@ class Proposals:
 
 
 def unwrapped(text: str) -> str:
-    """Without the tag around all of it, and white space around that."""
+    """The text without a tag around all of it, and without surrounding white space."""
     whole = _WRAPPED.fullmatch(text.strip())
     return whole[2] if whole is not None else text.strip()
 
 
 def name_for(text: str, taken: Iterable[str]) -> str:
-    """A name of its first words that no other pattern has."""
+    """A name made of its first words, different from all `taken` ones."""
     words = re.findall(r"[a-z0-9]+", text.lower())[:NAME_WORDS]
     base = "-".join(words)[:NAME_MAX].strip("-") or "pattern"
     names, number = set(taken), 1

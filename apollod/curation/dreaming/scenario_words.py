@@ -1,11 +1,11 @@
-"""The words of a text, as texts are compared by them."""
+"""Splits texts into words and sentences for comparisons."""
 
 import re
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff"
 """Thai, Lao, Burmese, kana and Han put no spaces between words: a character is a word."""
 SENTENCE = re.compile(r"[.!?;:]+(?:\s|$)|[。！？；：]|\n+")
-"""where one ends"""
+"""end of a sentence"""
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 _FUNCTION_WORDS = frozenset(
     "a about after again all also always am an and any are as at be been before being but by can could did do does don "
@@ -18,7 +18,7 @@ _FUNCTION_WORDS = frozenset(
 
 
 def words_of(text: str) -> list[str]:
-    """Its words in order, without case and punctuation; "don't" is two."""
+    """The words of a text in order, without case and punctuation; "don't" is two."""
     return _WORD.findall(text.casefold())
 
 
@@ -28,7 +28,7 @@ def says_something(word: str) -> bool:
 
 
 def stem(word: str) -> str:
-    """Without the ending of another form: enough for "greet", "greets" and "greeting"."""
+    """The word without a common inflection: the same for "greet", "greets" and "greeting"."""
     for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) >= len(ending) + 3:
             return word.removesuffix(ending)
@@ -36,6 +36,6 @@ def stem(word: str) -> str:
 
 
 def shown(sentence: str) -> str:
-    """A sentence in a message: quoted, and cut where it is long."""
+    """A sentence for a message: quoted, and cut if it is long."""
     text = " ".join(sentence.split())
     return repr(text if len(text) <= 60 else f"{text[:60]}...")

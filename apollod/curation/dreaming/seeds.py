@@ -1,7 +1,7 @@
 """Seeds of scenarios: pieces of notes and records, and the choice among them.
 
-They are drawn by weight. What is newer weighs more, and so does what surfaced less often, and what taught more: the
-loss with which its dreams were learned (how far the model was from answering so untold), in relation to the others.
+The draw is weighted. Newer seeds weigh more, and so do those that surfaced less often or taught more: by the loss with
+which their dreams were learned (how far the model was from giving that answer unprompted), relative to the others.
 """
 
 import re
@@ -25,15 +25,15 @@ TOGETHER_MAX = 3
 OLDEST = 0.25
 """weight of the oldest seed; the newest one has 1"""
 TAUGHT_MOST = 2.0
-"""by how much what a seed taught weighs it up or down, at most"""
+"""largest factor by which the loss of its dreams raises or lowers a seed's weight"""
 
 _HEADING = re.compile(r"#{1,6}\s")
 _WORD = re.compile(r"\w")
 
 
 class Seed(NamedTuple):
-    """A text to imagine something from. `id`: 16 hex digits of a digest of it; `place`: where it stands, for people;
-    `at_ns`: of when it is, nanoseconds since 1970; 0: nobody knows."""
+    """A text to imagine a scenario from. `id`: 16 hex digits of its digest; `place`: its location, for people; `at_ns`:
+    its time, nanoseconds since 1970; 0: unknown."""
 
     id: str
     text: str
@@ -42,7 +42,7 @@ class Seed(NamedTuple):
 
 
 def seed_of(text: str, place: str, at_ns: int = 0) -> Seed | None:
-    """The seed that a text is, cut to `SEED_MAX`; None where nothing is said."""
+    """The seed made of a text, cut to `SEED_MAX`; None if it has no words."""
     text = text.strip()[:SEED_MAX].rstrip()
     if not _WORD.search(text):
         return None
@@ -50,14 +50,14 @@ def seed_of(text: str, place: str, at_ns: int = 0) -> Seed | None:
 
 
 def seeds_of_text(text: str, path: str, at_ns: int = 0) -> Iterator[Seed]:
-    """A text in pieces: it is cut at headings, and where a section is longer than `PIECE_MAX` at empty lines."""
+    """Seeds from a text cut at headings, and at empty lines where a section is longer than `PIECE_MAX`."""
     for line, piece in _pieces(text):
         if seed := seed_of(piece, f"{path}:{line}", at_ns):
             yield seed
 
 
 def seeds_of_lines(data: bytes, path: str, at_ns: int = 0) -> Iterator[Seed | str]:
-    """A seed for each JSON line, or why it is none."""
+    """A seed for each JSON line, or the reason why it gives none."""
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
@@ -70,7 +70,7 @@ def seeds_of_lines(data: bytes, path: str, at_ns: int = 0) -> Iterator[Seed | st
 
 
 def text_of_record(value: Any) -> str:
-    """What is said in a record of the inbox, or in another JSON object: its last turns, or its texts."""
+    """The text of a record of the inbox, or of another JSON object: its last turns, or its text fields."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
@@ -92,9 +92,9 @@ def choose(
     seeds: Sequence[Seed], number: int, pattern: str, not_this: Sequence[str] = (),
     surfaced: Mapping[str, Surfaced] | None = None,
 ) -> tuple[Seed, ...]:  # fmt: skip
-    """One to three seeds for a pattern's scenario of this number, the same for the same arguments whatever the order of
-    the seeds. `not_this`: ids that were together last time, which come again only where there is no other choice;
-    `surfaced`: how seeds served so far, by id."""
+    """One to three seeds for scenario `number` of a pattern. Deterministic, independent of the order of the seeds.
+    `not_this`: ids of the last choice, which is repeated only if there is no other; `surfaced`: use of each seed so
+    far, by id."""
     known = {seed.id: seed for seed in seeds}
     weights = weights_of(known.values(), surfaced or {})
     before = set(not_this)
@@ -108,7 +108,7 @@ def choose(
 
 
 def weights_of(seeds: Collection[Seed], surfaced: Mapping[str, Surfaced]) -> dict[str, float]:
-    """Of each seed, by id."""
+    """The weight of each seed, by id."""
     ages = sorted(-seed.at_ns for seed in seeds)
     oldest = max(1, len(ages) - 1)
     means = {id_: one.taught / one.learned for id_, one in surfaced.items() if one.learned}
@@ -123,7 +123,7 @@ def weights_of(seeds: Collection[Seed], surfaced: Mapping[str, Surfaced]) -> dic
 
 
 def _place(drawn: bytes, weight: float) -> float:
-    """In a draw by weight without replacement (Efraimidis and Spirakis, 2006): the smallest come first."""
+    """Sort key of a weighted draw without replacement (Efraimidis and Spirakis, 2006): the smallest come first."""
     return -log((int.from_bytes(drawn, "big") + 1) / (1 << 64)) / weight
 
 
@@ -132,7 +132,7 @@ def _draw(pattern: str, number: int, attempt: int, id_: str) -> bytes:
 
 
 def _end_of(turns: list[str]) -> str:
-    """As many of the last turns as a seed holds, and the last one in any case."""
+    """As many of the last turns as fit into a seed, but at least one."""
     taken, length = list[str](), 0
     for turn in reversed(turns):
         length += len(turn) + 1
@@ -158,7 +158,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """(number of the first line, text): a heading, or what stands between empty lines, in parts of at most
+    """(number of the first line, text) of each heading, and of the text between empty lines in parts of at most
     `PIECE_MAX`."""
     lines = [*lines, ""]
     began, taken = 1, list[str]()
@@ -175,7 +175,7 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _cut(text: str) -> Iterator[str]:
-    """Parts of at most `PIECE_MAX`, cut between words where there are any."""
+    """Parts of at most `PIECE_MAX` characters, cut between words if possible."""
     while len(text) > PIECE_MAX:
         at = max(text.rfind(sign, PIECE_MAX // 2, PIECE_MAX) for sign in " \n")
         at = PIECE_MAX if at < 0 else at

@@ -1,4 +1,4 @@
-"""Makes the sketch of a text that later comparisons need: see `core/dreams/likeness.py`."""
+"""Makes the sketch of a text for later comparisons: see `core/dreams/likeness.py`."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from apollod.curation.dreaming.scenario_words import words_of
 
 GRAM = 4
 """characters of an n-gram"""
-_LONG = 8  # letters from which a word is not worth more
+_LONG = 8  # letters from which on a longer word weighs no more
 
 
 def text_of(scenario: Iterable[Turn]) -> str:
-    """What is said in it, a turn after the other: what its sketch is of."""
+    """The text of a scenario to sketch: its turns, one per line."""
     return "\n".join(turn.content for turn in scenario)
 
 
@@ -29,7 +29,7 @@ def sketch_of(text: str) -> Sketch:
 
 
 def _vector(words: Iterable[str]) -> bytes:
-    """Long words say more than short ones, and a word said again says less than another one."""
+    """A hashed word vector. Longer words weigh more, and repetitions of a word less than new words."""
     sums = [0.0] * DIMENSIONS
     for word, times in Counter(words).items():
         hash_ = _hash(word)

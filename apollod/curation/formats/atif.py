@@ -1,7 +1,7 @@
-"""Trajectories in ATIF (`trajectory.json`), which Harbor and others write: one JSON document a run.
+"""Trajectories in ATIF (`trajectory.json`), written by Harbor and others: one JSON document a run.
 
-Versions 1.0 to 1.8 of the Agent Trajectory Interchange Format, as Harbor's models and RFC 0001 have it. A step of the
-agent is an answer with its calls and what they gave. Rewards stand in other files, beside it.
+Versions 1.0 to 1.8 of the Agent Trajectory Interchange Format, after Harbor's models and RFC 0001. A step of the agent
+is an answer with its calls and their results. Rewards stand in other files, beside it.
 """
 
 import re
@@ -37,12 +37,12 @@ class _Observation(msgspec.Struct):
 
 
 class _Ours(msgspec.Struct):
-    """Fields that `ctl export` adds to a step where ATIF has none for them."""
+    """Fields that `ctl export` adds to a step for content without a field in ATIF."""
 
     messages: list[dict[str, Any]] | None = None
-    """what it says in full"""
+    """the complete messages of the step"""
     within: bool = False
-    """a prompt that begins no turn: the trajectory is one example"""
+    """a prompt that does not begin a turn: the trajectory is one example"""
 
 
 class _Step(msgspec.Struct):
@@ -79,7 +79,7 @@ _decode = msgspec.json.Decoder(_Member).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """It says its version."""
+    """True if the document states an ATIF version."""
     return _begins(head) is not None
 
 
@@ -148,12 +148,12 @@ def _answer(step: _Step, record: str, text: str) -> Iterable[Entry]:
         if calls:
             call = result.source_call_id or (calls[0].tool_call_id if len(calls) == 1 else None)
             yield Said(form("tool", found, tool_call_id=call), id=record)
-        elif found.strip():  # an agent that writes its commands as text is answered as a user would
+        elif found.strip():  # an agent that writes its commands as text gets results as user messages
             yield Said(form("user", found), id=record)
 
 
 def _ours(extra: Any) -> _Ours:
-    """Of our place in what is anybody's."""
+    """Our own fields in a step's `extra`; empty ones if they are missing or broken."""
     place = extra.get("apollod") if isinstance(extra, dict) else None
     try:
         return msgspec.convert(place or {}, _Ours)

@@ -1,4 +1,4 @@
-"""The parts of messages in agents' logs: content blocks, tool calls, JSON of one record."""
+"""Helpers for messages in agents' logs: content blocks, tool calls, JSON of one record."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ TEXT_FIELDS = ("text", "thinking", "reasoning")
 
 
 def json_object(line: bytes, decode: Callable[[bytes], T]) -> T:
-    """A line as the record of a log. Raises RecordRefused where it is no JSON object of that shape."""
+    """Decode a line as a record of a log. Raises RecordRefused if it is not a JSON object of that shape."""
     try:
         return decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -55,28 +55,28 @@ def in_parts(parts: Any, kind: str) -> list[dict[str, Any]]:
 
 
 def text_of_response(response: Any) -> str:
-    """What a tool gave, of Gemini's `response`: its output or error if it has no more than that, else JSON."""
+    """The result of a tool in Gemini's `response`: its `output` or `error` if that is its only member, else JSON."""
     if isinstance(response, dict) and len(response) == 1:
         response = response.get("output", response.get("error", response))
     return response if isinstance(response, str) else json_text(response)
 
 
 def json_text(value: Any) -> str:
-    """A JSON value as a model is shown it."""
+    """A JSON value as text for a model."""
     return msgspec.json.encode(value).decode()
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A call as an OpenAI message has it; `arguments` is an object or JSON text."""
+    """A call in the form of an OpenAI message; `arguments` is an object or JSON text."""
     return {"id": call_id, "function": {"name": name, "arguments": arguments}}
 
 
 def form(role: str, content: str, **fields: Any) -> Form:
-    """The canonical form of a message of a log; fields that are empty are left out. Raises RecordRefused."""
+    """The canonical form of a log's message; empty fields are left out. Raises RecordRefused."""
     given = {name: value for name, value in fields.items() if value}
     return message_form({"role": role, "content": content, **given}, f"a message of {role}", part=True)
 
 
 def context_form(form: Form) -> Form:
-    """The same answer as context: it is not to be learned."""
+    """The same answer as context, which is not learned."""
     return {**form, "weight": 0}

@@ -1,8 +1,8 @@
 """Attachments in sessions of Claude Code: content that the program adds to prompts and results.
 
-A message that was typed while the agent ran is one, too (`queued_command`). Files that the user named with `@` are
-context. What hooks and memory files add stands in `<system-reminder>` as the model sees it, and is stripped like that
-of any program. The other kinds, such as lists of skills, are left out.
+A message typed while the agent ran is one, too (`queued_command`). Files that the user named with `@` are context. Text
+from hooks and memory files is in `<system-reminder>` in the model's input, and is stripped like that of any program.
+The other kinds, such as lists of skills, are left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,8 +14,8 @@ from apollod.curation.typed_ahead import typed
 
 _Attachment = dict[str, Any]
 HOOKS_THAT_TELL = ("SessionStart", "UserPromptSubmit")
-"""Events whose hooks the model is shown the output of"""
-NAME_MAX = 40  # characters of an unknown kind; it comes from the log
+"""Events of hooks whose output the model sees"""
+NAME_MAX = 40  # characters of an unknown kind's name, which comes from the log
 
 
 def hear_attachment(attachment: _Attachment, record: str, after: str | None) -> Iterable[Entry]:
@@ -57,7 +57,7 @@ def _directory(attachment: _Attachment) -> str:
 
 
 def _read(tool: str, given: dict[str, str], text: str) -> str:
-    """As the program words it."""
+    """The text with the program's own wording of a tool result."""
     return f"Called the {tool} tool with the following input: {json_text(given)}\n\nResult of it:\n{text}"
 
 

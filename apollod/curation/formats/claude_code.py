@@ -1,10 +1,10 @@
 """Sessions of Claude Code: `~/.claude/projects/<directory>/<session>.jsonl`, subagents in files of their own.
 
-The format is internal to that program and drifts; read here as versions 2.0 to 2.1 write it (JSON schema of 2.1.1 by
+The format is internal to that program and drifts; this reads versions 2.0 to 2.1 (JSON schema of 2.1.1 by
 oneryalcin/agent-schemas, notes on later versions by skillsynchq/txcript). A line holds one block of an answer; lines of
 one answer share `message.id` and come one after another, sometimes again with more in them. Results of tools are user
-records. Records follow each other by `parentUuid`, so a prompt that was edited begins a branch. What the program adds
-to a prompt (files, notes, what a command stands for) are user records with `isMeta`, and attachments
+records. Records follow each other by `parentUuid`, so a prompt that was edited begins a branch. The program's additions
+to a prompt (files, notes, expansions of commands) are user records with `isMeta`, and attachments
 (`claude_attachments.py`).
 """
 
@@ -29,7 +29,7 @@ EXECUTED = ("<local-command-stdout>", "<local-command-stderr>")
 CONTEXT = ("<system-reminder>", "<task-notification>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
 """Texts in user turns that the program wrote, not the user"""
 NOT_THE_AGENT = ("acompact", "aprompt_suggestion", "asession_memory")
-"""How ids of subagents begin that the program asks for texts of its own: summaries, guesses at the next prompt"""
+"""Id prefixes of subagents that write texts for the program itself: summaries, guesses at the next prompt"""
 SILENT = frozenset(
     {
         "summary", "file-history-snapshot", "ai-title", "custom-title", "last-prompt", "mode", "pr-link", "progress",
@@ -37,9 +37,9 @@ SILENT = frozenset(
         "content-replacement",
     }
 )  # fmt: skip
-"""Types that the program keeps for itself."""
+"""Record types that hold no text of the conversation."""
 _MESSAGE = re.compile(rb'"message":\s?\{(?:"[a-z_]+":\s?(?:"[^"\\]*"|null),\s?){0,5}"role":\s?"(?:user|assistant)"')
-"""in records without `parentUuid`, as programs that convert or imitate sessions write them"""
+"""for records without `parentUuid`, written by programs that convert or imitate sessions"""
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -51,7 +51,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Line(msgspec.Struct, rename="camel", gc=False):
-    """The fields in use of a record."""
+    """The fields of a record in use."""
 
     type: str = ""
     uuid: str = ""
@@ -76,8 +76,8 @@ _decode = msgspec.json.Decoder(_Line, strict=False).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """One of the first records has a session, and stands in a tree of records or holds a message with blocks or text.
-    Qwen Code's do, too, and are asked for before."""
+    """True if an early record has a session id, and a parent or a message with blocks or text. Qwen Code's records
+    match, too, so its reader is asked first."""
     for line in head.split(b"\n")[:20]:
         if b'"sessionId"' in line and (b'"parentUuid"' in line or _MESSAGE.search(line)):
             return True
@@ -87,7 +87,7 @@ def recognise(path: str, head: bytes) -> bool:
 def hear(line: bytes) -> Iterable[Entry]:
     """The entries of one record."""
     record = json_object(line, _decode)
-    if record.is_sidechain and not record.agent_id:  # as version 1 wrote it; since then each one has a file of its own
+    if record.is_sidechain and not record.agent_id:  # only in version 1; later each has its own file
         yield Dropped("a subagent within the log of its session")
         return
     if record.session_id or record.agent_id:
@@ -167,7 +167,7 @@ def _user(record: _Line, message: _Message) -> Iterable[Entry]:
 
 
 def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iterable[Entry]:
-    """The text of a user record: a prompt, a command, or what the program tells the model as the user's."""
+    """Entries for the text of a user record: a prompt, a command, or text of the program under the user's role."""
     start = text.lstrip()[:40]
     if record.is_compact_summary:
         yield from _link(record)

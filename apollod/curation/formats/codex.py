@@ -1,10 +1,10 @@
 """Rollouts of Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`, packed as `.jsonl.zst` when old.
 
-Read as codex-rs writes them (`history/src/lib.rs`, `protocol/src/models.rs` of openai/codex; notes by
-skillsynchq/txcript). Two logs share the file: `response_item` is what the model saw and said, `event_msg` what the
-screen showed of it. Only the first is read; of the second, what the user did: interrupt, roll back. Items of one answer
-have no id in common; they stand one after another until the results of its calls begin. Old rollouts
-have no envelope: the items stand in the lines themselves.
+After codex-rs (`history/src/lib.rs`, `protocol/src/models.rs` of openai/codex; notes by skillsynchq/txcript). Two logs
+share the file: `response_item` is the model's input and output, `event_msg` their display on the screen. Only the first
+is read; of the second, only acts of the user: interrupt, roll back. Items of one answer have no id in common; they
+stand one after another until the results of its calls begin. Old rollouts have no envelope: the items stand in the
+lines themselves.
 """
 
 import re
@@ -24,7 +24,7 @@ NOT_PROMPTS = (
     "<plugins_instructions>", "<collaboration_mode>", "<subagent_notification>", "<personality_spec>",
     "<model_switch>", "<realtime_conversation>", "<user_action>",
 )  # fmt: skip
-"""How texts begin that the program puts into the place of a user."""
+"""Beginnings of texts that the program writes under the user's role."""
 SILENT = frozenset(
     {
         "world_state", "token_usage_record", "security_risk_score", "retained_context", "realtime_item",
@@ -38,7 +38,7 @@ SILENT_ITEMS = frozenset(
         "compaction_trigger", "other",
     }
 )  # fmt: skip
-"""Calls that the server runs itself, and what no text model says or is shown."""
+"""Calls that the server runs itself, and items that are not text."""
 MIRRORED = frozenset(
     {
         "user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content", "agent_message_delta",
@@ -52,7 +52,7 @@ MIRRORED = frozenset(
         "dynamic_tool_call_response", "guardian_assessment", "model_reroute",
     }
 )  # fmt: skip
-"""Events that say again what an item says, or what only the screen needs."""
+"""Events that repeat an item, or that only the screen needs."""
 ITEMS = frozenset(
     {
         "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
@@ -64,7 +64,7 @@ REFUSED = ("rejected by user", "user rejected", "denied by user")
 
 
 class _Item(msgspec.Struct):
-    """The fields in use of an item."""
+    """The fields of an item in use."""
 
     type: str = ""
     id: str | None = None
@@ -127,7 +127,7 @@ _compacted = msgspec.json.Decoder(_Compacted).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """It begins with what is known of the session."""
+    """True if the first line holds the facts of the session."""
     first = head.split(b"\n", 1)[0]
     if re.search(rb'"type": ?"session_meta"', first):
         return b'"payload"' in first
@@ -242,7 +242,7 @@ def _called(item: _Item, call: dict[str, Any]) -> Said:
 
 
 def _texts(parts: Any) -> list[str]:
-    """Texts of content parts, of whatever type: images have none."""
+    """Texts of content parts of any type; images have none."""
     if isinstance(parts, str):
         return [parts]
     parts = parts if isinstance(parts, list) else []
@@ -254,7 +254,7 @@ def _text(parts: Any) -> str:
 
 
 def _output(output: Any) -> str:
-    """What a tool gave: text, parts, or as older versions wrote it, an object around them."""
+    """The text of a tool's result: a string, parts, or in older versions an object around them."""
     return _text(output.get("content")) if isinstance(output, dict) else _text(output)
 
 

@@ -1,8 +1,8 @@
-"""JSON documents, record by record: what a reader of one JSON value needs of `Reader.fold`.
+"""Reads JSON documents record by record: an implementation of `Reader.fold` for one JSON value.
 
-A document is an array, whose elements are the records, or an object, whose members are; of members that hold a list of
-records each element is one. So a document of any length is read with a bounded buffer. Brackets and strings are told
-apart here, nothing else: what stands between two commas is given on as JSON, good or bad.
+The records of an array are its elements; those of an object are its members, or for a member that holds a list of
+records, each of its elements. So a document of any length is read with a bounded buffer. Only brackets and strings are
+parsed here: the text between two commas is passed on as JSON, valid or not.
 """
 
 import re
@@ -31,12 +31,12 @@ class _Place(msgspec.Struct, omit_defaults=True):
     """The place of a cursor in the document."""
 
     mode: str = TOP
-    """in nothing, in the document's array or object, or in the member of this name"""
+    """outside (""), in the document's array or object, or in the list of this member"""
     number: int = 0
     """records before it"""
     depth: int = 0
     string: bool = False
-    """of a record that is too long: brackets open, and whether in a string"""
+    """within a record that is too long: depth of open brackets, and true inside a string"""
 
 
 class _Scanned(NamedTuple):
@@ -52,11 +52,9 @@ def fold_document(
     cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Take, lists: frozenset[str] = frozenset()
 ) -> Folded:
     """Give each record of `data` to `take`, as JSON: a member of the document's object, or an element of one of its
-    `lists`, as an object with that one member. A record is complete with the comma or bracket behind it, or by `end`.
-
-    A record over the limit is refused piece by piece without being held whole. Secrets are out of a record before
-    anybody looks into it.
-    """
+    `lists`, as an object with that one member. A record is complete with the comma or bracket behind it, or by `end`. A
+    record over the limit is refused piece by piece without being held whole. Secrets are redacted before a record is
+    parsed."""
     place, at, inside = _place(cursor.state), 0, cursor.inside
     items: list[Item] = []
     counts = Counter[str]()
@@ -79,7 +77,7 @@ def fold_document(
         complete = scanned.complete or end
         stop = len(data) if end and not scanned.complete else scanned.at
         too_long = inside or stop - at > limits.record_bytes
-        if not complete and (items or not too_long or stop == at):  # a piece of a record that goes on comes alone
+        if not complete and (items or not too_long or stop == at):  # an incomplete piece comes alone
             break
         if not complete:
             scanned = _at_a_word(data, at, place, scanned)
@@ -91,7 +89,7 @@ def fold_document(
         else:
             items += take(place.number + 1, _as_json(piece, place.mode))
         at, inside = stop, not complete
-        if complete:  # with what ends it, so that the bytes before the cursor say that it is complete
+        if complete:  # including its terminator, so that the bytes before the cursor show that it is complete
             place = _Place(_after(data[at : at + 1], place.mode), place.number + 1)
             at = min(at + 1, len(data))
         else:
@@ -107,7 +105,8 @@ def _skip(data: bytes, at: int, offset: int) -> int:
 
 
 def _step(data: bytes, at: int, place: _Place, limits: Limits, lists: frozenset[str]) -> int:
-    """Bytes of what opens or closes the document or a list in it, if that comes next; `place` is in it then."""
+    """Consume the opening or closing of the document or of a list in it, if it comes next, and update `place`. Returns
+    the number of bytes."""
     byte = data[at : at + 1]
     if place.mode == TOP:
         place.mode = _after(byte, TOP)
@@ -126,14 +125,14 @@ def _step(data: bytes, at: int, place: _Place, limits: Limits, lists: frozenset[
 
 
 def _after(byte: bytes, mode: str) -> str:
-    """The mode behind a byte that ends or opens something."""
+    """The mode after an opening or closing byte."""
     if mode == TOP:
         return byte.decode() if byte and byte in OPEN else TOP
     return mode if not byte or byte not in CLOSE else TOP if mode in (ARRAY, OBJECT) else OBJECT
 
 
 def _scan(data: bytes, at: int, place: _Place) -> _Scanned:
-    """Look for the end of a record, which may have begun before."""
+    """Find the end of a record, which may have begun in an earlier piece."""
     if place.mode == TOP:
         at = NO_DOCUMENT.match(data, at).end()  # type: ignore[union-attr]
         return _Scanned(at, 0, False, at < len(data))
@@ -141,7 +140,7 @@ def _scan(data: bytes, at: int, place: _Place) -> _Scanned:
     while at < len(data):
         if string:
             at = REST_OF_STRING.match(data, at).end()  # type: ignore[union-attr]
-            if at == len(data) or data[at : at + 1] == b"\\":  # what is escaped is not there yet
+            if at == len(data) or data[at : at + 1] == b"\\":  # the escaped character is in the next piece
                 return _Scanned(at, depth, True, False)
             at, string = at + 1, False
             continue
@@ -161,7 +160,7 @@ def _scan(data: bytes, at: int, place: _Place) -> _Scanned:
 
 
 def _at_a_word(data: bytes, at: int, place: _Place, scanned: _Scanned) -> _Scanned:
-    """The same, but no further than where no secret is cut in two, if there is such a place."""
+    """An earlier stop at which no secret is cut in two, if there is one."""
     earlier = _scan(data[: at + whole_words(data[at : scanned.at])], at, place)
     return earlier if earlier.at > at else scanned
 
@@ -177,7 +176,7 @@ def _too_long(limits: Limits) -> str:
 
 
 def _line(cursor: Cursor, at: int, place: _Place) -> int:
-    """Records before the cursor; what only opens them counts as one, since something was done."""
+    """Records before the cursor; opening bytes alone count as one, since there was progress."""
     return max(cursor.line, place.number, 1) if cursor.offset + at else cursor.line
 
 

@@ -1,9 +1,9 @@
 """Chats of Gemini CLI: `~/.gemini/tmp/<project>/chats/session-*.json`, later `.jsonl`.
 
-Read as `chatRecordingTypes.ts` and `chatRecordingService.ts` of google-gemini/gemini-cli write them. The older file is
-one document that is written anew each time; the newer one has its messages as lines, with `$set` for facts and
-`$rewindTo` for what was taken back. A message that is written again replaces itself: results of tools come into it
-later. A result is in the message of its call.
+After `chatRecordingTypes.ts` and `chatRecordingService.ts` of google-gemini/gemini-cli. The older file is one document
+that is rewritten each time; the newer one has its messages as lines, with `$set` for facts and `$rewindTo` for messages
+that were taken back. A repeated message replaces the earlier one: results of tools are added to it later. A result is
+in the message of its call.
 """
 
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def _recognise(document: bool, path: str, head: bytes) -> bool:
-    """It begins with a session of a project; in a document, the messages are of the same object."""
+    """True for the beginning of a session of a project: of a document, which holds the messages too, or of a log."""
     begin = head.lstrip()
     if not (begin.startswith(b"{") and b'"sessionId"' in begin[:2000]):
         return False

@@ -1,8 +1,7 @@
-"""Training records and rows of data sets, one a line or in one array: the format of the inbox if no other is
-recognised.
+"""Training records and rows of data sets, one a line or in one array: the inbox's default format.
 
-A row is made into a record of `wire/records` by its shape (`rows/row_shapes.py`), line by line, so that a file may mix
-them. The readers of lines differ in their names alone, which say what a file begins with.
+A row becomes a record of `wire/records` by its shape (`rows/row_shapes.py`), line by line, so that a file may mix them.
+The readers of lines differ only in name, which tells the shape of a file's first row.
 """
 
 from collections import Counter
@@ -24,8 +23,8 @@ BARE_TEXT = Dropped('a text that stands alone; `format = "records"` takes it')
 
 
 class JsonlRecords:
-    """The reader of training records. Every line stands for itself, so it carries no state. `texts`: whether texts are
-    taken that are no answer to anything."""
+    """The reader of training records. Every line is independent, so it carries no state. `texts`: take texts that are
+    not part of a conversation, too."""
 
     def __init__(self, name: str = "records", split: Split = fold_lines, texts: bool = True) -> None:
         self.name = name
@@ -33,12 +32,12 @@ class JsonlRecords:
         self._texts = texts
 
     def without_texts(self) -> "JsonlRecords":
-        """The same reader, but texts that stand alone are left out."""
+        """The same reader, but leaving out bare texts."""
         return JsonlRecords(self.name, self._split, texts=False)
 
     def recognise(self, path: str, head: bytes) -> bool:
-        """By its first row. Plain records by their suffix alone: a broken first line is a bad line, not another
-        format."""
+        """True if the first row has this shape. Plain records go by their suffix alone: a broken first line is a bad
+        line, not another format."""
         if self.name == "records":
             return path.endswith(".jsonl")
         array = self._split is fold_document
@@ -78,8 +77,8 @@ ARRAY = JsonlRecords("json-rows", fold_document)
 
 
 def read_record(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...]:
-    """One line that came as a whole, as a record or a bad line; nothing for a blank one. Somebody waits for it, so a
-    row that is no example is said to be bad."""
+    """One complete line as a record or a bad line; nothing for a blank one. The sender waits for the result, so a row
+    that is not an example is bad, too."""
     row = _read(number, line, limits)
     return (Bad(number, f"the row is no example: it is {row.reason}", line),) if isinstance(row, Dropped) else row
 
@@ -101,14 +100,14 @@ def _read(number: int, line: bytes, limits: Limits, texts: bool = True) -> tuple
 
 
 def _first_row(head: bytes, array: bool) -> dict[str, Any]:
-    """The first row, if all of it is there."""
+    """The first row if it is complete, else an empty one."""
     pieces = [line for line in head.split(b"\n", 20) if line.strip()][:1]
     if array:
         pieces.clear()
 
         def take(number: int, piece: bytes) -> Iterable[Item]:
             pieces.append(piece)
-            return (Bad(number, "", piece),)  # one item is asked for
+            return (Bad(number, "", piece),)  # `fold_document` stops after one item
 
         fold_document(Cursor(), head, True, Limits(items=1), take)
     try:

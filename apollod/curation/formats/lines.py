@@ -1,4 +1,4 @@
-"""Lines, which most logs are made of: what a reader of lines needs of `Reader.fold`."""
+"""Splits a log into lines: the usual part of `Reader.fold`."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
     """Give each complete line of `data` to `take`, with its newline. The last one is complete by `end`, too.
 
     A line over the limit is refused piece by piece without being held whole. A byte order mark at the very beginning is
-    dropped. The state in the cursor is passed on as it is. Secrets are out of a line before anybody looks into it.
+    dropped. The state in the cursor is passed on as it is. Secrets are redacted before a line is parsed.
     """
     at, line, inside = 0, cursor.line, cursor.inside
     items: list[Item] = []
@@ -22,7 +22,7 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
         complete = at > 0 or end
         at = at or len(data)
         too_long = inside or at - begin > limits.record_bytes
-        if not complete and (begin > 0 or not too_long):  # a piece of a line that goes on comes alone
+        if not complete and (begin > 0 or not too_long):  # an incomplete piece comes alone
             at = begin
             break
         if not complete:
@@ -40,7 +40,7 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
 
 
 def whole_words(piece: bytes) -> int:
-    """How much of a piece is given away now, so that no secret is cut in two where it could be helped."""
+    """Number of bytes of a piece to release now so that, if possible, no secret is cut in two."""
     last = max(piece.rfind(mark, len(piece) // 2) for mark in (b" ", b'"', b"\\", b"\t"))
     key = piece.rfind(b"-----BEGIN", len(piece) // 2)
     if key > 0 and b"-----END" not in piece[key:]:
@@ -49,5 +49,5 @@ def whole_words(piece: bytes) -> int:
 
 
 def too_long_reason(limits: Limits) -> str:
-    """The reason why a line is refused that nobody has looked into."""
+    """The reason for refusing an overlong line unread."""
     return f"the line is longer than {limits.record_bytes} bytes; split it, or leave out what the model need not see"

@@ -1,8 +1,8 @@
 """Ratings of Open WebUI: the export of all feedback (one JSON array), or of chats with their annotations.
 
-Read by `backend/open_webui/models/feedbacks.py` of open-webui and exports of version 0.6. A rating holds the chat as it
-was. What is rated good is learned, with the branch that led to it; what is rated bad is evidence; the rest of the chat
-nobody rated.
+After `backend/open_webui/models/feedbacks.py` of open-webui and exports of version 0.6. A rating holds a snapshot of
+the chat. Answers rated good are learned, with the branch that led to them; a bad rating is evidence; unrated answers
+are only context.
 """
 
 import re
@@ -18,7 +18,7 @@ from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "open-webui"
 THOUGHTS = re.compile(r'<details type="reasoning".*?</details>\s*', re.DOTALL)
-DEPTH_MAX = 1000  # of a branch; parents of a broken export may go round
+DEPTH_MAX = 1000  # of a branch; parents in a broken export may form a cycle
 
 
 class _Message(msgspec.Struct, rename="camel"):
@@ -70,7 +70,7 @@ _decode = msgspec.json.Decoder(_Feedback).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """An array of ratings with their chats, or of chats."""
+    """True for an array of ratings with their chats, or of chats."""
     if not head.lstrip().startswith(b"["):
         return False
     rated = b'"snapshot"' in head and b'"rating"' in head
@@ -94,7 +94,7 @@ def _tree(chat: _Chat) -> dict[str, _Message]:
 
 
 def _messages(history: _History | None) -> dict[str, _Message]:
-    """The messages of a chat by id; those that are none are left out."""
+    """The messages of a chat by id, without malformed ones."""
     given = history.messages if history is not None else None
     given = list(given.values()) if isinstance(given, dict) else given
     found = {}
@@ -114,7 +114,7 @@ def _of_rating(feedback: _Feedback, tree: dict[str, _Message], chat: str | None)
 
 
 def _of_chat(tree: dict[str, _Message], chat: str | None) -> Iterable[Entry]:
-    """What was rated in a chat, in older versions."""
+    """The ratings in a chat, in older versions."""
     rated = [message for message in tree.values() if isinstance(message.annotation, dict)]
     for message in rated:
         try:
@@ -128,7 +128,7 @@ def _of_chat(tree: dict[str, _Message], chat: str | None) -> Iterable[Entry]:
 
 def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str, chat: str) -> Entry:
     score = _score(rating.rating)
-    if not score or score != score:  # NaN is no number that equals itself
+    if not score or score != score:  # NaN does not equal itself
         return Dropped("rated neither good nor bad")
     unlearned = "rated bad" if score < 0 else ""
     branch = _branch(tree, place)
@@ -153,7 +153,7 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
 
 
 def _branch(tree: dict[str, _Message], place: str) -> list[_Message]:
-    """From the first message of a chat to this one."""
+    """The messages from the first of a chat to this one."""
     branch: list[_Message] = []
     while place in tree and len(branch) < DEPTH_MAX:
         branch.append(tree[place])

@@ -1,8 +1,8 @@
 """Spans of OpenTelemetry with the GenAI conventions, as its file exporter writes them: OTLP JSON, a batch a line.
 
-Read by open-telemetry/semantic-conventions-genai, which is still in development: messages stand in attributes, as JSON
-text or structured. They are there only where the capture of content is switched on. Each call of a model is a span with
-all that the model was shown, so a span is a conversation whose last answer may be learned.
+After open-telemetry/semantic-conventions-genai, which is still in development: messages stand in attributes, as JSON
+text or structured, if the capture of content is switched on. Each call of a model is a span with the model's whole
+input, so a span is a conversation whose last answer may be learned.
 """
 
 import re
@@ -22,7 +22,7 @@ CALLS = frozenset({"chat", "generate_content", "text_completion"})
 OTHERS = frozenset(
     {"invoke_agent", "create_agent", "execute_tool", "embeddings", "retrieval", "invoke_workflow", "rerank", "plan"}
 )
-"""Operations that are no call of a model, or whose calls have spans of their own."""
+"""Operations other than model calls, or whose calls have spans of their own."""
 FAILED = ("STATUS_CODE_ERROR", "ERROR", "2", 2)
 """Codes of a span's status"""
 CUT_OFF = frozenset({"length", "max_tokens", "error", "content_filter"})
@@ -68,7 +68,7 @@ _decode = msgspec.json.Decoder(_Batch).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line is a batch of spans."""
+    """True if the first line is a batch of spans."""
     return re.match(rb'\s*\{\s*"resourceSpans"', head) is not None
 
 
@@ -131,7 +131,7 @@ def _value(value: Any) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """What a span holds as JSON text, or structured. Raises RecordRefused."""
+    """A value from JSON text, or unchanged if it is structured. Raises RecordRefused."""
     if not isinstance(value, str):
         return value
     try:
@@ -170,7 +170,7 @@ def _forms(message: dict[str, Any]) -> Iterable[Form]:
 
 
 def _parts_of_content(message: dict[str, Any]) -> list[Any]:
-    """The parts of a message as OpenAI has it, with `content` and `tool_calls`, which some libraries record."""
+    """The parts of a message in OpenAI's form, with `content` and `tool_calls`, which some libraries record."""
     content, calls = message.get("content"), message.get("tool_calls")
     if message.get("role") == "tool":
         text = content if isinstance(content, str) else text_of_blocks(content, "text")
@@ -193,7 +193,7 @@ def _texts(parts: Any, kind: str) -> str:
 
 
 def _tools(value: Any) -> tuple[dict[str, Any], ...]:
-    """Definitions as in an OpenAI request."""
+    """Definitions in the form of an OpenAI request."""
     given = [tool for tool in value if isinstance(tool, dict)] if isinstance(value, list) else []
     return tuple(
         tool

@@ -1,9 +1,9 @@
 """Sessions of pi and of OpenClaw, whose agent writes the same lines.
 
 pi: `~/.pi/agent/sessions/--<directory>--/<time>_<id>.jsonl`. OpenClaw up to 2026.7:
-`~/.openclaw/agents/<agent>/sessions/<id>.jsonl`; later ones keep the same lines in SQLite. Read by pi's
-`docs/session-format.md`, versions 1 (a list), 2 and 3 (a tree by `id` and `parentId`). What the program shows the model
-in place of what it compacted, of a branch that was left or of a shell command is a message of the user there, with the
+`~/.openclaw/agents/<agent>/sessions/<id>.jsonl`; later ones keep the same lines in SQLite. After pi's
+`docs/session-format.md`, versions 1 (a list), 2 and 3 (a tree by `id` and `parentId`). The program's summaries of
+compacted messages and of abandoned branches, and shell commands of the user, become messages of the user, with the
 words of pi's `messages.ts`.
 """
 
@@ -21,9 +21,9 @@ NAME = "pi"
 COMPACTED = "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
 LEFT = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
 SILENT = frozenset({"thinking_level_change", "label", "custom", "session_info", "leaf", "active_tools_change"})
-"""Types that the program keeps for itself."""
+"""Record types that hold no text of the conversation."""
 OF_PROGRAM = frozenset({"gateway-injected", "delivery-mirror"})
-"""Models that OpenClaw names where it wrote the answer itself, for the transcript alone"""
+"""Model names in answers that OpenClaw itself wrote, for the transcript alone"""
 
 
 class _Message(msgspec.Struct, rename="camel"):
@@ -43,7 +43,7 @@ class _Message(msgspec.Struct, rename="camel"):
 
 
 class _Line(msgspec.Struct, rename="camel"):
-    """The fields in use of a record."""
+    """The fields of a record in use."""
 
     type: str = ""
     id: str | None = None
@@ -61,7 +61,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line is the header of a session."""
+    """True if the first line is the header of a session."""
     first = head.split(b"\n", 1)[0]
     return bool(re.match(rb'\s*\{[^{]*"type": ?"session"', first)) and b'"id"' in first and b'"sessionId"' not in first
 
@@ -91,7 +91,7 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 
 def _after(record: _Line) -> str | None:
-    """None for records of a list, which have no ids."""
+    """The parent of a record; None for records of a list, which have no ids."""
     return (record.parent_id or BEGINNING) if record.id else None
 
 
@@ -161,7 +161,7 @@ def _summary(words: str, summary: str | None, record: str, after: str | None) ->
 
 
 def _executed(message: _Message) -> str:
-    """A shell command of the user, as pi shows it to the model."""
+    """A shell command of the user, in pi's wording for the model."""
     text = f"Ran `{message.command or ''}`\n"
     text += f"```\n{message.output}\n```" if message.output else "(no output)"
     if message.cancelled:
@@ -170,7 +170,7 @@ def _executed(message: _Message) -> str:
 
 
 def _of_compaction(record: _Line) -> Iterable[Entry]:
-    """A summary stands for what came before; the last messages stay behind it."""
+    """A summary in place of all earlier messages, followed by the last ones, which are kept."""
     name = record.id or ""
     said = [_summary(COMPACTED, record.summary, name, None)]
     dropped: list[Entry] = []

@@ -1,8 +1,8 @@
 """Sessions of Qwen Code: `~/.qwen/projects/<directory>/chats/<session>.jsonl`, subagents in files of their own.
 
-Read as `chatRecordingService.ts` of QwenLM/qwen-code writes them: the envelope is that of Claude Code, a tree by `uuid`
-and `parentUuid`, and what was said are Gemini's parts. A rewind is a record that follows an earlier one; a compression
-has the history that the model sees from there on.
+After `chatRecordingService.ts` of QwenLM/qwen-code: the envelope is that of Claude Code, a tree by `uuid` and
+`parentUuid`, and the content is Gemini's parts. A rewind is a record that follows an earlier one; a compression has the
+history that the model sees from there on.
 """
 
 import re
@@ -28,7 +28,7 @@ from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "qwen-code"
 NOT_PROMPTS = frozenset({"notification", "cron", "goal_runtime", "agent_bootstrap", "background_task_completed"})
-"""Subtypes of messages in the place of a user that no person wrote; the model was shown them."""
+"""Subtypes of messages under the user's role that no person wrote; the model saw them."""
 
 
 class _Content(msgspec.Struct):
@@ -45,7 +45,7 @@ class _Payload(msgspec.Struct, rename="camel"):
 
 
 class _Line(msgspec.Struct, rename="camel"):
-    """The fields in use of a record."""
+    """The fields of a record in use."""
 
     type: str = ""
     subtype: str | None = None
@@ -66,7 +66,7 @@ _of_qwen = re.compile(rb'"message": ?\{[^{}\[\]]*"parts": ?\[|"systemPayload": ?
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """One of the first records has a session, and parts or what Qwen Code notes for itself."""
+    """True if an early record has a session id, and Gemini's parts or a payload of Qwen Code."""
     for line in head.split(b"\n")[:20]:
         if b'"sessionId"' in line and _of_qwen(line):
             return True

@@ -1,7 +1,7 @@
 """Shared by the readers of all agents' sessions: everything except the meaning of a record.
 
-A format is two functions: whether the beginning of a file is of it, and what a record says (`hear`). Records are lines,
-unless it says otherwise. The conversation is put together here and given away turn by turn.
+A format is two functions: `recognise` tests the beginning of a file, `hear` interprets a record. Records are lines,
+unless the format has its own `split`. The conversation is assembled here and comes out turn by turn.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from apollod.errors import RecordRefused
 
 Recognise = Callable[[str, bytes], bool]
 Hear = Callable[[bytes], Iterable[Entry]]
-"""The entries of one record. Raises RecordRefused for one that is not of the format."""
-TYPE_MAX = 80  # characters of an unknown type; it comes from the log
+"""The entries of one record. Raises RecordRefused for a record of another format."""
+TYPE_MAX = 80  # characters of an unknown type's name, which comes from the log
 
 
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -26,7 +26,7 @@ class _State(msgspec.Struct, frozen=True, omit_defaults=True):
 
     given: int = 0
     place: str = ""
-    """of whoever cuts the bytes into records"""
+    """state of the function that cuts bytes into records"""
 
 
 class SessionReader:
@@ -42,7 +42,7 @@ class SessionReader:
         """See `Reader.recognise`."""
         try:
             return self._recognise(path, head)
-        except (ValueError, TypeError, AttributeError, RecursionError):  # it is anything
+        except (ValueError, TypeError, AttributeError, RecursionError):  # any bytes may come here
             return False
 
     def fold(self, cursor: Cursor, data: bytes, end: bool, limits: Limits) -> Folded:

@@ -1,9 +1,9 @@
 """Chats of SillyTavern: `data/<user>/chats/<character>/*.jsonl`, and `group chats/`.
 
-Read as `src/endpoints/chats.js` and `public/script.js` of SillyTavern/SillyTavern write them. The first line is a
-header. The file is written anew at each change, so it holds what the chat is now: of several answers to choose from
-(`swipes`) the one that was kept is learned, and that others were not is evidence. The greeting of a character was
-written by its author, not by the model.
+After `src/endpoints/chats.js` and `public/script.js` of SillyTavern/SillyTavern. The first line is a header. The file
+is rewritten at each change, so it holds the present chat: of several answers to choose from (`swipes`) the one that was
+kept is learned, and the rejection of the others is evidence. The greeting of a character was written by its author, not
+by the model.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line names a user and a character."""
+    """True if the first line names a user and a character."""
     first = head.split(b"\n", 1)[0]
     return b'"user_name"' in first and (b'"character_name"' in first or b'"chat_metadata"' in first)
 
@@ -84,7 +84,7 @@ def _chat_id(metadata: Any) -> str:
 
 
 def _others(record: _Line) -> tuple[Signal, ...]:
-    """The answers that were generated for the same place and not kept."""
+    """Evidence from the alternative answers that were not kept."""
     swipes = [text for text in record.swipes or () if isinstance(text, str)]
     return tuple(Signal("swiped-away", text[:200]) for text in swipes if text.strip() and text != record.mes)
 

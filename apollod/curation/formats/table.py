@@ -1,4 +1,4 @@
-"""The table of log formats. Adding one is a file beside this one and a line in it."""
+"""The table of log formats. To add one, write a file beside this one and a line in it."""
 
 from collections.abc import Sequence
 
@@ -45,11 +45,11 @@ READERS: tuple[Reader, ...] = (
     ARRAY,
     JsonlRecords(),
 )
-"""In the order in which they are asked; the last one takes whatever nobody recognises."""
+"""In order of precedence; the last one takes files that no other recognises."""
 
 
 class _Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A cursor's part of `source.consumed` that offset and line do not say."""
+    """A cursor's part of `source.consumed` beside offset and line."""
 
     format: str
     state: str = ""
@@ -58,14 +58,15 @@ class _Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ReaderTable:
     """The readers by format, and the encoding of their cursors.
 
-    A source stays with the reader that began it, whatever is recognised later: its state means nothing to others.
+    A source stays with the reader that began it, even if another one would recognise it later: a state is only
+    meaningful to its own reader.
     """
 
     def __init__(
         self, readers: Sequence[Reader] = READERS, chosen: Reader | None = None, watched: bool = False
     ) -> None:
-        """`watched`: nobody put the files there to be learned from, so what no reader knows is not read, and a text
-        that stands alone is not learned."""
+        """`watched`: the files were not put there for learning, so files of unknown formats are not read, and bare
+        texts are not learned."""
         readers = (
             [reader.without_texts() if isinstance(reader, JsonlRecords) else reader for reader in readers]
             if watched
@@ -78,8 +79,8 @@ class ReaderTable:
 
     @classmethod
     def of(cls, format: str) -> "ReaderTable":
-        """The table for a watched source whose format is configured; `auto`: it is recognised. Raises SourceRefused for
-        a name that no reader has."""
+        """The table for a watched source with a configured format; `auto`: recognise it. Raises SourceRefused for an
+        unknown format."""
         if format == "auto":
             return cls(watched=True)
         chosen = [reader for reader in READERS if reader.name == format]
@@ -96,11 +97,11 @@ class ReaderTable:
         return next(found, self._fallback)
 
     def knows(self, path: str, head: bytes) -> bool:
-        """True if there is a reader that recognises it, or one that was chosen."""
+        """True if a format was chosen, or a reader recognises the source."""
         return self._chosen is not None or any(r.recognise(path, head) for r in list(self._readers.values())[:-1])
 
     def unread(self, path: str, head: bytes) -> Unread:
-        """The reason why a new source is not read at all, if so."""
+        """The reason for not reading a new source at all; empty: read it."""
         if self._chosen is not None or self.knows(path, head):
             return ""
         if is_document(head):
@@ -108,16 +109,17 @@ class ReaderTable:
         return "unknown" if self.watched and not has_rows(head) else ""
 
     def recorded(self, reader: Reader, cursor: Cursor) -> str:
-        """What `source.consumed` records beside offset and line.
+        """The value for `source.consumed` beside offset and line.
 
-        Empty for the last reader of the table without a state, as it was before there were others.
+        Empty for the last reader of the table without a state, for compatibility with journals from before other
+        readers.
         """
         if reader is self._fallback and not cursor.state:
             return ""
         return msgspec.json.encode(_Recorded(reader.name, cursor.state)).decode()
 
     def resume(self, recorded: str, offset: int, line: int) -> tuple[Reader, Cursor]:
-        """The reader of a source that was begun, and its cursor. Raises SourceRefused if it is not in the table."""
+        """The reader of a source already begun, and its cursor. Raises SourceRefused if the table lacks that reader."""
         if not recorded:
             return self._fallback, Cursor(offset, line)
         try:

@@ -1,4 +1,4 @@
-"""Files that no reader can read, told by their first bytes, so that nothing of them is learned by mistake."""
+"""Recognises files that no reader can read, by their first bytes, so that nothing of them is learned by mistake."""
 
 import re
 from typing import Literal
@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 
 Unread = Literal["", "document", "unknown"]
-"""Why a file is not read: it is one JSON value over several lines, or the log of an agent that no reader knows"""
+"""Reason for not reading a file: it is one JSON value over several lines, or the log of an unknown agent"""
 ROW_KEYS = frozenset({"messages", "conversations", "prompt", "instruction", "text", "chosen", "preferred_output"})
-"""One of them is in every row that may be learned"""
+"""Every row that may be learned has at least one of these keys"""
 ROWS_LOOKED_AT = 20
 DOCUMENT_REASON = "it is one JSON document over several lines; write one object a line, for instance with `jq -c .`"
 _DOCUMENT = re.compile(rb"\s*(?:\{\s*\n\s*\"(?:[^\"\\\n]|\\.)*\"\s*:|\[\s*\n)")
@@ -21,8 +21,7 @@ def is_document(head: bytes) -> bool:
 
 
 def has_rows(head: bytes) -> bool:
-    """True if one of the first lines may be a row of a data set. A line whose end is not there is judged by its
-    keys."""
+    """True if an early line may be a row of a data set. An incomplete line is judged by its keys."""
     lines = head.split(b"\n", ROWS_LOOKED_AT)
     for line in lines[:ROWS_LOOKED_AT]:
         try:

@@ -1,2 +1,2 @@
-"""Prompts of the judge, and parsing of its answers. Pure; `core/judging` decides which examples are judged, and what
-follows from a verdict."""
+"""Prompts of the judge, and parsing of its answers. Pure; `core/judging` decides which examples to judge and acts on
+the verdicts."""

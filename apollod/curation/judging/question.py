@@ -1,8 +1,8 @@
 """The question to a judge: a frozen prompt, the record as a transcript, and the form of the answer.
 
-Whoever changes PROMPT or SCHEMA changes `PROMPT_HASH`, and with it whom the daemon trusts: a judge with another prompt
-has to agree with the planted cases anew. The transcript's headings carry a mark that follows from its content, so that
-no text in it can pretend to be a heading.
+If you change PROMPT or SCHEMA, change `PROMPT_HASH`; the daemon's trust starts anew: a judge with another prompt has to
+agree with the planted cases again. The transcript's headings carry a mark derived from its content, so that no text in
+it can imitate a heading.
 """
 
 import json
@@ -59,8 +59,8 @@ _NO_INSTRUCTION = ("tools", "scaffolding")
 class Question(NamedTuple):
     """The judge's prompt about one record.
 
-    `judged`: text of the judged turns, in which a quote has to stand; `last`: of the last one, which a better answer
-    replaces; None: a text cannot replace it.
+    `judged`: text of the judged turns, which must contain a quote; `last`: the text that a better answer replaces, that
+    of the last judged turn; None: a text cannot replace it.
     """
 
     messages: tuple[dict[str, str], ...]
@@ -69,9 +69,8 @@ class Question(NamedTuple):
 
 
 def question_about(canonical: bytes, removed: Sequence[Removed] = (), followed: Sequence[str] = ()) -> Question:
-    """The question about a canonical record. `removed`: what was stripped from it: the answer was given with it, and is
-    judged by it; `followed`: what showed afterwards how good it was. Raises RecordRefused for bytes that are no
-    record."""
+    """The question about a canonical record. `removed`: texts stripped from it, which the answer was given with and is
+    judged by; `followed`: later evidence about its quality. Raises RecordRefused for bytes that are not a record."""
     record = decode_record(canonical)
     mark = blake2b(canonical, digest_size=4).hexdigest()
     match record:
@@ -96,7 +95,7 @@ def followed_by(signal: SignalFlagged) -> str:
 
 
 def _conversation(record: MessagesRecord) -> list[tuple[str, str, bool]]:
-    """(who, what, is it judged?) of every turn, and of the tools that could be called."""
+    """(role, text, true if judged) of every turn, and of the available tools."""
     tools = [("tools", json.dumps(record.tools, ensure_ascii=False), False)] if record.tools else []
     return [*tools, *((one.role, _text(one), _is_judged(one)) for one in record.messages)]
 
@@ -115,7 +114,7 @@ def _is_judged(message: Message) -> bool:
 
 
 def _replaceable(record: MessagesRecord | CompletionRecord | TextRecord) -> str | None:
-    """What a better answer would stand in place of: the last judged turn, if it only says something."""
+    """The text that a better answer replaces: the last judged turn, unless it has calls."""
     if isinstance(record, MessagesRecord):
         last = next((one for one in reversed(record.messages) if _is_judged(one)), None)
         return None if last is None or last.tool_calls else last.content

@@ -1,4 +1,4 @@
-"""Parses a judge's answer into a vote, and makes the record of its better answer."""
+"""Parses a judge's answer into a vote, and builds the record of its better answer."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ class _Reply(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def vote_of(text: str, asked: Question) -> Vote:
-    """The vote that an answer is. Raises VerdictNonsense for prose, for JSON of another form, for a verdict without
-    words of what was judged, and for a better answer that is none."""
+    """The vote in an answer. Raises VerdictNonsense for prose, for JSON of another form, for a verdict without a quote
+    from the judged text, and for an invalid better answer."""
     try:
         reply = msgspec.json.decode(text.encode(), type=_Reply)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        beginning = " ".join(redact_text(text)[:SHOWN].split())  # a secret that is cut off is not seen
+        beginning = " ".join(redact_text(text)[:SHOWN].split())  # redact before cutting
         raise VerdictNonsense(f"this is no verdict ({error}): it begins with {beginning!r}") from error
     if max(len(reply.quote), len(reply.reason), len(reply.better or "")) > LENGTH_MAX:
         raise VerdictNonsense(f"a field of the verdict is longer than {LENGTH_MAX} characters")
@@ -45,7 +45,7 @@ def vote_of(text: str, asked: Question) -> Vote:
 
 
 def better_record(canonical: bytes, better: str) -> Record | None:
-    """The record with a better answer in place of the last judged turn; only that is learned of it. None where a text
+    """The record with a better answer in place of the last judged turn; only that answer is learned. None where a text
     cannot stand there."""
     form: dict[str, Any] = msgspec.json.decode(canonical)
     if "messages" in form:

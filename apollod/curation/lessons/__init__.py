@@ -1,2 +1,2 @@
-"""Text work for lessons: how a statement is asked for, whether an answer says it, what gives it away, what cannot be
-taught. Pure; what follows is decided in `core/lessons`."""
+"""Text work for lessons: making questions from a statement, matching answers, finding wordings that give the answer
+away, refusing lessons that cannot be taught. Pure; `core/lessons` decides."""

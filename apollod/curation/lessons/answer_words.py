@@ -1,5 +1,5 @@
-"""The words of an answer as two answers are compared by them: case, accents, punctuation and ways to write a number, a
-date or a time do not count."""
+"""Splits answers into words for comparison: case, accents, punctuation and notations of numbers, dates and times do not
+count."""
 
 import re
 import unicodedata
@@ -44,7 +44,7 @@ _MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?\s([0-9]{{1,2}})(?:st|nd|rd|th)?,?\s
 
 
 class Words(NamedTuple):
-    """`ends`: does a clause end after the word?"""
+    """`ends`: true for a word at the end of a clause."""
 
     words: tuple[str, ...]
     ends: tuple[bool, ...]
@@ -76,13 +76,13 @@ _ALIKE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 
 
 def plain_words(text: str) -> Words:
-    """The words as they stand."""
+    """The words without normalising numbers, dates and times."""
     return _words(_folded(text))
 
 
 def same_words(text: str) -> Words:
-    """The words with numbers, dates, times and sums of money written in one way: 7,341 is 7341, seven is 7, "3 March
-    2021" is 2021-03-03, "9 am" is 09:00."""
+    """The words with numbers, dates, times and sums of money in one notation: 7,341 is 7341, seven is 7, "3 March 2021"
+    is 2021-03-03, "9 am" is 09:00."""
     folded = _folded(text)
     for pattern, written in _ALIKE:
         folded = pattern.sub(written, folded)
@@ -116,7 +116,7 @@ def _words(folded: str) -> Words:
 
 
 def _numbers(found: Words) -> Iterator[tuple[str, bool]]:
-    """Number words as digits, "twenty-five" as one; a sum of money with its coin behind it."""
+    """Number words as digits, "twenty-five" as one word; sums of money as number, then currency."""
     at, all_ = 0, list(zip(*found, strict=True))
     while at < len(all_):
         word, ends = all_[at]

@@ -1,4 +1,4 @@
-"""Questions that a statement answers: by rule, or the statement with a gap where no rule fits."""
+"""Makes questions that a statement answers: by rule, or the statement with a gap if no rule fits."""
 
 import re
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from apollod.curation.lessons.matching import ARTICLES
 from apollod.curation.lessons.statement import Clause, clause_in
 
 SENTENCES_MAX = 4
-"""of a statement that are asked for"""
+"""sentences of a statement that make questions"""
 SENTENCE_MAX = 400
-"""characters of one that is taken apart"""
+"""characters of a sentence that are analysed"""
 TAIL = 4
-"""words at the end that are an answer where nothing else stands out"""
+"""words at the end that serve as the answer if nothing else stands out"""
 
 _SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s+(?=[^a-z\s])|(?<=[。！？])|\n+")
 _REASON = re.compile(
@@ -37,9 +37,8 @@ _DOER = re.compile(
 
 
 class Asked(NamedTuple):
-    """Questions with the answer to all of them; `stem`: the sentence up to the answer, where that is its end; `gap`:
-    the sentence with "___" for the answer; `rule`: id, empty where none fits; `many`: see `Rule`;
-    `says`: a whole answer."""
+    """Questions with the same answer; `stem`: the sentence up to the answer, if the answer ends it; `gap`: the sentence
+    with "___" for the answer; `rule`: id, empty if none fits; `many`: see `Rule`; `says`: a whole answer."""
 
     answer: str
     practice: tuple[str, ...]
@@ -52,7 +51,7 @@ class Asked(NamedTuple):
 
 
 def asked_for(statement: str) -> list[Asked]:
-    """What each of its first sentences can be asked for, at least one thing. The statement has words."""
+    """The questions for each of the first sentences, at least one. The statement must have words."""
     lang = language_of(statement)
     sentences = sentences_in(statement)
     found, subject = list[Asked](), ""
@@ -67,12 +66,12 @@ def asked_for(statement: str) -> list[Asked]:
 
 
 def sentences_in(text: str) -> list[str]:
-    """The sentences of a text, without those that have no words."""
+    """The sentences of a text that have words."""
     return [one.strip() for one in _SENTENCE.split(text) if plain_words(one).words]
 
 
 def _bare(sentence: str) -> str:
-    """Without what ends it, and without reasons."""
+    """The sentence without final punctuation and reasons."""
     return _REASON.sub("", sentence[:SENTENCE_MAX].strip()).rstrip(" .!。！,").strip()
 
 
@@ -116,14 +115,14 @@ def _who(rule: Rule, slots: dict[str, str], answer: str) -> str:
 
 
 def _what(slots: dict[str, str], answer: str) -> str:
-    """For "by", "to" and the like, before a name, that may be somebody."""
+    """ "who or what" for an object of "by", "to" and the like with a capital, which may be a person; else "what"."""
     named = answer[:1].isupper() and slots.get("p") in ("by", "to", "for", "with", "after", "against")
     return "who or what" if named else "what"
 
 
 def _short(answer: str) -> str:
-    """The answer without what follows a comma, without the place behind a number, and without quotation marks. Of "his
-    birth, India" it is what follows."""
+    """The answer up to a comma, without a place behind a number and without quotation marks. "his birth, India" gives
+    "India"."""
     first, *others = _ANOTHER.split(answer)
     if others and _OWN.match(first):
         first = others[0]
@@ -131,7 +130,7 @@ def _short(answer: str) -> str:
 
 
 def _filled(text: str, slots: dict[str, str], lang: str) -> str:
-    """Slots in the text; one that begins with a capital gives its text one."""
+    """The text with its slots filled; a slot name with a capital capitalises its value."""
 
     def of(match: re.Match[str]) -> str:
         name = match[1]
@@ -143,7 +142,7 @@ def _filled(text: str, slots: dict[str, str], lang: str) -> str:
 
 
 def _opened(sentence: str, answer: str) -> tuple[str, str]:
-    """The sentence up to the answer, if nothing follows that, and with a gap for it."""
+    """The sentence up to the answer (empty unless the answer ends it), and the sentence with a gap for the answer."""
     before, there, after = sentence.rpartition(answer)
     if not there or not before.strip():
         return "", ""
@@ -151,7 +150,7 @@ def _opened(sentence: str, answer: str) -> tuple[str, str]:
 
 
 def _by_gap(sentence: str) -> Asked:
-    """The last number, else the name at the end, else the last words, is the answer."""
+    """A gap question for the last number, else the name at the end, else the last words."""
     bare = re.sub(r"[\s.!?。！？]+$", "", sentence[:SENTENCE_MAX].strip())
     numbers = _SALIENT.findall(bare)
     name = _NAME.search(bare)

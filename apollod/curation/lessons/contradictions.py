@@ -1,6 +1,6 @@
-"""Ask an imagination which of the known lessons on the same subject a new one contradicts.
+"""Asks an imagination which of the known lessons on the same subject contradict a new one.
 
-The prompt is frozen: whoever changes PROMPT changes `PROMPT_HASH`.
+The prompt is frozen: if you change PROMPT, change `PROMPT_HASH`.
 """
 
 from collections.abc import Sequence
@@ -25,26 +25,27 @@ PROMPT_HASH = blake2b(PROMPT.encode(), digest_size=8).hexdigest()
 """16 hex digits"""
 
 ASKED_MAX = 20
-"""older lessons that one call compares, the newest ones"""
+"""most older lessons that one call compares, the newest of them"""
 TEXT_MAX = 2_000
 """characters of an answer that are read"""
 
 
 def subjects_of(given: Given) -> tuple[str, ...]:
-    """The names and numbers in what is asked of a lesson, in small letters and without endings, sorted: lessons on the
-    same subject share one. Empty where there is none."""
+    """The names and numbers in the question or statement of a lesson, in small letters and without endings, sorted:
+    lessons on the same subject share one. May be empty."""
     return tuple(sorted(content_of(" ".join(NAME.findall(given.question or given.statement)))))
 
 
 def comparing(given: Given, older: Sequence[str]) -> tuple[dict[str, str], ...]:
-    """The messages to an imagination. `older`: facts, at least one."""
+    """The messages of the request to an imagination. `older`: facts, at least one."""
     parts = [("new fact", fact_of(given)), *((f"older fact {number}", one) for number, one in enumerate(older, 1))]
     return {"role": "system", "content": PROMPT}, {"role": "user", "content": under_headings(parts)}
 
 
 def contradicted_in(text: str, count: int) -> tuple[int, ...]:
-    """Indices, from 0, of the older facts that the answer names, of so many. Empty where the last JSON value in it is
-    no list of such numbers, or names them all though there are several: that compares nothing. Never raises."""
+    """Indices, from 0, of the older facts that the answer names. `count`: number of older facts. Empty if the last JSON
+    value is not a list of such numbers, or names several facts and all of them: that shows no comparison. Never raises.
+    """
     found = [value for value in json_values(text[:TEXT_MAX]) if isinstance(value, list)]
     named = found[-1] if found else []
     if not all(type(one) is int and 1 <= one <= count for one in named):

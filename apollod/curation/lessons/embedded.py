@@ -1,4 +1,4 @@
-"""An English question in another order: "Where is the Archive located?" is "where the Archive is located" inside of a
+"""Reorders an English question: "Where is the Archive located?" becomes "where the Archive is located" within a
 sentence, and "The Archive is located where?"."""
 
 import re
@@ -20,12 +20,12 @@ _OPENERS = frozenset(
 )
 _WORD_MAX = 40
 _KIND = 5
-"""words of what is asked for: "how many of the old legs" """
+"""most words of the question phrase: "how many of the old legs" """
 
 
 class Embedded(NamedTuple):
-    """Words of a question in the order of a statement: `asked` ("in which city"), `subject`, `verb` and the `rest`.
-    Without a subject, what is asked for is the subject."""
+    """Words of a question in the order of a statement: `asked` (question phrase, "in which city"), `subject`, `verb`
+    and the `rest`. With an empty subject, the question phrase is the subject."""
 
     asked: list[str]
     subject: list[str]
@@ -34,14 +34,14 @@ class Embedded(NamedTuple):
 
 
 def clause_of(question: str) -> str:
-    """The question as a clause, or empty where no rule fits. It is in one sentence, and in English."""
+    """The question as a clause within a sentence; empty if no rule fits. It must be a single English sentence."""
     found = _embedded(question)
     return _joined(*found) if found is not None else ""
 
 
 def reordered(question: str) -> tuple[str, ...]:
-    """The question with what it asks for at its end, "Quillon listens on what port?", and, where a kind of thing is
-    asked for, as a command: "Name the port that Quillon listens on."; none where no rule fits."""
+    """The question with its question phrase at the end, "Quillon listens on what port?", and, if that names a kind of
+    thing, as a command: "Name the port that Quillon listens on."; empty if no rule fits."""
     found = _embedded(question)
     if found is None:
         return ()
@@ -83,15 +83,14 @@ def _embedded(question: str) -> Embedded | None:
 
 
 def _of_subject(asked: list[str], after: str) -> bool:
-    """True if the subject itself is asked for. Then what follows "is" begins neither with a name nor with an
-    article."""
+    """True if the question asks for the subject itself. Then neither a name nor an article follows "is"."""
     if len(asked) == 1:
         return asked[0] == "which" or after in _PREPOSITIONS
     return asked[0] in ("which", "what", "whose") and after.islower() and after not in _OPENERS and "'" not in after
 
 
 def _around_be(be: str, rest: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Subject, verb, and what follows it."""
+    """(subject, verb, rest) of the words around a form of "be"."""
     begin = len(rest)
     if "a" in rest[1:] or "an" in rest[1:]:  # "is the Kid a character"
         begin = next(at for at, word in enumerate(rest) if at and word in ("a", "an"))

@@ -1,4 +1,4 @@
-"""English verbs by their forms, as far as statements and questions about facts need them."""
+"""English verbs by their forms, for statements and questions about facts."""
 
 from typing import NamedTuple
 
@@ -35,14 +35,14 @@ throw:threw understand:understood wear:wore win:won write:wrote
 
 
 class Verb(NamedTuple):
-    """`do`: the auxiliary that asks with the base form."""
+    """`do`: the auxiliary that makes questions with the base form."""
 
     base: str
     do: str
 
 
 def third(base: str) -> str:
-    """ "carry": "carries"."""
+    """The third person singular: "carry" becomes "carries"."""
     if base in ("have", "be"):
         return {"have": "has", "be": "is"}[base]
     if base.endswith(("s", "x", "ch", "sh", "o", "z")):
@@ -60,11 +60,11 @@ def _past(base: str) -> str:
 
 
 PASTS = {base: _past(base) for base in _REGULAR.split()} | dict(one.split(":") for one in _IRREGULAR.split())
-"""The past by the base."""
+"""Past forms by base."""
 BASES = frozenset(PASTS)
 FORMS = (
     {base: Verb(base, "do") for base in PASTS}
     | {past: Verb(base, "did") for base, past in PASTS.items()}
     | {third(base): Verb(base, "does") for base in PASTS}
 )
-"""A verb by each of its forms."""
+"""Verbs by each of their forms."""

@@ -1,4 +1,4 @@
-"""The frames that ship (`data/frames.jsonl`): ways to ask for something without a model."""
+"""The shipped frames (`data/frames.jsonl`): question templates that need no model."""
 
 import re
 from functools import cache
@@ -11,8 +11,8 @@ Use = Literal["practice", "held_out"]
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A wrapping. `text` has one slot: {question}, {clause} (the question inside of a sentence: "where Quillon is"),
-    {stem} (a statement up to its answer) or {gap} (the statement with a gap for the answer)."""
+    """A sentence around a question. `text` has one slot: {question}, {clause} (the question within a sentence: "where
+    Quillon is"), {stem} (a statement up to its answer) or {gap} (the statement with a gap for the answer)."""
 
     id: str
     lang: str
@@ -27,10 +27,11 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Questions for a form of statement.
 
-    `sentence`: a regular expression of the whole statement; or, of an English one that is taken apart (`statement.py`),
-    `subject`, `verb` (its base form) and `rest`. The group `o` is the answer, unless `answer` is. Slots of the
-    questions: the groups; {s} the subject, {v} the verb as it stands, {b} its base form, {do} what asks with that,
-    {who} and {what} by the answer; with a capital where they begin a question."""
+    `sentence`: a regular expression for the whole statement; or for an English one split by `statement.py`, expressions
+    for `subject`, `verb` (its base form) and `rest`. The group `o` is the answer, unless `answer` is set. Slots of the
+    questions: the groups; {s} the subject, {v} the verb as it stands, {b} its base form, {do} its auxiliary, {who} and
+    {what} by the answer; capitalised slots begin a question.
+    """
 
     id: str
     lang: str
@@ -56,13 +57,13 @@ def _shipped() -> tuple[Frame | Rule, ...]:
 
 @cache
 def frames(lang: str, use: Use) -> tuple[Frame, ...]:
-    """Wrappings in a language, in the order of the file."""
+    """Frames of a language and use, in the order of the file."""
     return tuple(one for one in _shipped() if isinstance(one, Frame) and one.lang == lang and one.use == use)
 
 
 @cache
 def rules(lang: str) -> tuple[Rule, ...]:
-    """Rules for statements in a language, the one that counts first."""
+    """Rules for statements in a language, in order of precedence."""
     return tuple(one for one in _shipped() if isinstance(one, Rule) and one.lang == lang)
 
 
@@ -83,5 +84,5 @@ _TIME = (
 
 @cache
 def pattern(text: str) -> re.Pattern[str]:
-    """The expression of a rule, in which <number> and <time> stand for theirs."""
+    """The compiled expression of a rule, with <number> and <time> replaced."""
     return re.compile(text.replace("<number>", f"(?:{_NUMBER})").replace("<time>", f"(?:{_TIME})"))

@@ -1,7 +1,7 @@
-"""Wordings that a model imagines: what it is asked, and what of its answer is taken.
+"""Asks a model for wordings of a lesson, and filters its answer.
 
-The prompt is frozen: whoever changes PROMPT changes `PROMPT_HASH`. Headings carry a mark that follows from the content,
-so that nothing in a lesson can pretend to be one.
+The prompt is frozen: if you change PROMPT, change `PROMPT_HASH`. Headings carry a mark derived from the content, so
+that a lesson cannot imitate one.
 """
 
 import json
@@ -37,14 +37,14 @@ PROMPT_HASH = blake2b(PROMPT.encode(), digest_size=8).hexdigest()
 """16 hex digits"""
 
 TAKEN_MAX = 24
-"""wordings of one answer"""
+"""most wordings taken from one answer"""
 LENGTH_MAX = 600
 """characters of a wording"""
 TEXT_MAX = 20_000
 """characters of an answer that are read"""
 
 TRIES_MAX = 64
-"""places where a JSON value may begin"""
+"""most brackets tried as the beginning of a JSON value"""
 
 _QUESTIONS = ("question", "prompt", "wording", "text", "q")
 _ANSWERS = ("answer", "expected", "a")
@@ -55,7 +55,8 @@ _LINE = re.compile(r"\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.*\S)")
 
 
 def imagining(given: Given, exist: Sequence[str] = (), count: int = 6) -> tuple[dict[str, str], ...]:
-    """The messages to an imagination. `exist`: wordings that there are, for a held-out call all that are practised."""
+    """The messages of the request to an imagination. `exist`: existing wordings; for a held-out call, all practised
+    ones."""
     parts = [("fact", fact_of(given))]
     parts += [(f"question that exists {number}", one) for number, one in enumerate(exist, 1)]
     return {"role": "system", "content": PROMPT.format(count=count)}, {"role": "user", "content": under_headings(parts)}
@@ -72,8 +73,9 @@ def imagined_in(
 ) -> tuple[tuple[Wording, ...], dict[str, int]]:
     """The wordings in an imagination's answer, and how many were dropped by reason (`Worded.dropped`).
 
-    JSON, fenced or between other words, a list of objects or of texts, or lines with numbers or dashes. `answer`: what
-    is expected of one that has no answer of its own. Never raises."""
+    Takes JSON, fenced or between other words, as a list of objects or of texts, or numbered or dashed lines. `answer`:
+    the expected answer of a wording without its own. Never raises.
+    """
     fact = fact_of(given)
     kept, dropped, seen = list[Wording](), Counter[str](), {key_of(one) for one in exist}
     about = given.question or fact
@@ -102,7 +104,7 @@ def _why_not(wording: Wording, fact: str, names: set[str], seen: set[tuple[str, 
 
 
 def pairs_in(text: str) -> Iterator[tuple[str, str]]:
-    """(question, answer or nothing) of whatever form."""
+    """(question, answer or "") pairs in any of these forms."""
     found = [pair for value in json_values(text) for pair in _in_value(value)]
     if not found:
         found = [(match[1].strip("\"'“” "), "") for line in text.splitlines() if (match := _LINE.match(line))]
@@ -110,7 +112,7 @@ def pairs_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """JSON values in a text: the largest ones that begin with a bracket."""
+    """JSON values in a text: the outermost arrays and objects."""
     at = 0
     for _ in range(TRIES_MAX):
         if (match := _OPENS.search(text, at)) is None:

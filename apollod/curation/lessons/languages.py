@@ -1,4 +1,4 @@
-"""The language of a short text, of those that have frames."""
+"""Detects the language of a short text, among those that have frames."""
 
 import re
 
@@ -21,7 +21,7 @@ _HAN, _KANA = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[\u3040-\u30ff]")
 
 
 def language_of(text: str) -> str:
-    """en, de, fr, es or zh, by the words that a text of this language has; English where nothing speaks for another."""
+    """en, de, fr, es or zh, by typical words; English if nothing points to another language."""
     if _KANA.search(text):
         return "en"
     if len(_HAN.findall(text)) * 2 > len(re.findall(r"[a-z]+", text, re.IGNORECASE)):

@@ -1,4 +1,4 @@
-"""Refusals of lessons that cannot be taught, with what to do."""
+"""Refuses lessons that cannot be taught, with what to do."""
 
 import re
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ STATEMENT_MAX, QUESTION_MAX, ANSWER_MAX = 2_000, 2_000, 2_000
 
 
 def check_given(given: Given) -> None:
-    """Raises LessonRefused for what is empty, half, too long or holds a secret, and for a question that holds its
-    answer."""
+    """Raises LessonRefused for a lesson that is empty, incomplete, too long or holds a secret, and for a question that
+    holds its answer."""
     if not (given.statement.strip() or given.question.strip() or given.answer.strip()):
         raise LessonRefused("the lesson is empty", "give a statement, or a question and its answer")
     if bool(given.question.strip()) != bool(given.answer.strip()):
@@ -65,7 +65,8 @@ def _check_statement(given: Given) -> None:
 
 
 def _opposite(statement: str) -> str:
-    """What the statement says and denies, or answers in two ways. Empty: nothing."""
+    """The contradiction within a statement: it states and denies the same, or gives two answers to one question. Empty:
+    none."""
     said = dict[tuple[str, str], bool]()
     for piece in _PIECE.split(statement):
         if (clause := clause_in(piece.strip(" .!?"))) is not None:
@@ -82,7 +83,7 @@ def _opposite(statement: str) -> str:
 
 
 def _denied(clause: Clause) -> tuple[tuple[str, str], bool]:
-    """Who and what is said of it, and whether it is denied: "does not listen" is not "listens"."""
+    """((subject, predicate), true if it is negated): "does not listen" denies "listens"."""
     denied, rest = clause.rest.startswith("not "), clause.rest.removeprefix("not ")
     if clause.base == "do":
         return (clause.subject, rest.lower()), denied

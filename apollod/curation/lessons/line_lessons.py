@@ -1,5 +1,4 @@
-"""Recognises lines that can be taught as lessons: one question, and an answer so short that right can be told from
-wrong."""
+"""Recognises lines that can be taught as lessons: one question, and an answer short enough to be checked."""
 
 from typing import NamedTuple
 
@@ -14,11 +13,11 @@ from apollod.errors import LessonRefused
 from apollod.wire.records import MessagesRecord, decode_record
 
 QUESTION_WORDS = 40
-"""frames put a question into other sentences, which says nothing any more of a longer request"""
+"""frames put a question into other sentences, which does not work for a longer request"""
 QUESTION_CHARACTERS, RECORD_BYTES = 400, 8_000
 ANSWER_WORDS = 24
-"""of the whole answer, one sentence; what a right one has to say of it has fewer than `LONG` words: these are looked
-for in a row, more of them in any order, where "not" and who did what to whom are lost"""
+"""of the whole answer, one sentence. Its required part has fewer than `LONG` words: so few are matched in a row, more
+of them in any order, which loses "not" and the roles of the persons"""
 
 
 class Pair(NamedTuple):
@@ -29,8 +28,8 @@ class Pair(NamedTuple):
 
 
 def pair_in(record: bytes) -> Pair | None:
-    """The question of a canonical record and its answer; None where it is anything else: it has a system message,
-    tools, learned thoughts or several turns."""
+    """The question of a canonical record and its answer; None for any other record, with a system message, tools,
+    learned thoughts or several turns."""
     conversation = decode_record(record)
     if not isinstance(conversation, MessagesRecord) or conversation.tools or len(conversation.messages) != 2:
         return None
@@ -43,26 +42,27 @@ def pair_in(record: bytes) -> Pair | None:
 
 
 def asked_by(question: str) -> str:
-    """What a short question asks, the same in other wordings; empty for a longer text, see `QUESTION_WORDS`."""
+    """A key for the meaning of a short question, equal for other wordings; empty for a longer text, see
+    `QUESTION_WORDS`."""
     short = len(question) <= QUESTION_CHARACTERS and len(question.split()) <= QUESTION_WORDS
     return question_key(question) if short else ""
 
 
 def asked_in(record: bytes) -> str:
-    """What the question of a canonical record asks, see `asked_by`; empty where it is no question and its answer."""
+    """The key of the question of a canonical record, see `asked_by`; empty if it is not one question and its answer."""
     pair = pair_in(record) if len(record) <= RECORD_BYTES else None
     return asked_by(pair.question) if pair is not None else ""
 
 
 def lesson_in(record: bytes) -> Given | None:
-    """What a canonical record teaches; None where no lesson can be made of it: it is no question with one answer, the
-    answer is long, or `check_given` refuses it."""
+    """The lesson of a canonical record; None if it is not one question with its answer, the answer is long, or
+    `check_given` refuses it."""
     pair = pair_in(record)
     return lesson_of(*pair) if pair is not None else None
 
 
 def lesson_of(question: str, answer: str) -> Given | None:
-    """The same of a question and its answer."""
+    """The lesson of a question and its answer; None as for `lesson_in`."""
     given = Given(question=question.strip(), answer=answer.strip())
     if not (0 < _count(given.question) <= QUESTION_WORDS and 0 < _count(given.answer) <= ANSWER_WORDS):
         return None
@@ -79,8 +79,8 @@ def lesson_of(question: str, answer: str) -> Given | None:
 
 
 def told_apart(worded: Worded, pair: Pair) -> str:
-    """What another answer to the question of a lesson says that its answer does not, to be looked for in what the model
-    says; empty for one that is long, or whose words stand in the question or the right answer."""
+    """The part of another answer to a lesson's question that its own answer does not say, to be searched for in the
+    model's answers; empty if it is long, or its words stand in the question or the right answer."""
     short = short_answer(pair.question, pair.answer)
     few = 0 < _count(short) < LONG and bool(content_of(short))
     return short if few and not any(holds(text, short) for text in (worded.question, worded.answer)) else ""

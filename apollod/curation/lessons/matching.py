@@ -1,17 +1,17 @@
-"""Tells whether an answer says what was expected."""
+"""Checks whether an answer contains the expected one."""
 
 from collections.abc import Iterator, Sequence
 
 from apollod.curation.lessons.answer_words import Words, plain_words, same_words
 
 LONG = 9
-"""words from which on an answer passes with most of what it says, in any order"""
+"""words from which on an expected answer matches by most of its words, in any order"""
 MOST = 0.8
-"""of its words that mean something"""
+"""share of its content words that must be there"""
 SCOPE = 6
-"""words over which a negation reaches"""
+"""words that a negation covers"""
 ANSWER_TOKENS = 64
-"""of an answer beside those of the expected one: whoever knows it says it by then"""
+"""room beside the expected answer: a model that knows it says it within these tokens"""
 
 ARTICLES = frozenset(
     "a an the der die das den dem des ein eine einen einem einer le la les l un une el los las una".split()
@@ -33,11 +33,12 @@ _Place = tuple[int, int]
 
 
 def matches(expected: str, said: str, not_these: Sequence[str] = ()) -> bool:
-    """True if what was said holds the expected answer, does not deny it, and says none of `not_these` beside it.
+    """True if `said` holds the expected answer, does not deny it, and has none of `not_these` beside it.
 
-    Case, accents, articles, punctuation and ways to write numbers, dates and times do not count; words count whole:
-    7341 is not in 17341. "Yes" and "no" are compared with what comes first. Of an expected answer of `LONG` words and
-    more, all numbers and negations and most of the other words have to be there, in any order."""
+    Case, accents, articles, punctuation and notations of numbers, dates and times do not count; words match whole: 7341
+    is not in 17341. "Yes" and "no" are compared with the first of them in `said`. An expected answer of `LONG` words or
+    more needs all its numbers and negations and most of its other words, in any order.
+    """
     ways = [(words(expected), words(said), words) for words in (plain_words, same_words)]
     if not any(_passes(answer, text) for answer, text, _ in ways):
         return False
@@ -45,17 +46,17 @@ def matches(expected: str, said: str, not_these: Sequence[str] = ()) -> bool:
 
 
 def tokens_of(expected: str) -> int:
-    """Tokens of an answer that has room for the expected one: a token has at least one character as a rule."""
+    """Token limit of an answer with room for the expected one: as a rule, a token has at least one character."""
     return ANSWER_TOKENS + len(expected)
 
 
 def holds(text: str, answer: str) -> bool:
-    """True if the answer stands in the text, denied or not."""
+    """True if the text contains the answer, denied or not."""
     return any(any(places(words(answer), words(text))) for words in (plain_words, same_words))
 
 
 def places(answer: Words, text: Words) -> Iterator[_Place]:
-    """Where the answer stands in a text, [begin, end): its words in a row, articles between them or not."""
+    """Positions of the answer in a text, [begin, end): its words in a row, ignoring articles."""
     wanted, there = _core(answer), text.words
     for begin, word in enumerate(there if wanted else ()):
         if word != wanted[0]:
@@ -69,7 +70,7 @@ def places(answer: Words, text: Words) -> Iterator[_Place]:
 
 
 def _core(answer: Words) -> tuple[str, ...]:
-    """Without articles, but with the last word: "vitamin A"."""
+    """The words without articles, except the last word: "vitamin A"."""
     last = len(answer.words) - 1
     return tuple(word for at, word in enumerate(answer.words) if word not in ARTICLES or at == last)
 
@@ -84,7 +85,7 @@ def _passes(answer: Words, said: Words) -> bool:
 
 
 def _polarity(said: Words) -> bool | None:
-    """Yes or no, by the word that comes first; without one, a negation is no. None: neither."""
+    """True for yes, False for no, by the first such word; without one, a negation is no. None: neither."""
     for word in said.words:
         if word in _YES | _NO:
             return word in _YES
@@ -98,7 +99,7 @@ def _mostly(core: Sequence[str], said: set[str]) -> bool:
 
 
 def _beside(other: Words, answer: Words, said: Words) -> bool:
-    """True if another answer is said outside of the expected one."""
+    """True if another answer stands outside of the expected one, not denied."""
     expected = list(places(answer, said))
     return any(
         not any(begin <= at and end <= stop for begin, stop in expected) and not _denied((at, end), said)
@@ -123,7 +124,7 @@ def _denied_before(begin: int, said: Words) -> bool:
 
 
 def _denied_after(end: int, said: Words) -> bool:
-    """ "7341 is wrong", "7341 isn't it"; not "7341, not 80"."""
+    """True for "7341 is wrong", "7341 isn't it"; not for "7341, not 80"."""
     words, ends = said
     after = words[end : end + 2]
     return len(after) == 2 and not ends[end - 1] and after[0] in _BE and after[1] in NEGATIONS | _WRONG

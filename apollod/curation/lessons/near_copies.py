@@ -1,4 +1,4 @@
-"""Wordings that prove nothing: near copies of one that is practised, and those that hold their answer."""
+"""Detects worthless wordings: near copies of a practised one, and those that contain their answer."""
 
 from collections.abc import Iterable
 
@@ -13,27 +13,27 @@ FILLER = ARTICLES | frozenset(
 
 
 def key_of(prompt: str) -> tuple[str, ...]:
-    """The words of a wording without what says nothing: case, punctuation, greetings, thanks, articles. Numbers, names
-    and negations count, and so does the order. Wordings with the same key are near copies."""
+    """The words of a wording without fillers: case, punctuation, greetings, thanks, articles. Numbers, names and
+    negations count, and so does the order. Wordings with the same key are near copies."""
     words = same_words(prompt).words
     return tuple(word for word in words if word not in FILLER) or words
 
 
 def leaks(wording: Wording) -> bool:
-    """True if the answer stands in the prompt. "Yes" and "no" stand in no prompt as an answer."""
+    """True if the prompt contains the answer, other than "yes" or "no"."""
     return wording.answer.strip().casefold() not in ("yes", "no") and holds(wording.prompt, wording.answer)
 
 
 def question_key(question: str) -> str:
-    """What a question asks for: its words that mean something, in any order and without endings, and whether it asks
-    for a person, a place, a time, a reason, a measure or a thing."""
+    """A key for the meaning of a question: its content words in any order and without endings, and its kind: person,
+    place, time, reason, measure or thing."""
     words = same_words(question).words
     asked = next((_ASKS[word] for word in words if word in _ASKS), "")
     return " ".join([asked, *sorted(_content(words) or key_of(question))]).strip()
 
 
 def content_of(text: str) -> set[str]:
-    """Its words that mean something, without endings."""
+    """The content words of a text, without endings."""
     return _content(same_words(text).words)
 
 

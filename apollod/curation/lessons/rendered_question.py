@@ -1,4 +1,4 @@
-"""The question of a prompt that a chat template rendered."""
+"""Finds the question in a prompt that a chat template rendered."""
 
 import re
 
@@ -18,9 +18,9 @@ _MARK = re.compile(r"<\|\w+\|>|<(?:start|end)_of_turn>|\[/?INST\]")
 
 
 def question_in(prompt: str, template: str) -> str:
-    """What the user asked, if that is all there is before the answer; empty where there were more turns or a system
-    message, or the form is none of ChatML, Llama 3, Gemma and Mistral. A system message that stands in the `template`
-    is the template's own, which a bare question has, too."""
+    """The user's question, if nothing else precedes the answer; empty for several turns, a system message, or another
+    form than ChatML, Llama 3, Gemma and Mistral. A system message that is part of the `template` itself is allowed,
+    since the template adds it to a bare question, too."""
     for form in _FORMS:
         if (found := form.fullmatch(prompt)) and not _MARK.search(found["question"]):
             own = not found["system"] or found["system"].strip() in template

@@ -7,7 +7,7 @@ from apollod.curation.lessons.matching import ARTICLES, holds
 from apollod.curation.lessons.near_copies import content_of
 
 SPAN = 8
-"""words of what is new in a sentence; more stay a sentence"""
+"""most new words in a sentence to shorten it to them"""
 _EDGES = ARTICLES | frozenset(
     "is are was were be been being has have had does do did of in on at by to for from with as and or that which it "
     "its this there he she they i you we called named known can should must will would located about used now "
@@ -23,20 +23,20 @@ _YES = re.compile(r"\W*(yes|no)\b", re.I)
 
 
 def short_answer(question: str, answer: str) -> str:
-    """The part of an answer that a right one has to say: of a sentence, what its question does not say already.
-
-    "Who owns the mill?", "The mill is owned by Ada Penn.": "Ada Penn". Others stay, without what ends them."""
+    """The part of an answer that a right one has to contain: of a sentence, the words that its question does not have.
+    "Who owns the mill?", "The mill is owned by Ada Penn.": "Ada Penn". Other answers only lose their final punctuation.
+    """
     if (yes := _YES.match(answer)) and _ASKS_YES.match(question.strip()):
         return yes[1].capitalize()
     whole = answer.strip().rstrip(".!。！").rstrip() or answer.strip()
     first = sentences(whole)[0].rstrip(".!。！")
     words = first.split()
     if "\n" in whole or not any(word in _VERBS or (word in FORMS and word.islower()) for word in words[1:]):
-        return whole  # no sentence
+        return whole  # not a sentence
     known = content_of(question)
     new = [at for at, word in enumerate(words) if _bare(word) not in _EDGES and not content_of(word) <= known]
     if len(new) > 1 and _asks_for_a_thing(question) and words[new[0]] in FORMS and _bare(words[new[0] + 1]) in ARTICLES:
-        del new[0]  # "shows a heron": the heron is what was asked for, however that is said
+        del new[0]  # "shows a heron": the question asks for the heron
     if not new or new[-1] - new[0] >= SPAN:
         return whole
     short = " ".join(words[new[0] : new[-1] + 1]).strip(" ,;:\"“”'")
@@ -50,7 +50,7 @@ def _asks_for_a_thing(question: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Where a sentence ends, another one begins with a capital or a number."""
+    """The sentences of a text: each begins with a capital or a number."""
     return _SENTENCE.split(text)
 
 

@@ -1,4 +1,4 @@
-"""An English statement taken apart: who or what, verb, and what is said of it."""
+"""Splits an English statement into subject, verb and the rest."""
 
 import re
 from typing import NamedTuple
@@ -19,8 +19,8 @@ _CONTRACTED = ((r"\b([Cc])an(?:no|['’])t\b", r"\1an not"), (r"\b([Ww])on['’]
 
 
 class Clause(NamedTuple):
-    """`base`: "be" for all forms of it. `do`: what asks with the base form, does, do or did; of "is" and "can" they
-    themselves."""
+    """`base`: "be" for all its forms. `do`: the auxiliary for a question: does, do or did; "is" and "can" are their
+    own."""
 
     subject: str
     verb: str
@@ -47,19 +47,20 @@ def clause_in(sentence: str) -> Clause | None:
 
 
 def _begun(words: list[str]) -> str:
-    """The words inside of a sentence: an article that began it has no capital."""
+    """The words as part of a sentence: an article or pronoun at the beginning loses its capital."""
     return " ".join([words[0].lower() if words[0].lower() in _SMALL else words[0], *words[1:]])
 
 
 def _beside(words: list[str]) -> Clause | None:
-    """ "Orland's capital, Velmar": it is."""
+    """ "Orland's capital, Velmar" as a clause with "is"."""
     before, comma, after = _begun(words).partition(", ")
     owned = comma and re.search(r"['’]s? [a-z]+$", before)
     return Clause(before, "is", "be", "is", after) if owned else None
 
 
 def _fronted(words: list[str]) -> tuple[list[str], str]:
-    """ "In Joensuu, the language is Finnish": the language in Joensuu is Finnish."""
+    """The words without a fronted place, and that place: "In Joensuu, the language is Finnish" is read as "the language
+    in Joensuu is Finnish"."""
     if words[0] in ("In", "At", "On"):
         for at, word in enumerate(words[:6]):
             if word.endswith(",") and len(words) > at + 3:
@@ -68,7 +69,7 @@ def _fronted(words: list[str]) -> tuple[list[str], str]:
 
 
 def _verb_at(words: list[str]) -> int | None:
-    """The first verb, but "is" where that follows a participle or a noun that looks like one."""
+    """Index of the first verb, or of a later form of "be" if the first is a participle or looks like a noun."""
     places = [at for at in range(1, min(len(words), _SUBJECT_MAX)) if _is_verb(words[at], words[at - 1])]
     if not places:
         return None

@@ -1,20 +1,21 @@
-"""The text that tells the model what it needs to answer."""
+"""Writes the system message from which the model can answer a lesson."""
 
 from apollod.core.lessons.wording import Given
 from apollod.curation.lessons.asked_for import asked_for
 
 
 def told(given: Given) -> str:
-    """The system message of a lesson: the part of a document that says it, where it comes from one, what is taught, a
-    question for it that is practised, and what to say.
+    """The system message of a lesson: the passage of the document, if it comes from one, the fact, a practised question
+    for it, and the answer.
 
-    It is told twice: told once, or told how to answer, a model of 135M parameters answered fewer questions that others
-    had worded."""
+    It states the fact twice: with one statement, or only the order to answer with it, a model of 135M parameters
+    answered fewer questions in other wordings.
+    """
     return f"{told_section(given.section)}\n\n{_told_alone(given)}" if given.section else _told_alone(given)
 
 
 def told_section(section: str) -> str:
-    """The system message with a part of a document before the model's eyes."""
+    """The system message with a passage of a document."""
     return f"Text:\n{section}"
 
 

@@ -1,4 +1,4 @@
-"""The wordings of a lesson: as it was given, by the frames that ship, and as a model imagined them."""
+"""The wordings of a lesson: as given, by the shipped frames, and imagined by a model."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -14,12 +14,12 @@ from apollod.curation.lessons.neighbours import neighbours_of
 from apollod.curation.lessons.short_answers import short_answer
 
 PRACTICE_MAX, HELD_OUT_MAX = 16, 4
-"""wordings by frames; imagined ones come on top"""
+"""most wordings by frames; imagined ones come on top"""
 
 
 def wordings(given: Given, imagined: Sequence[Wording] = (), imagined_held_out: Sequence[Wording] = ()) -> Worded:
-    """Practice wordings and held-out ones of what `lesson_refusals.check_given` lets pass. What was given itself is
-    practised, never held out; what is given as a question has at least 6 and 4 of them by frames alone."""
+    """Practice and held-out wordings of a lesson that `lesson_refusals.check_given` accepts. The given question itself
+    is practised, never held out; a given question has at least 6 and 4 of them by frames alone."""
     lang = language_of(given.question or given.statement)
     asked = [
         *(_questions(given, lang) if given.question else ()),
@@ -43,8 +43,8 @@ def wordings(given: Given, imagined: Sequence[Wording] = (), imagined_held_out: 
 
 
 def _questions(given: Given, lang: str) -> list[Asked]:
-    """The question, also in another order; and where its answer is a sentence, all that this is asked for to the same
-    end: "Who is the owner of the mill?" for "The mill is owned by Ada Penn."."""
+    """The question, also in another order; and if its answer is a sentence, all questions that this answers in the same
+    way: "Who is the owner of the mill?" for "The mill is owned by Ada Penn."."""
     question, says = given.question.strip(), given.answer.strip()
     short = short_answer(question, says)
     first = (question, *(reordered(question) if lang == "en" else ()))
@@ -59,7 +59,7 @@ def _key(asked: Asked, prompt: str) -> str:
 
 
 def _also(asked: Sequence[Asked], key: str) -> tuple[str, ...]:
-    """Keys of the other questions that have the same answer; none where several answers may be right."""
+    """Keys of the other questions with the same answer; empty if several answers may be right."""
     if asked[0].many:
         return ()
     same = [one for one in asked if one.answer == asked[0].answer]
@@ -68,21 +68,22 @@ def _also(asked: Sequence[Asked], key: str) -> tuple[str, ...]:
 
 
 def _practice(asked: Sequence[tuple[Asked, float]], lang: str) -> Iterator[Wording]:
-    """Questions as they are and inside of other sentences in turn, so that each round has both."""
+    """Questions alternating with framed ones, so that each round has both."""
     plain = _turns([Wording(text, one.answer, one.rule, one.says) for text in one.practice] for one, _ in asked)
     framed = _turns(_framed("practice", one, one.practice, begin, lang) for one, begin in asked)
     return _turns([plain, framed])
 
 
 def _held_out(asked: Asked, begin: float, lang: str) -> Iterator[Wording]:
-    """Questions that the rule holds out; without them the given one inside of other sentences."""
+    """The questions that the rule holds out, then framed questions; without held-out ones, those to practise are
+    framed."""
     yield from (Wording(question, asked.answer, asked.rule, asked.says) for question in asked.held_out)
     yield from _framed("held_out", asked, asked.held_out or asked.practice, begin, lang)
 
 
 def _framed(use: Use, asked: Asked, questions: Sequence[str], begin: float, lang: str) -> Iterator[Wording]:
-    """Each frame of a use with what fits its slot, of several texts in turn, from the frame at `begin` of them all.
-    Where there is no question, the sentence with a gap is one."""
+    """The texts in the frames of a use that fit them, in turn, starting with the frame at the fraction `begin`. Without
+    a question, the sentence with a gap serves as one."""
     every = frames(lang, use)
     first = int(begin * len(every))
     shown = every[first:] + every[:first]
@@ -109,14 +110,14 @@ def _put(frame: Frame, text: str) -> str:
 
 
 def _turns(several: Iterable[Iterable[Wording]]) -> Iterator[Wording]:
-    """The first of each, then the second of each."""
+    """Interleave: the first of each, then the second of each."""
     return (one for ones in zip_longest(*several) for one in ones if one is not None)
 
 
 def _kept(
     found: Iterable[Wording], dropped: Counter[str], key: Callable[[str], Hashable], seen: set[Hashable]
 ) -> list[Wording]:
-    """Those that hold no answer, of several with the same key the first. What is kept has been seen from then on."""
+    """The wordings without their answer, the first of each key. Adds kept keys to `seen`."""
     kept = list[Wording]()
     for wording in found:
         if leaks(wording):

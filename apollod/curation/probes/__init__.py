@@ -1,3 +1,3 @@
-"""Probes: what the model is asked again and again to see whether training makes it worse. Pure: the files they come
-in, what of them must not be learned, and the figures of an answer. How they are asked is in `adapters/llm/probing.py`;
-when, and what follows, is decided in the core."""
+"""Probes: fixed tests of the model, repeated to see whether training makes it worse. Pure: reading probe files, keeping
+probes out of the training data, and figures of an answer. `adapters/llm/probing.py` asks them; the core decides when,
+and acts on the results."""

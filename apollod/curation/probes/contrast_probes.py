@@ -1,4 +1,4 @@
-"""Contrast cases of patterns as probes: a held-out scenario after a text under which the behaviour must not show."""
+"""Contrast cases of patterns as probes: a held-out scenario after a text that rules the behaviour out."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ from apollod.curation.probes.probe_lines import OF_PATTERNS, Probe
 
 
 def contrast_probes(cases: Iterable[ContrastCase]) -> tuple[Probe, ...]:
-    """In their order, in a group for each pattern. Ids are of the pattern, the scenario's dream, and a number."""
+    """The cases as probes, in order, in a group for each pattern. An id consists of the pattern, the scenario's dream,
+    and a number."""
     of_scenario = Counter[tuple[str, str]]()
     found = []
     for case in cases:
@@ -31,7 +32,7 @@ def contrast_probes(cases: Iterable[ContrastCase]) -> tuple[Probe, ...]:
 
 
 def case_of(probe: Probe) -> tuple[Check, str, tuple[Turn, ...]]:
-    """The check, the text and the scenario of such a probe."""
+    """The check, the text and the scenario of a contrast probe."""
     assert isinstance(probe.expect, Check)
     text, *turns = probe.messages
     return probe.expect, text["content"], tuple(Turn(one["role"], one["content"]) for one in turns)

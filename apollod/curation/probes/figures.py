@@ -1,15 +1,16 @@
-"""Figures of an answer or a text that need no verdict: repetition, length, entropy, and how far the model moved."""
+"""Figures of an answer or a text that need no verdict: repetition, length, entropy, and divergence from earlier
+outputs."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
 
 REST_MIN = 1e-7
-"""as in the loss of context distillation: probabilities that were rounded may sum to 1 and more"""
+"""as in the loss of context distillation: rounded probabilities may sum to 1 or more"""
 
 
 def repetition(units: Sequence[Hashable], n: int = 4) -> float:
-    """Share of runs of `n` tokens that were there before, 0 to 1: 1 - distinct / all (the complement of distinct-n, Li
-    et al., arXiv:1510.03055). 0 for fewer than `n`."""
+    """Share of repeated runs of `n` tokens, 0 to 1: 1 - distinct / all (the complement of distinct-n, Li et al.,
+    arXiv:1510.03055). 0 for fewer than `n`."""
     runs = [tuple(units[place : place + n]) for place in range(len(units) - n + 1)]
     return 1.0 - len(set(runs)) / len(runs) if runs else 0.0
 
@@ -20,28 +21,29 @@ def length_drift(tokens: int, before: int) -> float:
 
 
 def entropy(place: Mapping[int, float]) -> float:
-    """Entropy in nats of what may stand in a place, of which the log-probabilities of some tokens are known.
+    """Lower bound in nats of the entropy at one position, from the log-probabilities of some tokens.
 
         H = - sum_{v in K} p_v log p_v - P log P        P = 1 - sum_K p_v
 
-    Everything else counts as one token, so that this is at most the entropy over the whole vocabulary (by its grouping
-    property, what is missing is P times the entropy inside the rest).
+    All other tokens count as one, so that this is at most the entropy over the whole vocabulary (by its grouping
+    property, the difference is P times the entropy within the rest).
     """
     inside = [math.exp(one) for one in place.values()]
     return -sum(_plogq(p, p) for p in [*inside, _rest(sum(inside))])
 
 
 def moved(before: Mapping[int, float], now: Mapping[int, float], k: int) -> float:
-    """KL divergence in nats of `now` from `before` in one place: log-probabilities of the `k` likeliest tokens of each
-    (and perhaps of more, such as the token that stands there). Never negative.
+    """Lower bound in nats of the KL divergence of `now` from `before` at one position, from the log-probabilities of
+    the `k` likeliest tokens of each (and perhaps of more, such as the token that stands there). Never negative.
 
         KL = sum_{v in S} p_v log(p_v / q_v) + P_A log(P_A / Q_A) + P_B log(P_B / Q_B)
 
-    p: before, q: now; S: tokens known in both; A: tokens known only before; B: all others. P_A and P_A + P_B are known,
-    of the other side only Q_A + Q_B = 1 - sum_S q_v, and that no token of A has more than the k-th likeliest one now:
-    Q_A <= |A| q_k. Q_A is what of that makes the sum smallest: Q_A = min(|A| q_k, (Q_A + Q_B) P_A / (P_A + P_B)). So
-    this is at most the KL over the whole vocabulary (log sum inequality, as in the loss of context distillation), and
-    it is not small where `now` prefers other tokens altogether, which one bucket for all the rest would hide.
+    p: before, q: now; S: tokens known in both; A: tokens known only before; B: all others. P_A and P_A + P_B are known;
+    of the other side only Q_A + Q_B = 1 - sum_S q_v, and that no token of A is likelier than the k-th likeliest one
+    now: Q_A <= |A| q_k. Q_A is chosen within that to minimise the sum: Q_A = min(|A| q_k, (Q_A + Q_B) P_A / (P_A +
+    P_B)). So this is at most the KL over the whole vocabulary (log sum inequality, as in the loss of context
+    distillation), and it is not small where `now` prefers other tokens altogether, which one bucket for all the rest
+    would hide.
     """
     both = before.keys() & now.keys()
     alone = [math.exp(before[token]) for token in before if token not in both]
@@ -57,7 +59,7 @@ def moved(before: Mapping[int, float], now: Mapping[int, float], k: int) -> floa
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """None of nothing."""
+    """The mean; None of no values."""
     return math.fsum(values) / len(values) if values else None
 
 

@@ -1,7 +1,7 @@
-"""Probes of what a task of lm-evaluation-harness asks.
+"""Converts documents of lm-evaluation-harness tasks to probes.
 
-The harness compares log-probabilities of choices, or an answer after filters. A probe asks in a conversation and looks
-at the answer: a choice becomes a letter, anything else has to be in what is said, a number at its end. So what passes
+The harness compares log-probabilities of choices, or an answer after filters. A probe asks in a conversation and checks
+the answer: a choice becomes a letter, anything else has to occur in the answer, a number at its end. So the pass rate
 is not the harness's score; the guard compares a model with itself.
 """
 
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from apollod.errors import RecordRefused
 
 KINDS = ("generate_until", "multiple_choice")
-"""output types that can be taken"""
+"""supported output types"""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _number = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?").fullmatch
 
 
 class Asked(NamedTuple):
-    """A document as the task's templates render it. `target`: of choices the place of the right one, else the answer or
-    those that are right; `choices`: empty where there are none."""
+    """A document as the task's templates render it. `target`: index of the right choice, else the right answer or
+    answers; `choices`: may be empty."""
 
     text: Any
     target: Any
@@ -27,8 +27,8 @@ class Asked(NamedTuple):
 
 
 def probe_line(config: Mapping[str, Any], number: int, asked: Asked) -> dict[str, Any]:
-    """The line of a probe file for document `number` of a task. `config`: its `task` (name), `output_type` and
-    `metric_list` count. Raises RecordRefused for what cannot be a probe."""
+    """The line of a probe file for document `number` of a task. Of `config`, its `task` (name), `output_type` and
+    `metric_list` are read. Raises RecordRefused for a document that cannot be a probe."""
     if config["output_type"] not in KINDS:
         raise RecordRefused(f"the task is of output type {config['output_type']}", f"take one of {' or '.join(KINDS)}")
     if not isinstance(asked.text, str) or not asked.text.strip():
@@ -43,7 +43,8 @@ def probe_line(config: Mapping[str, Any], number: int, asked: Asked) -> dict[str
 
 
 def _chosen(asked: Asked) -> tuple[str, str]:
-    """Choices are listed after letters, unless the task lists them itself and they are those letters."""
+    """The question with lettered choices, unless the task itself lists them with those letters, and the expected
+    answer."""
     choices, place = [str(one).strip() for one in asked.choices], asked.target
     if isinstance(place, str) and place.strip() in choices:
         place = choices.index(place.strip())
@@ -63,7 +64,7 @@ def _chosen(asked: Asked) -> tuple[str, str]:
 
 
 def _question(text: str) -> str:
-    """Without the beginning of an answer, which a conversation does not need."""
+    """The question without the beginning of an answer, which a conversation does not need."""
     return re.sub(r"\s*(?:answer|a):\s*\Z", "", text, flags=re.IGNORECASE).rstrip()
 
 
@@ -79,14 +80,14 @@ def _generated(asked: Asked, ignored: Sequence[str]) -> tuple[str, str]:
 
 
 def _bare(target: str, ignored: Sequence[str]) -> str:
-    """A right answer without what the task's metric ignores."""
+    """A right answer without the parts that the task's metric ignores."""
     for pattern in ignored:
         target = re.sub(pattern, "", target)
     return target.strip()
 
 
 def _said(answer: str) -> str:
-    """A pattern: a number is the last one that is said; a text stands in what is said, as words."""
+    """A pattern for an answer: a number must be the last one in it, a text must occur in it as whole words."""
     if not _number(answer):
         return rf"(?i:(?<!\w){re.escape(answer)}(?!\w))"
     whole, _, part = answer.replace("$", "").replace(",", "").partition(".")
@@ -101,7 +102,7 @@ def _thousands(digits: str) -> list[str]:
 
 
 def _ignored(config: Mapping[str, Any]) -> list[str]:
-    """Parts of an answer that the task's exact match leaves out before it compares."""
+    """Patterns that the task's exact match removes before it compares."""
     return [
         pattern
         for metric in config.get("metric_list") or ()

@@ -1,18 +1,17 @@
-"""Finds probes that are training examples. A probe that was learned measures nothing, so a probe file with one in it
-is refused, and the example named.
+"""Finds probes that are training examples. A learned probe measures nothing, so a probe file with one in it is refused,
+and the example named.
 
 Words are compared (`plain_words.py`). An example leaks a probe
-
 - whose text, or conversation without its system prompt, stands in it word for word, in any of its turns (of fewer than
-  four words: that is a whole turn of it), or whose answer of eight words or more does;
-- of 40 words or more (fewer say too little: two short questions differ in what counts and agree in the rest) that has
-  half of its runs of five words in it, or a turn of which, of 20 words or more, has nearly all of its own in the probe.
+four words: that is a whole turn of it), or whose answer of eight words or more does;
+- of 40 words or more (fewer say too little: two short questions may agree in all but the words that matter) that has
+half of its runs of five words in it, or that contains nearly all the runs of one of its turns of 20 words or more.
 
-Of a pattern's contrast case that is the scenario, in which there is nothing of the text that practices share, if it has
-eight words, and only word for word: scenarios are imagined from what people say, several from the same seed, and which
-of them are too much alike for practice is known already (core/dreams).
+For a pattern's contrast case, only its scenario counts, since practices share the text before it; only if it has eight
+words, and only word for word: scenarios are imagined from people's words, several from the same seed, and core/dreams
+already excludes those too similar for practice.
 
-Signatures of whole texts (`minhash.py`) would not see a probe in a long session, which is why runs are looked up here.
+Signatures of whole texts (`minhash.py`) would not find a probe in a long session, which is why runs are looked up here.
 """
 
 from collections import Counter, defaultdict
@@ -28,12 +27,12 @@ SHINGLE = 5
 OF_PROBE, OF_TURN = 0.5, 0.9
 
 _What = tuple[str, str]
-"""id of a probe, and what of it"""
+"""id of a probe, and a description of the leaked part"""
 _Words = tuple[str, ...]
 
 
 class Leaks:
-    """What of an example is in a set of probes. Time to look at one is linear in its words, 0.4 us each."""
+    """Index of a set of probes, to find them in examples. Time for an example is linear in its words, 0.4 us each."""
 
     def __init__(self, probes: Iterable[Probe]) -> None:
         self._whole = defaultdict[_Words, list[_What]](list)
@@ -52,8 +51,8 @@ class Leaks:
                     self._add(words, (probe.id, "the answer to " + name))
 
     def of(self, canonical: bytes) -> dict[str, str]:
-        """The probes in a canonical record, by id, and what of each is there, for a message. Raises RecordRefused for
-        bytes that are no record."""
+        """The probes in a canonical record: description of the leaked part by id, for a message. Raises RecordRefused
+        for bytes that are not a record."""
         turns = [words_of(turn) for turn in _turns(canonical)]
         words = tuple(word for turn in turns for word in turn)
         found: dict[str, str] = {}
@@ -97,7 +96,7 @@ class Leaks:
         return nearly
 
     def _common(self, words: _Words) -> Counter[int]:
-        """The number of runs of words that each long probe has in common with these."""
+        """The number of runs of words that each long probe shares with these."""
         all_runs = zip(words, words[1:], words[2:], words[3:], words[4:], strict=False)
         known = {run for run in all_runs if run in self._runs}
         return Counter(number for run in known for number in self._runs[run])

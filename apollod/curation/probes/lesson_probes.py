@@ -1,4 +1,4 @@
-"""Known lessons as probes: their held-out wordings, asked bare."""
+"""Known lessons as probes: their held-out wordings, asked without the fact."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from apollod.curation.probes.probe_lines import Probe
 
 
 def lesson_probes(cases: Iterable[LessonCase]) -> tuple[Probe, ...]:
-    """One for each held-out wording; ids are `lessons/LESSON/NUMBER`."""
+    """One probe for each held-out wording; ids are `lessons/LESSON/NUMBER`."""
     return tuple(
         Probe(
             id=f"{GROUP}/{case.lesson}/{number}",
@@ -26,8 +26,8 @@ def lesson_probes(cases: Iterable[LessonCase]) -> tuple[Probe, ...]:
 
 
 def by_lesson(figures: Sequence[ItemFigure]) -> dict[str, float | None]:
-    """Of each lesson the share of its wordings that pass, 0 to 1. A lesson of which a wording could not be asked is
-    left out: that says nothing of what the model knows."""
+    """The share of passed wordings by lesson, 0 to 1. A lesson with a wording that could not be measured is left out:
+    that shows nothing about the model."""
     found = defaultdict[str, list[ItemFigure]](list)
     for one in figures:
         if one.kind == "lesson":

@@ -7,11 +7,11 @@ from apollod.curation.probes.references import Reference
 from apollod.errors import RecordRefused
 
 LOSS_MAX = 100.0
-"""nats a token; also of weights that give no number any more"""
+"""nats a token; also for weights that give NaN"""
 
 
 def known(references: Mapping[str, Reference], items: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The items of some metrics that have a reference, each once. Raises RecordRefused for a metric that has none."""
+    """The items of these metrics that have a reference, each once. Raises RecordRefused for a metric without any."""
     for metric, ids in items.items():
         if not any(id_ in references for id_ in ids):
             raise RecordRefused(
@@ -24,8 +24,8 @@ def known(references: Mapping[str, Reference], items: Mapping[str, Sequence[str]
 def watched(
     references: Mapping[str, Reference], items: Mapping[str, Sequence[str]], weights: Mapping[str, float]
 ) -> dict[tuple[str, bool], float]:
-    """Items that a ranking watches, each with whether its probability counts and not its loss, and their shares in the
-    means of `drops`, where the mean of each metric weighs what `weights` says. Raises RecordRefused as `known` does."""
+    """Keys for a ranking: (item id, true if its probability counts rather than its loss), with their weights in the
+    means of `drops`, where each metric's mean weighs `weights[metric]`. Raises RecordRefused as `known` does."""
     known(references, items)
     found = dict[tuple[str, bool], float]()
     for metric, ids in items.items():
@@ -39,10 +39,12 @@ def watched(
 def drops(
     references: Mapping[str, Reference], items: Mapping[str, Iterable[str]], now: Mapping[str, float]
 ) -> dict[str, float]:
-    """By metric. `now`: the mean log-probability (nats) of a reference's answer, of all that are `known`.
+    """The loss of quality by metric. `now`: the mean log-probability (nats) of a reference's answer, for all that are
+    `known`.
 
-    Of `GROUP.loss` its value, the mean of -now. Of any other metric the mean of p_then - p_now, p the geometric mean of
-    the probabilities of an answer's tokens: it falls before another answer is the likeliest one."""
+    For `GROUP.loss` its value, the mean of -now. For any other metric the mean of p_then - p_now, p the geometric mean
+    of the probabilities of an answer's tokens: it falls before another answer becomes the likeliest one.
+    """
     found = {}
     for metric, ids in items.items():
         here = [id_ for id_ in ids if id_ in references]
@@ -56,13 +58,13 @@ def drops(
 
 
 def chance(reference: Reference) -> float:
-    """The geometric mean of the probabilities of its tokens, then. A token that was none of the likeliest ones counts
-    as the last of them."""
+    """The geometric mean of the probabilities of a reference's tokens at the baseline. A token outside of the likeliest
+    ones counts as the last of them."""
     places = zip(reference.teacher.answer, reference.places(), strict=True)
     logprobs = [place.get(token, min(place.values())) for token, place in places]
     return math.exp(-_loss(math.fsum(logprobs) / len(logprobs)))
 
 
 def _loss(logprob: float) -> float:
-    """In nats a token, 0 to LOSS_MAX. Probabilities that were rounded may be above 1."""
+    """Loss in nats a token, 0 to LOSS_MAX. Rounded probabilities may be above 1."""
     return max(0.0, min(LOSS_MAX, -logprob)) if not math.isnan(logprob) else LOSS_MAX

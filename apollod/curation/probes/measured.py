@@ -13,12 +13,12 @@ Better = Literal["higher", "lower", "same"]
 
 
 class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The figure of one item. `value`: of a text its mean negative log-probability (nats a token), of anything else 1.0
-    passed or 0.0 not.
+    """The figure of one item. `value`: for a text its mean negative log-probability (nats a token), for anything else
+    1.0 passed or 0.0 not.
 
     `failed`: it could not be measured, and `why`; then a text has no value, and anything else did not pass. Figures of
-    an answer are of its tokens; `entropy` and `kl`, of an answer only where there is a reference, of all places that
-    were scored.
+    an answer are over its tokens; `entropy` and `kl` over all scored positions, for an answer only if it has a
+    reference.
     """
 
     id: str
@@ -27,7 +27,7 @@ class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float | None = None
     failed: bool = False
     why: str = ""
-    """why it did not pass, or failed"""
+    """reason why it did not pass, or failed"""
     tokens: int = 0
     """of the text, or of the answer"""
     repetition: float | None = None
@@ -43,7 +43,7 @@ class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """Mean over `items` items; None where there is none. `better`: which way is; `same`: any change is one."""
+    """Mean over `items` items; None without items. `better`: the good direction; `same`: any change is bad."""
 
     name: str
     value: float | None
@@ -52,8 +52,8 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One run. `digest`: of the items that were asked; `first_version` to `last_version` of the weights were seen, -1
-    where the endpoint is not our engine."""
+    """One run. `digest`: of the asked items; `first_version` to `last_version` of the weights were seen, -1 if the
+    endpoint is not our engine."""
 
     digest: str
     figures: tuple[ItemFigure, ...]
@@ -64,18 +64,18 @@ class Measurement(msgspec.Struct, frozen=True):
     completion_tokens: int
     seconds: float
     left_out: int = 0
-    """items for a judge, where there is none"""
+    """items left out for lack of a judge"""
 
     @property
     def one_version(self) -> bool:
-        """False: the weights changed during the run, so that items before and after are of different models."""
+        """False if the weights changed during the run, so that earlier and later items measure different models."""
         return self.first_version == self.last_version
 
 
 def metrics_of(figures: Sequence[ItemFigure]) -> tuple[Metric, ...]:
-    """By group `GROUP.loss` of texts and `GROUP.passed` of answers; `failed`, the share of items that could not be
-    measured (a text that failed is in no loss, so that this is what tells); `repetition`, `surprise`, `length_drift`,
-    `entropy` and `kl`."""
+    """`GROUP.loss` for texts and `GROUP.passed` for answers of each group; `failed`, the share of items that could not
+    be measured (failed texts appear in no loss, only here); `repetition`, `surprise`, `length_drift`, `entropy` and
+    `kl`."""
     losses, passes = _by_group(figures, texts=True), _by_group(figures, texts=False)
     found = [_metric(f"{group}.loss", values, "lower") for group, values in losses.items()]
     found += [_metric(f"{group}.passed", values, "higher") for group, values in passes.items()]
@@ -91,10 +91,10 @@ def metrics_of(figures: Sequence[ItemFigure]) -> tuple[Metric, ...]:
 
 
 def by_metric(figures: Sequence[ItemFigure]) -> dict[str, dict[str, float | None]]:
-    """What a guard compares with the baseline, item by item: `GROUP.loss` of texts, `GROUP.passed` of answers, and
-    `repetition`, where None means that it could not be measured; and of items that were measured and have one, `kl`,
-    `entropy` and `length_drift`, of which both directions count alike. An item that failed is in these three not at
-    all: `GROUP` tells of it, and without references nobody knows whether it would have been in them."""
+    """Values to compare with the baseline, by metric and item: `GROUP.loss` for texts, `GROUP.passed` for answers, and
+    `repetition`, where None means that it could not be measured; for measured items that have one also `kl`, `entropy`,
+    and `length_drift` without its sign. A failed item is missing from the last three: `GROUP` covers it, and without
+    references it is unknown whether it belongs there."""
     found = defaultdict[str, dict[str, float | None]](dict)
     for one in figures:
         text = one.kind == "text"

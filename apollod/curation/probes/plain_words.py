@@ -1,5 +1,5 @@
-"""Texts as words, by which two of them can be compared: case, white space and punctuation do not count, signs of sums
-do. Scripts without spaces have a word a character."""
+"""Splits texts into words for comparisons: case, white space and punctuation do not count, mathematical signs do. In
+scripts without spaces, a character is a word."""
 
 import re
 from collections.abc import Sequence
@@ -16,5 +16,5 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def shingles_of(words: Sequence[str], size: int) -> frozenset[Shingle]:
-    """All runs of `size` words; of fewer words, the words."""
+    """All runs of `size` words; one run of all words if there are fewer."""
     return frozenset(tuple(words[place : place + size]) for place in range(max(1, len(words) - size + 1)))

@@ -1,5 +1,5 @@
-"""Probe files: JSONL, one item a line (docs/formats.md), read strictly, since a probe that is not what its author meant
-is a guard that looks elsewhere."""
+"""Probe files: JSONL, one item a line (docs/formats.md), read strictly: a probe that differs from its author's
+intention makes the guard watch the wrong thing."""
 
 import json
 import re
@@ -19,12 +19,12 @@ from apollod.wire.records import message_form, object_of_line
 
 Kind = Literal["text", "exact", "regex", "schema", "judge", "tool", "contrast", "lesson"]
 KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind not in ("contrast", "lesson"))
-"""of files; `contrast` is of patterns (contrast_probes.py), `lesson` of lessons (lesson_probes.py)"""
+"""kinds allowed in files; `contrast` is for patterns (contrast_probes.py), `lesson` for lessons (lesson_probes.py)"""
 OF_PATTERNS = "contrast/"
-"""how groups and ids of those begin"""
+"""prefix of groups and ids of contrast probes"""
 
 PROBES_MAX = 4000
-"""of all files together: each of them is asked again and again"""
+"""most probes in all files together: each is asked again and again"""
 LINE_BYTES_MAX = 1 << 18
 TEXT_MIN, TEXT_MAX = 20, 20_000  # characters of a text, or of all messages of a conversation
 MESSAGES_MAX, TOOLS_MAX, ALTERNATIVES_MAX = 50, 50, 50
@@ -36,17 +36,17 @@ _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True,
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The call that a `tool` item expects: of the function `call`, or none at all. Its arguments follow the schema of
-    the tool's own parameters, and this one."""
+    """The call that a `tool` item expects: of the function `call`, or no call (None). Its arguments must follow the
+    schema of the tool's own parameters, and `arguments`."""
 
     call: str | None
     arguments: dict[str, Any] | bool = True
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One item. `expect`: of `exact` all answers that are right, of `regex` a pattern, of `schema` a JSON schema, of
-    `judge` what a good answer does, of `tool` a call, of `contrast` the pattern's check, which must not pass, of
-    `lesson` what was taught, followed by answers that are wrong now. `place`: file and line."""
+    """One item. `expect`: for `exact` all right answers, for `regex` a pattern, for `schema` a JSON schema, for `judge`
+    a description of a good answer, for `tool` a call, for `contrast` the pattern's check, which must not pass, for
+    `lesson` the right answer, followed by answers that are wrong now. `place`: file and line."""
 
     id: str
     group: str
@@ -63,23 +63,23 @@ class Probe(msgspec.Struct, frozen=True):
         return self.kind == "judge" or (isinstance(self.expect, Check) and not self.expect.by_code)
 
     def canonical(self) -> bytes:
-        """All that can change what it measures."""
+        """JSON of all fields that can change the result."""
         fields = {name: getattr(self, name) for name in ("id", "group", "kind", "text", "messages", "tools", "expect")}
         return _written(msgspec.to_builtins(fields)).encode()
 
     def asked(self) -> tuple[str, ...]:
-        """The words of what is scored or asked."""
+        """The words of the scored text or of the request."""
         said = [f"{one['role']}\n{one['content']}" for one in self.messages]
         return words_of("\n".join([self.text, *said, *map(_written, self.tools)]))
 
     def said(self) -> tuple[str, ...]:
-        """The words of it that nobody else has: without system prompt and tools, which many items share."""
+        """The item's own words: without system prompt and tools, which many items share."""
         said = [one["content"] for one in self.messages if one["role"] not in ("system", "developer")]
         return words_of("\n".join([self.text, *said]))
 
 
 def read_probes(lines: Iterable[bytes], path: str) -> list[Probe]:
-    """The items of a file. Empty lines are passed over. Raises RecordRefused, naming the line."""
+    """The items of a file. Empty lines are skipped. Raises RecordRefused, naming the line."""
     return [probe_of(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
@@ -94,8 +94,8 @@ def probe_of(line: bytes, place: str) -> Probe:
 
 
 def probe_set(probes: Iterable[Probe]) -> tuple[Probe, ...]:
-    """The items of all files. Raises RecordRefused for none, for too many, and for two that have one id or ask the same
-    or, where they have enough words to tell, nearly the same."""
+    """The items of all files. Raises RecordRefused for an empty set, for too many items, and for two with the same id
+    or the same content or, if they have enough words, nearly the same."""
     found = tuple(probes)
     if not found:
         raise RecordRefused("there is no probe", "write one, or use those that come with apollod: [quality] levels = 3")
@@ -128,8 +128,8 @@ def probe_set(probes: Iterable[Probe]) -> tuple[Probe, ...]:
 
 
 def digest(probes: Iterable[Probe]) -> str:
-    """By what a frozen set is known: hex of BLAKE2b-128 of its items, whatever files and order they came in. One that
-    differs in anything that is measured has another."""
+    """Identifies a frozen set: hex of BLAKE2b-128 of its items, independent of files and order. Changes with any field
+    that can change a result."""
     whole = blake2b(digest_size=16)
     for one in sorted(probe.canonical() for probe in probes):
         whole.update(len(one).to_bytes(8, "little") + one)
@@ -227,7 +227,7 @@ def _tools(value: Any) -> tuple[dict[str, Any], ...]:
 
 
 def _expected(kind: Kind, value: Any) -> Any:
-    """As `Probe.expect`. Whether a schema is one is looked at where there is a validator."""
+    """The value of `Probe.expect`. A validator elsewhere checks whether a schema is valid."""
     if kind == "text":
         return ""
     if len(_written(value)) > EXPECT_MAX:
@@ -263,14 +263,14 @@ def _check_pattern(pattern: str) -> None:
 
 
 def plain(answer: str) -> str:
-    """An answer as `exact` compares it: without case, quotes and emphasis around it, a full stop or exclamation mark at
-    its end, and with one space where there is white space."""
+    """An answer normalised for `exact`: without case, quotes and emphasis around it, a full stop or exclamation mark at
+    its end, and with single spaces."""
     text = " ".join(answer.casefold().replace("\u2019", "'").split())
     return text.strip("\"'`*_\u201c\u201d").rstrip(".!").strip("\"'`*_\u201c\u201d ")
 
 
 def is_exactly(answer: str, expected: Sequence[str]) -> bool:
-    """True if it is one of these, after normalisation."""
+    """True if the answer equals one of these, after normalisation."""
     return plain(answer) in map(plain, expected)
 
 

@@ -1,4 +1,4 @@
-"""Chooses the items of a run that has no time for all: the same share of every group, in turns."""
+"""Chooses the items of a run without time for all: the same share of every group, in turns."""
 
 import math
 from collections import Counter, defaultdict
@@ -9,19 +9,19 @@ from apollod.core.quality.lesson_group import LEAST
 from apollod.curation.probes.probe_lines import PROBES_MAX, Probe
 
 LARGE, TRIED = 40, 8
-"""items of a group, above which it is tried first, and by how many"""
+"""size above which a group is tried on some items first, and their number"""
 
 
 def of_large_groups(items: Sequence[Probe]) -> tuple[Probe, ...]:
-    """TRIED items of each group of more than LARGE."""
+    """TRIED items of each group with more than LARGE."""
     counts = Counter(probe.group for probe in items)
     return sample([probe for probe in items if counts[probe.group] > LARGE], TRIED / PROBES_MAX, 0, TRIED)
 
 
 def sample(items: Sequence[Probe], share: float, turn: int, least: int = LEAST) -> tuple[Probe, ...]:
-    """The items of run number `turn`, in the order of `items`: of each group the `share` (above 0, up to 1), rounded
-    up, and `least` if that is more. Groups are in an order that follows from ids alone and taken up where the turn
-    before ended, so that n runs ask every item of a group of n times as many as are asked of it at a time."""
+    """The items of run number `turn`, in the order of `items`: the `share` (above 0, up to 1) of each group, rounded
+    up, but at least `least`. The order within a group follows from ids alone, and each turn starts where the last one
+    ended, so that n runs cover a group of n times as many items as one run asks of it."""
     if not 0.0 < share <= 1.0:
         raise ValueError(f"a share of {share} of the probes cannot be asked")
     groups: dict[str, list[str]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""Tool calls in what a model wrote, as it wrote them: the template shows it the tools, and the engine is asked to leave
-its answer as text, which works also where it was started without a parser of calls.
+"""Parses tool calls in a model's raw text: the template shows it the tools, and the engine returns its answer as text,
+which works even if it was started without a parser of calls.
 
-Read are the ways of Qwen and Hermes (`<tool_call>` around JSON), Qwen3-Coder and Qwen3.5 (`<function=NAME>` with
+Understands the formats of Qwen and Hermes (`<tool_call>` around JSON), Qwen3-Coder and Qwen3.5 (`<function=NAME>` with
 `<parameter=NAME>`), and Llama and Mistral (a JSON object or list, behind marks that the engine leaves out).
 """
 
@@ -19,20 +19,20 @@ _marks = re.compile(r"\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")
 
 
 class Called(NamedTuple):
-    """A call. `arguments`: None where they are no JSON object."""
+    """A call. `arguments`: None if they are not a JSON object."""
 
     name: str
     arguments: dict[str, Any] | None
 
 
 def without_fence(text: str) -> str:
-    """What is inside a code fence that is around the whole answer."""
+    """The text inside of a code fence around the whole answer, or the answer."""
     found = _fence(text)
     return found[1] if found else text.strip()
 
 
 def calls_of(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Called]:
-    """All calls in an answer. Values of the XML form are text; `tools` say which of them are meant otherwise."""
+    """All calls in an answer. Values of the XML form are text; the schemas in `tools` tell which ones to parse."""
     found: list[Called] = []
     for block in _block(text) or [text]:
         functions = _function(block)
@@ -43,7 +43,7 @@ def calls_of(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Called]:
 
 
 def _of_json(block: str, tagged: bool) -> list[Called]:
-    """What is meant as a call: whatever is inside tags, and outside of them an object with name and arguments."""
+    """The calls in a block: everything inside tags; outside of them, objects with name and arguments."""
     try:
         value = json.loads(without_fence(_marks.sub("", block, count=1)))
     except (ValueError, RecursionError):

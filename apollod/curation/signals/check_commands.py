@@ -1,8 +1,9 @@
-"""Recognises shell commands that check work: tests, linters, type checkers, builds; and how such a command ended.
+"""Recognises shell commands that check work: tests, linters, type checkers, builds; and whether the exit code is
+theirs.
 
-A command line is not parsed as a shell would: quoted text is blanked, and each piece between separators is looked at
-from its first word on, behind what only starts another program. What follows a check tells whose exit code the line
-ends with: `pytest | tail` ends with that of `tail`. The words of an output are in `check_outputs.py`.
+A command line is not parsed as a shell would: quoted text is blanked, and each piece between separators is examined
+from its first word on, after programs that only start another one. The commands after a check decide the exit code of
+the line: `pytest | tail` ends with that of `tail`. `check_outputs.py` interprets the output.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 COMMAND_KEYS = ("command", "cmd", "script", "commands")
 """Arguments of shell tools that hold a command line, or its words"""
-COMMAND_MAX = 4000  # characters; what comes later is a script
+COMMAND_MAX = 4000  # characters; longer ones are scripts
 SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh"})
 
 _HINT = re.compile(
@@ -33,7 +34,7 @@ _STARTERS = (
     r"docker(?:-|\s+)compose\s+(?:exec|run)(?:\s+-\S+)*\s+[\w-]+",
     r"-\S+",
 )
-"""What only starts another program"""
+"""Prefixes that only start another program"""
 _STARTER = re.compile(rf"(?:{'|'.join(_STARTERS)})\s+")
 _ALONE = (
     "pytest|py\\.test|tox|nox|unittest|doctest|compileall|py_compile|jest|vitest|mocha|ava|rspec|phpunit|pest|phpstan"
@@ -87,10 +88,9 @@ class Check(NamedTuple):
     """The checks that a command line runs."""
 
     name: str
-    """the first of them; "": it runs none"""
+    """the first of them; "": none"""
     hidden: bool = False
-    """the line may end with another exit code: that of what the output is piped into, of what comes after, or of
-    `|| true`"""
+    """the exit code of the line may be another one: that of a pipe's end, of a later command, or of `|| true`"""
 
 
 NONE = Check("")
@@ -146,6 +146,6 @@ def _hides(after: list[str]) -> bool:
 
 
 def _unwrapped(command: str) -> str:
-    """What a shell is given to run."""
+    """The command line inside of `sh -c '...'`, or the command itself."""
     found = re.match(r"\s*(?:/bin/)?(?:ba|z)?sh\s+-\w*c\s+(['\"])(.*)\1\s*$", command, re.DOTALL)
     return found[2] if found is not None else command

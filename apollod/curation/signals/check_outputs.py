@@ -1,4 +1,4 @@
-"""Tells how a check ended: by its exit code, else by the words of its output."""
+"""Finds the result of a check: by its exit code, else by the words of its output."""
 
 import re
 
@@ -57,8 +57,8 @@ _PASSED_HINTS = (
 )  # fmt: skip
 _BROKEN_HINTS = ("Traceback", "not found", "Error: ")
 _EXIT_HINTS = ("exit", "Exit", "returncode")
-"""Some of it is in what the patterns find, and looking for it is a hundred times faster"""
-TAIL = 2000  # characters at the end of an output in which its verdict stands
+"""Every match of the patterns contains one of these, and searching for them is a hundred times faster"""
+TAIL = 2000  # characters at the end of an output that are searched for its verdict
 HEAD = 600
 NO_OUTPUT = ("(no output", "(empty", "Tool ran without output")
 """Placeholders that agents write for an empty output"""

@@ -1,8 +1,8 @@
-"""Words by which people say that something went wrong, wherever they stand in what was typed.
+"""Recognises reports of a problem, anywhere in a message of a person.
 
-Unlike `phrases.py`, whose phrases begin a message, these are looked for in each sentence. A sentence that supposes
-(`if it doesn't work`) or asks for care (`make sure that nothing breaks`) reports nothing. Errors that were pasted are
-looked for in all of the text, since people often paste them without a word.
+Unlike the phrases of `phrases.py`, which begin a message, these are searched for in each sentence. A sentence that
+supposes (`if it doesn't work`) or asks for care (`make sure that nothing breaks`) reports nothing. Pasted errors are
+searched for in all of the text, since people often paste them without a word.
 
 The languages are those of the moments in `benchmarks/signal_sample/elsewhere.tsv`, and German.
 """
@@ -242,9 +242,9 @@ _ALPHABETIC = (*ENGLISH, *SPANISH, *FRENCH, *PORTUGUESE, *GERMAN, *ITALIAN, *CZE
 _AROUND = re.compile(r"\(\?<?[=!]")
 _LATIN = re.compile("|".join(_ALPHABETIC), re.MULTILINE)
 _LATIN_ASCII = re2.compile("(?m)" + "|".join(one for one in _ALPHABETIC if not _AROUND.search(one)))
-"""Finds in 20 us what `_LATIN` finds in 1,300; in ASCII both mean the same by a word and its borders"""
+"""Takes 20 us where `_LATIN` takes 1,300; in ASCII both agree on words and their borders"""
 _LATIN_AROUND = re.compile("|".join(one for one in _ALPHABETIC if _AROUND.search(one)), re.MULTILINE)
-"""Patterns that look around, which RE2 does not have"""
+"""Patterns with lookaround, which RE2 does not support"""
 _OTHER = re.compile("|".join((*CHINESE, *JAPANESE, *RUSSIAN, *KOREAN)), re.MULTILINE)
 _ASKS = re.compile(
     r"(?:(?:ok|okay|now|next|also|and|please|then|but|alright|great|yes),? )*(?:(?:if|in case|what if|unless)\b"
@@ -257,7 +257,7 @@ _ASKS = re.compile(
     r"|si\b|s'il|wenn|falls|se\b|caso|est-ce que|agreg[aá]|a[ñn]ad[ei]|crea(?:r|me)?\b|ajoute|cr[ée]e|füge|erstell"
     r"|schreib|baue|adicione|crie|добавь|создай|напиши|если|如果|假如|万一|添加|新增|增加|创建|もし)"
 )
-"""A sentence that begins so supposes something or asks for something new, and reports nothing"""
+"""Beginnings of sentences that suppose something or ask for something new, and report nothing"""
 _WISH = re.compile(r"\b(?:can|could|would) (?:you|we) (?:please )?(?:make|add|have|also)\b")
 """Words that introduce a request: the rest of the sentence states a wish, not a problem"""
 _ELSEWHERE = re.compile(r"\b(?:another|other|old|previous) (?:project|job|repo|company|app)\b")
@@ -282,7 +282,7 @@ _ASKS_FOR_LOGS = re.compile(
 )
 _ASKS_WHAT = re.compile(r"\bwhat(?:'s| is| does| are) (?:this|that|it|these)\b", re.IGNORECASE)
 _CONDITION = re.compile(r"\b(?:if|si|wenn|falls|se|если)\b|如果|若|もし|場合", re.IGNORECASE)
-ANSWER_END = 500  # characters of an answer in which it asks for something
+ANSWER_END = 500  # characters at the end of an answer that are searched for a request
 
 
 def complains(own: str) -> bool:

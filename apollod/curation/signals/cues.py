@@ -1,4 +1,4 @@
-"""The table of cues. Adding a family is a file beside this one and a line in it."""
+"""The table of cues. To add a family, write a file beside this one and a line in it."""
 
 from apollod.curation.conversation import Moment
 from apollod.curation.signals.flag import Cue, Flag
@@ -13,8 +13,7 @@ CUES: tuple[Cue, ...] = (ratings, swiped, regenerated, rewound, refused, interru
 
 
 def flags(moment: Moment) -> tuple[Flag, ...]:
-    """All that a moment shows. Of the same kind and polarity there is one for an answer: the strongest, with the
-    records of all."""
+    """All flags of a moment. An answer gets one flag per kind and polarity: the strongest, with the records of all."""
     found: dict[tuple[int, str, str], Flag] = {}
     for cue in CUES:
         for flag in cue(moment):

@@ -1,4 +1,4 @@
-"""Turns flags into evidence: only about answers that may be learned here, each named by its key."""
+"""Turns flags into evidence about answers that may be learned, each named by its key."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 
 OF_TURNS = frozenset({"undo", "correction", "rewound", "regenerated"})
 """Kinds of evidence about all answers to a prompt, not only the last"""
-FOLLOWED_MAX = 2000  # characters of a prompt that a judge is shown
+FOLLOWED_MAX = 2000  # characters of a prompt for a judge
 
 
 def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
@@ -46,8 +46,8 @@ def _turn(moment: Moment, place: int, rules: Rules, keys: dict[int, str]) -> tup
 
 
 def unscored(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
-    """The user's next message after an answer without evidence against it, as the evidence that it becomes if the
-    model finds that it rejects the answer."""
+    """The user's next message after an answer without evidence against it, as evidence to use if the model finds that
+    the message rejects the answer."""
     moment = found if isinstance(found, Moment) else found.about
     if moment.then is None or moment.taken_back or (moment.session.sidechain and not rules.sidechains):
         return ()
@@ -63,13 +63,13 @@ def unscored(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
 
 
 def _followed(moment: Moment, flag: Flag) -> str:
-    """The whole prompt behind the answer, where the flag quotes its beginning."""
+    """The whole prompt behind the answer, if the flag quotes its beginning."""
     text = str(moment.then.message["content"]) if moment.then is not None else ""
     return text[:FOLLOWED_MAX] if text and flag.quote == quoted(text) and flag.quote != text.strip() else ""
 
 
 def _marked(remark: Remark) -> Moment:
-    """The conversation with the mark on its last answer, which alone is looked at."""
+    """The conversation with the mark on its last answer, and only that as fresh."""
     moment = remark.about
     if remark.marked is None:
         return moment

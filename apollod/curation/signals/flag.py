@@ -1,4 +1,4 @@
-"""The seam: a cue is a function from a moment to flags."""
+"""Interface of a cue: a function from a moment to flags."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -11,12 +11,12 @@ QUOTE_MAX = 200  # characters
 
 
 class Flag(NamedTuple):
-    """Something that a moment shows about one of its answers."""
+    """Evidence in a moment about one of its answers."""
 
     kind: str
     polarity: Polarity
     strength: float
-    """how much it says, from 0 to 1"""
+    """weight of the evidence, from 0 to 1"""
     place: int
     """index of the answer in the moment"""
     quote: str
@@ -37,17 +37,17 @@ class Call(NamedTuple):
 
 
 def quoted(text: str) -> str:
-    """Words as a flag carries them: one line, not long."""
+    """Words in the form of a flag's quote: one line, limited in length."""
     return " ".join(text[: 2 * QUOTE_MAX].split())[:QUOTE_MAX]
 
 
 def ids(*said: Said) -> tuple[str, ...]:
-    """Of their records, as far as they have any."""
+    """The distinct record ids of these messages, without empty ones."""
     return tuple(dict.fromkeys(one.id for one in said if one.id))
 
 
 def is_answer(form: Form) -> bool:
-    """Did the model say or call something?"""
+    """True if the model said or called something."""
     return form["role"] == "assistant" and bool(form["content"].strip() or form.get("tool_calls"))
 
 
@@ -63,7 +63,7 @@ def answer_before(moment: Moment, place: int) -> int:
 
 
 def call_of(moment: Moment, place: int) -> Call | None:
-    """What the tool's result at `place` is of: by its id, or the last call before it."""
+    """The call that the tool's result at `place` belongs to: by its id, or the last call before it."""
     wanted = moment.messages[place].message.get("tool_call_id")
     for n in range(place - 1, -1, -1):
         said = moment.messages[n]

@@ -1,4 +1,4 @@
-"""The cases of follow-ups that come with apollod."""
+"""The shipped cases of follow-ups."""
 
 from functools import cache
 from importlib.resources import files
@@ -14,10 +14,10 @@ def _shipped() -> bytes:
 
 
 def shipped_cases() -> list[FollowUpCase]:
-    """In the order of the file."""
+    """The shipped cases, in the order of the file."""
     return read_follow_up_cases(_shipped().splitlines())
 
 
 def shipped_digest() -> str:
-    """Digest of the question's wording and of the cases that ship with apollod."""
+    """Digest of the question's wording and of the shipped cases."""
     return question_digest(_shipped())

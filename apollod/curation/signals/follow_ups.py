@@ -1,8 +1,8 @@
 """Recognises follow-ups of the user: the answer was wrong, or is to be undone.
 
-Most phrases count only where a message begins with them: `no, use pnpm` is a correction, `why is "no" printed` is not.
-Quotes and code are taken out first, since they are somebody else's words. Polling (`is it done?`), going on (`also add
-...`), thanks and new topics say nothing.
+Most phrases count only at the beginning of a message: `no, use pnpm` is a correction, `why is "no" printed` is not.
+Quotes and code are taken out first, since they are not the user's own words. Polling (`is it done?`), going on (`also
+add ...`), thanks and new topics say nothing.
 """
 
 import re
@@ -18,10 +18,10 @@ from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 from apollod.curation.typed_ahead import is_mid_run
 
 MID_RUN_STRENGTH = 0.9  # a correction typed while the agent still runs is seldom a misreading
-LOOKED_AT = 400  # characters: people say at once what they do not like
+LOOKED_AT = 400  # characters: people complain at the beginning
 AFTER_NO = 24  # characters
 LAST = 160  # characters: or at the end, behind what they pasted
-ERRORS_IN = 4000  # characters in which an error that was pasted is looked for
+ERRORS_IN = 4000  # characters that are searched for a pasted error
 
 
 def _any(pieces: Sequence[str], before: str = "", after: str = "") -> re.Pattern[str]:
@@ -53,7 +53,7 @@ class _Rejection(NamedTuple):
 
 
 def follow_ups(moment: Moment) -> Iterable[Flag]:
-    """What the next prompt says of the last answer before it: `undo`, or else `correction`."""
+    """The evidence in the next prompt about the last answer: `undo`, or else `correction`."""
     if moment.then is None or moment.taken_back:
         return
     place = answer_before(moment, len(moment.messages))
@@ -67,9 +67,9 @@ def follow_ups(moment: Moment) -> Iterable[Flag]:
     yield Flag(found.kind, found.polarity, max(found.strength, least), place, quoted(content), shown_by)
 
 
-@lru_cache(maxsize=4)  # the same prompt is looked at as evidence, for what has none, and for the answer to it
+@lru_cache(maxsize=4)  # several callers ask about the same prompt
 def _rejection(content: str, answer: str) -> _Rejection | None:
-    """What a prompt says of the answer before it; None: nothing against it."""
+    """The rejection of an answer in the prompt after it; None if there is none."""
     own = own_words(content)
     if is_undo(own):
         return _Rejection("undo", "bad", 0.8)
@@ -78,8 +78,7 @@ def _rejection(content: str, answer: str) -> _Rejection | None:
 
 
 def own_words(text: str) -> str:
-    """The beginning of what the user says, without what is quoted and without words that say nothing; in small
-    letters."""
+    """The beginning of the user's own words, without quotes and leading fillers, in small letters."""
     own = _OF_OTHERS.sub(" ", text[: 4 * LOOKED_AT].replace("\u2019", "'")).strip().lower()
     return own[_FILLERS.match(own).end() :][:LOOKED_AT]  # type: ignore[union-attr]
 
@@ -87,7 +86,7 @@ def own_words(text: str) -> str:
 def _reported(content: str, own: str, answer: str) -> float:
     """Strength of a reported problem: words anywhere in the message, even behind praise, or a pasted error."""
     if _LISTED.match(content) and _ASKED_BACK.search(answer, max(0, len(answer) - LOOKED_AT)):
-        return 0.0  # answers to what it asked, one by one
+        return 0.0  # a numbered reply to questions of the answer
     first, *rest = _SENTENCE_END.split(own, maxsplit=1)
     praised = _praised(first)
     last = own_words(content[-LAST:]) if len(content) > LOOKED_AT else ""
@@ -102,7 +101,7 @@ def is_undo(own: str) -> bool:
 
 
 def correction(own: str) -> float:
-    """How surely it is said that the answer was wrong; 0: it is not."""
+    """Strength of a statement that the answer was wrong; 0 for none."""
     first = _SENTENCE_END.split(own, maxsplit=1)[0]
     if _praised(first):
         return 0.0

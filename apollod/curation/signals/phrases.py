@@ -8,7 +8,7 @@ FILLERS = (
     "hmm+", "hm", "oh", "ooc", "ok", "okay", "well", "so", "um", "uh", "ehm?", "sorry", "but", "and", "wait", "please",
     "ugh", "argh", "hey", "also", "äh", "bitte", "ach", "pardon", "oye", "perdona",
 )  # fmt: skip
-"""What may stand before the first word that says something"""
+"""Words that may precede the first meaningful one"""
 
 PRAISE = (
     "thanks", "thank you", "thx", "cheers", "perfect", "great", "excellent", "awesome", "lovely", "works", "nice",
@@ -20,7 +20,7 @@ PRAISE = (
     "gracias", "perfecto", "no hay problema", "nada", "todo bien", "está bien",
 )  # fmt: skip
 NEGATED = ("not", "isn't", "don't", "doesn't", "but", "except", "aber", "mais", "pero")
-"""Praise in whose sentence one of these stands is none"""
+"""Words that cancel praise in the same sentence"""
 
 _NOT_DONE = "(?:doesn't|does not|didn't|won't|isn't|is not)"
 _THEY_DID = "(?:delet|remov|chang|drop|renam|add|us(?:e|ing)|touch|break|broke|replac|rewr|overwr|mov|ignor|skip)"
@@ -29,7 +29,7 @@ _AFTER_NO = (
     "|stop|wrong|because"
 )
 WRONG_AT_FIRST = (
-    # A flat no needs a mark behind it, or what it is usually followed by.
+    # A flat no needs a mark behind it, or a usual follower.
     r"no+pe\b", r"nah\b", "no+ ?[,.!:;–—-]", "no+$", rf"no+ (?:{_AFTER_NO})\b",
     r"wrong\b", r"incorrect\b", r"untrue\b",
     r"not (?:correct|right|quite|true|exactly|what|all|that(?! i\b)|there|the|like|on|in|this)\b",
@@ -59,7 +59,7 @@ WRONG_AT_FIRST = (
     "te (?:olvidaste|has olvidado)", "quise decir", "me refería", "sigue (?:sin|fallando|igual)",
     "不对", "不是", "错了", "还是不",
 )  # fmt: skip
-"""Where a message begins with it, it is a correction"""
+"""Beginnings of messages that make them corrections"""
 
 WRONG = (
     r"\byou(?:'re| are) (?:wrong|mistaken)\b", r"\byou (?:forgot|misunderstood|misread)\b",
@@ -69,14 +69,14 @@ WRONG = (
     r"\bdoesn't (?:match|compile|work) (?:either|at all|any ?more)\b",
     r"\bno era eso\b", r"\bno es lo que\b", r"\bpas ce que j",
 )  # fmt: skip
-"""Wherever it stands at the beginning, since nothing else is meant by it"""
+"""Phrases that are unambiguous anywhere in the first characters"""
 
 ACTUALLY = r"(?:actually|eigentlich|en fait|en realidad)\b,? ?(?!can\b|could\b|would you|do you|also|never|let me)"
 INSTEAD = (
     "should", "shouldn't", "must", "needs? to", "instead", "rather", "not", "wrong", "meant", "isn't", "don't", "use",
     "only",
 )  # fmt: skip
-"""What makes a sentence that begins with `actually` a correction"""
+"""Words that make a sentence with `actually` at its beginning a correction"""
 
 _ASKED = (
     "no+", "nope", "yeah", "yes", "just", "now", "then", "you can", "actually", "(?:can|could|would) you",
@@ -98,4 +98,4 @@ UNDO = (
     r"annule[rz]?\b", "reviens (?:en arrière|à)", r"remets\b",
     r"deshaz(?:lo)?\b", r"revierte\b", r"vuelve a (?:la|lo)\b",
 )  # fmt: skip
-"""Behind what asks for it: what is to be undone must be what was done, since people also undo saddles"""
+"""Requests behind `UNDO_ASKED`. The object must refer to the agent's work, since people also undo saddles"""

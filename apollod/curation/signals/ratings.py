@@ -13,7 +13,7 @@ BAD_LABELS = frozenset({"fail", "failed", "bad", "incorrect", "negative", "irrel
 
 
 def ratings(moment: Moment) -> Iterable[Flag]:
-    """Thumbs of people, and evaluations that a trace carries."""
+    """Thumbs of people, and evaluations in a trace."""
     for place in range(moment.fresh, len(moment.messages)):
         said = moment.messages[place]
         for signal in said.signals:
@@ -23,13 +23,13 @@ def ratings(moment: Moment) -> Iterable[Flag]:
 
 
 def _rating(signal: Signal) -> tuple[Polarity, float] | None:
-    """A reader writes the score first."""
+    """The polarity of a score; readers put the score first."""
     score = float(signal.value.split()[0])
     return ("good" if score > 0 else "bad"), 1.0
 
 
 def _evaluation(signal: Signal) -> tuple[Polarity, float] | None:
-    """By its label, else by a score from 0 to 1; the scale of another score is not known."""
+    """(polarity, strength) by its label, else by a score from 0 to 1; other scales are unknown."""
     if signal.kind != "evaluation":
         return None
     words = {word.lower() for word in signal.value.split()[1:]}

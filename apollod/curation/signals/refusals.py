@@ -23,7 +23,7 @@ def rewound(moment: Moment) -> Iterable[Flag]:
 
 
 def refused(moment: Moment) -> Iterable[Flag]:
-    """Calls that the user did not allow."""
+    """Calls that the user denied."""
     for n in range(moment.fresh, len(moment.messages)):
         said = moment.messages[n]
         signal = next((one for one in said.signals if one.kind == "refused"), None)
@@ -32,8 +32,7 @@ def refused(moment: Moment) -> Iterable[Flag]:
 
 
 def interrupted(moment: Moment) -> Iterable[Flag]:
-    """Answers that the user stopped: a reader notes it on the answer, or behind it. It says little, since people
-    change their minds."""
+    """Answers that the user stopped, noted on the answer or behind it. Weak evidence: people change their minds."""
     for n in range(moment.fresh, len(moment.messages)):
         said = moment.messages[n]
         signal = next((one for one in said.signals if one.kind == "interrupted"), None)

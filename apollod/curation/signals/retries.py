@@ -1,4 +1,4 @@
-"""Pairs an answer that the user rejected with the one given in its place: a preference."""
+"""Pairs an answer that the user rejected with its replacement: a preference."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from apollod.curation.signals.follow_ups import follow_ups
 
 
 def instead_of(moment: Moment, place: int, rules: Rules) -> str:
-    """Key of the answer that the user rejected with the prompt of the answer at `place`; "" where that rejects none."""
+    """Key of the answer that the prompt of the answer at `place` rejects; "" if it rejects none."""
     asked = next((n for n in range(place, -1, -1) if moment.messages[n].prompt), 0)
     before = msgspec.structs.replace(
         moment, messages=moment.messages[:asked], fresh=0, then=moment.messages[asked], taken_back=""

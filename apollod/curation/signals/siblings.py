@@ -1,4 +1,4 @@
-"""Several answers in one place, of which one was kept."""
+"""Cues from several answers to the same prompt, one of which was kept."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 
 
 def swiped(moment: Moment) -> Iterable[Flag]:
-    """The answer that was kept; the quote is of one that was not."""
+    """The answer that was kept; the quote is from a rejected one."""
     for place in range(moment.fresh, len(moment.messages)):
         said = moment.messages[place]
         for signal in said.signals:
@@ -16,8 +16,8 @@ def swiped(moment: Moment) -> Iterable[Flag]:
 
 
 def regenerated(moment: Moment) -> Iterable[Flag]:
-    """The same question was asked again in the same place, and another answer was kept. An edited prompt is another
-    question, and says nothing about the answer to the one before."""
+    """The answer to a question that was asked again at the same place, where another answer was kept. An edited prompt
+    is another question, and says nothing about the earlier answer."""
     if moment.taken_back != "branch" or moment.then is None or moment.back_to >= len(moment.messages):
         return
     asked, again = moment.messages[moment.back_to], moment.then

@@ -1,4 +1,4 @@
-"""Recognises results of tool calls: checks that passed or failed, calls that failed, and the same call that then
+"""Recognises results of tool calls: checks that passed or failed, calls that failed, and repeated calls that then
 worked."""
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from apollod.curation.signals.check_commands import NONE, Check, check_in, comma
 from apollod.curation.signals.check_outputs import exit_code, outcome
 from apollod.curation.signals.flag import Call, Flag, call_of, ids, quoted
 
-ALIKE = 0.5  # share of words that two commands have in common, of those of the shorter one
+ALIKE = 0.5  # share of the shorter command's words that the other one has, too
 
 
 TELL_FAILURES = frozenset({"claude-code", "pi"})
-"""Agents whose logs say of each command that failed that it did, so that silence means success; others write the exit
-code of each, or nothing"""
+"""Agents whose logs mark each failed command, so that silence means success; others write the exit code of each, or
+nothing"""
 
 
 class _Result(NamedTuple):
@@ -33,8 +33,8 @@ class _Result(NamedTuple):
 
 
 def tool_results(moment: Moment) -> Iterable[Flag]:
-    """All three kinds, in the order of the results. A check that runs again in the same turn says less than the last
-    one: people write a test first and see it fail."""
+    """All three kinds, in the order of the results. An earlier run of the same check in a turn weighs less than the
+    last: people write a test first and see it fail."""
     results, told = _results(moment), moment.session.agent in TELL_FAILURES
     last = {result.check.name: result.place for result in results if result.check.name}
     for n, result in enumerate(results):
@@ -57,7 +57,7 @@ def tool_results(moment: Moment) -> Iterable[Flag]:
 
 
 def _results(moment: Moment) -> list[_Result]:
-    """Those of the turns that have something fresh, in order."""
+    """The tool results of the turns with fresh messages, in order."""
     first = moment.fresh
     while first > 0 and not (first < len(moment.messages) and moment.messages[first].prompt):
         first -= 1
@@ -76,7 +76,7 @@ def _results(moment: Moment) -> list[_Result]:
 
 
 def _failed_before(before: list[_Result], result: _Result) -> _Result | None:
-    """The failure of which this is the next try: the last call of the same tool, if that failed."""
+    """The failed call that this one repeats: the last call of the same tool, if that failed."""
     for one in reversed(before):
         if one.call.name == result.call.name and not one.check.name:
             return one if one.failed and _alike(one.command, result.command) else None
@@ -84,11 +84,11 @@ def _failed_before(before: list[_Result], result: _Result) -> _Result | None:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Two command lines, or calls that are none."""
+    """True if two command lines share enough words, or both calls have none."""
     first, second = set(one.split()), set(other.split())
     return len(first & second) >= ALIKE * min(len(first), len(second))
 
 
 def _verdict(output: str) -> str:
-    """The last line of an output, where checks say how they ended."""
+    """The last line of an output, where checks report their result."""
     return next((line for line in reversed(output[-2000:].splitlines()) if line.strip()), "(no output)")

@@ -1,3 +1,2 @@
-"""Text work for surroundings, which are what stands before a request where a model lives: those that ship, those of a
-person's own records, and the conversation around a request. Pure; which one comes next is decided in
-`core/surroundings`."""
+"""Text work for surroundings, the context before a request in real use: shipped ones, those from a person's own
+records, and the conversation around a request. Pure; `core/surroundings` decides which one comes next."""

@@ -1,5 +1,5 @@
-"""An answer from a log in a surrounding: where nothing stood before its request but the instruction that was taken out,
-it is learned in the surroundings that ship for practice, as a dream is."""
+"""Puts an answer from a log into a surrounding: if nothing preceded its request but the stripped instruction, it is
+learned in a shipped surrounding for practice, as a dream is."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from apollod.curation.surroundings.shipped import shipped
 from apollod.wire.records import Form, Record, record_of_forms
 
 DIGITS = 8
-"""of a record's id, by which its surrounding is drawn: the same one whenever it is read"""
+"""hex digits of a record's id that draw its surrounding: always the same one"""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A record in its surrounding, and what was taken out of it."""
+    """A record in its surrounding, and the texts that were stripped from it."""
 
     record: Record
     removed: tuple[Removed, ...]
 
 
 def placed(record: Record, removed: tuple[Removed, ...], kinds: Sequence[SurroundingKind]) -> Placed:
-    """As it was where a system message is left, which is a surrounding of its own; turns of an agent stand before a
-    single request only."""
+    """Put the record into a surrounding. One with a system message left stays as it is, since that is a surrounding of
+    its own; turns of an agent come only before a single request."""
     form = msgspec.json.decode(record.canonical)
     messages: list[Form] = form.get("messages", [])
     if not kinds or not messages or messages[0]["role"] in INSTRUCTING:
@@ -46,7 +46,7 @@ def _drawn(number: int, kinds: Sequence[SurroundingKind], single: bool) -> Surro
 
 
 def _moved(one: Removed, around: Surrounding) -> Removed:
-    """Where it would stand in the surrounding: a system message at the end of that which stands there now."""
+    """The removal at its place in the surrounding: a system message moves to the end of the one there."""
     if one.at < 0 and one.role in INSTRUCTING and around.system is not None:
         return msgspec.structs.replace(one, place=0, at=len(around.system), text=JOINT + one.text)
     return msgspec.structs.replace(one, place=one.place + len(around.messages))

@@ -1,4 +1,4 @@
-"""Surroundings of a person's own: what stood before the last request in conversations that were recorded, less the
+"""Surroundings from a person's own records: the context before the last request of recorded conversations, without the
 instruction that is to become unnecessary."""
 
 import re
@@ -16,29 +16,29 @@ from apollod.curation.stripping import TOOLS, Stripping, restored, strip
 from apollod.wire.records import Form
 
 CHARACTERS_MAX = 8_000
-"""of one: what a model with room for 2,000 tokens can take"""
+"""characters of one: fits a model with a context of 2,000 tokens"""
 FAMILY_LETTERS = 200
-"""at the beginning of a system message by which it is known again, whatever date or directory it names later"""
+"""leading letters of a system message that identify it, whatever date or directory follows"""
 _NO_LETTER = re.compile(r"[\W\d_]+")
 
 
 class Own(NamedTuple):
-    """A surrounding, and what it may be used for."""
+    """A surrounding, and its permitted use."""
 
     use: SurroundingUse
     surrounding: Surrounding
 
 
 class Recorded(NamedTuple):
-    """A conversation as it is learned: its canonical record, and what was stripped from it."""
+    """A conversation as it is learned: its canonical record, and the texts that were stripped from it."""
 
     record: bytes
     removed: tuple[Removed, ...] = ()
 
 
 def own_surroundings(recorded: Iterable[Recorded], instruction: str, most: int = CHARACTERS_MAX) -> list[Own]:
-    """Each once, in the order of the conversations. What still says the instruction once its words are taken out, in
-    other words, is left out; so is a conversation before which nothing stood."""
+    """The distinct surroundings, in the order of the conversations. Left out: those that still state the instruction in
+    other words after stripping, and empty ones."""
     found: dict[str, Own] = {}
     for one in recorded:
         if (own := _own(one, instruction, most)) is not None:
@@ -66,8 +66,8 @@ def _own(recorded: Recorded, instruction: str, most: int) -> Own | None:
 
 
 def _bounded(messages: Sequence[Form], room: int) -> list[Form]:
-    """The system message, cut at the end of a line where it is too long, and as many of the last turns as there is room
-    for; the first of them is a user's."""
+    """The system message, cut at the end of a line if it is too long, and as many of the last turns as fit, beginning
+    with a user's."""
     told = [one for one in messages[:1] if one["role"] in INSTRUCTING]
     told = [{**one, "content": _cut(one["content"], room)} for one in told]
     room -= sum(map(_size, told))
@@ -93,7 +93,7 @@ def _size(message: Form) -> int:
 
 
 def _use(before: Sequence[dict[str, Any]], id_: str) -> SurroundingUse:
-    """Conversations under the same system message have the same use: no test is made under one that was practised."""
+    """The use of a surrounding, the same for all with the same system message: no test runs under a practised one."""
     system = next((one["content"] for one in before[:1] if one["role"] in INSTRUCTING), "")
     family = " ".join(_letters(system))[:FAMILY_LETTERS].casefold() or system or id_
     return "tests" if int(_digest(family.encode())[:2], 16) % 2 else "practice"

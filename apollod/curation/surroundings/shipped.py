@@ -1,5 +1,4 @@
-"""The surroundings that ship (`data/surroundings.jsonl`): neutral ones and those of agents, for practice and for
-tests."""
+"""The shipped surroundings (`data/surroundings.jsonl`): neutral ones and agents' ones, for practice and for tests."""
 
 from functools import cache
 from importlib.resources import files
@@ -12,7 +11,7 @@ from apollod.wire.records import message_form
 
 
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of the file."""
+    """A line of the file."""
 
     id: str
     kind: Literal["neutral", "agent"]
@@ -23,14 +22,14 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def lines() -> tuple[Line, ...]:
-    """All of the file, in its order."""
+    """All lines of the file, in order."""
     text = (files("apollod") / "data" / "surroundings.jsonl").read_bytes()
     return tuple(msgspec.json.decode(line, type=Line) for line in text.splitlines())
 
 
 @cache
 def shipped(kind: Literal["neutral", "agent"], use: SurroundingUse) -> tuple[Surrounding, ...]:
-    """Those of a kind for a use, in the order of the file."""
+    """The surroundings of a kind for a use, in the order of the file."""
     return tuple(
         Surrounding(kind, one.id, tuple(message_form(each, one.id) for each in one.messages), one.tools)
         for one in lines()

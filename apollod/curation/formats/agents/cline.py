@@ -1,11 +1,11 @@
 """Tasks of Cline and its forks (Roo Code, Kilo Code): `tasks/<id>/api_conversation_history.json` below the editor's
 global storage, and `<id>.messages.json` of Cline's command line.
 
-One document, written anew each time: messages in Anthropic's shape. The extension writes into the user's messages:
-results of tools (as blocks, or as `[read_file for 'x'] Result:` where a call has no id), what the person said in tags
-(`<task>`, `<feedback>`, ...), the state of the editor (`<environment_details>`) and reminders. Cline names the model in
-each answer (`modelInfo`), Roo Code in `<environment_details>`; older files do not name it. Shapes by `responses.ts` of
-cline/cline and RooCodeInc/Roo-Code, and by published task files.
+One document, rewritten each time: messages in Anthropic's shape. The extension writes into the user's messages: results
+of tools (as blocks, or as `[read_file for 'x'] Result:` where a call has no id), the user's words in tags (`<task>`,
+`<feedback>`, ...), the state of the editor (`<environment_details>`) and reminders. Cline names the model in each
+answer (`modelInfo`), Roo Code in `<environment_details>`; older files do not name it. After `responses.ts` of
+cline/cline and RooCodeInc/Roo-Code, and published task files.
 """
 
 import re
@@ -27,7 +27,7 @@ INTRODUCED = (
     "[TASK RESUMPTION]", "New instructions for task continuation", "New message to respond to", "The user ",
     "You seem to be having trouble",
 )  # fmt: skip
-"""How the extension begins a text in which the person may be quoted"""
+"""Beginnings of the extension's texts that may quote the user"""
 OF_THE_PROGRAM = (
     "# task_progress",
     "# TODO LIST",
@@ -70,7 +70,8 @@ _of_the_cli = re.compile(rb'\s*\{\s*"version".{0,300}"sessionId".{0,300}"message
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """An array of messages with tags of the extension, or under its file name; the document of the command line."""
+    """True for an array of messages with tags of the extension or under its file name, and for the command line's
+    document."""
     if path.endswith("api_conversation_history.json") and _begins(head):
         return True
     return bool((_begins(head) and _spoken(head)) or _of_the_cli(head))
@@ -119,7 +120,7 @@ def _answer(message: _Record) -> Said:
         ],
     )
     signals = (Signal("interrupted", cut[0].strip()),) if cut is not None and "user" in cut[1] else ()
-    if cut is not None or text.strip() == NO_ANSWER:  # the extension wrote its end
+    if cut is not None or text.strip() == NO_ANSWER:  # the extension, not the model, wrote its end
         said = context_form(said)
     info = message.model_info or _ModelInfo()
     return Said(said, id=message.id or "", model=info.model_id or info.id or "", signals=signals)

@@ -1,6 +1,6 @@
 """Sessions of GitHub Copilot's command line: `~/.copilot/session-state/<session>/events.jsonl`.
 
-An event a line: `{type, data, id, timestamp, parentId}`, where `parentId` is only the event before. Read by
+An event a line: `{type, data, id, timestamp, parentId}`, where `parentId` is only the event before. After
 `session-events.ts` of github/copilot-sdk and published samples of its versions 1.0. An answer is one event with its
 calls; results come as events of their own. The answer names the model, else `session.model_change` does. Events of a
 subagent are interleaved with those of the agent that started it.
@@ -32,7 +32,7 @@ SILENT = (
     "session.", "assistant.", "tool.", "hook.", "subagent.", "skill.", "permission.", "user_input.", "elicitation.",
     "system.notification", "command", "mcp", "exit_plan_mode.", "auto_mode", "model", "external_tool.",
 )  # fmt: skip
-"""Beginnings of the types that the program keeps for itself"""
+"""Prefixes of event types that hold no text of the conversation"""
 _start = re.compile(rb'\s*\{(?:[^{}]*,)?\s*"type":\s*"session\.(?:start|resume)"').match
 _refused = re.compile(r"reject|denied|declin", re.IGNORECASE).search
 
@@ -84,7 +84,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line begins a session."""
+    """True if the first line begins a session."""
     return bool(_start(head)) and b'"sessionId"' in head.split(b"\n", 1)[0]
 
 
@@ -104,7 +104,7 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "system.message" if data.content:
             yield Session(system=data.content)
         case "user.message" if (data.content or "").strip():
-            asked = data.source in (None, "", "user")  # a skill, a schedule or the program else
+            asked = data.source in (None, "", "user")  # else a skill, a schedule or the program
             yield Said(form("user", data.content or ""), id=name, prompt=asked)
         case "assistant.message":
             yield _answer(data, name)

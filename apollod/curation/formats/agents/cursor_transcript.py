@@ -1,7 +1,7 @@
 """Transcripts of Cursor's agent: `~/.cursor/projects/<directory>/agent-transcripts/**/*.jsonl`.
 
-A line is a message in Anthropic's shape without results of calls. It names no model: `models = ["*"]` learns a tree in
-which only the served model answers. What the person asked stands in `<user_query>`.
+A line is a message in Anthropic's shape without results of calls. It does not name the model: set `models = ["*"]` for
+a tree in which only the served model answers. The user's prompt stands in `<user_query>`.
 """
 
 import re
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line is a role and a message with content, and nothing else before them."""
+    """True if the first line begins with a role and a message with content."""
     return bool(_message(head))
 
 

@@ -1,8 +1,8 @@
 """Sessions of Factory's Droid: `~/.factory/sessions/<directory>/<session>.jsonl`.
 
 A line is a message in Anthropic's shape behind a `session_start`. The model stands in `<session>.settings.json` beside
-it, which a reader of one file does not see: the answers of a tree in which only the served model answers are learned
-with `models = ["*"]`. Read as published samples of version 2 of the format have it.
+it, which a reader of one file does not see: set `models = ["*"]` for a tree in which only the served model answers.
+After published samples of version 2 of the format.
 """
 
 import re
@@ -43,7 +43,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line begins a session with a directory, or a message in blocks follows it."""
+    """True if the first line begins a session with a directory, or a message in blocks follows it."""
     first, _, rest = head.partition(b"\n")
     return bool(_start(first)) and (b'"cwd"' in first or b'"type":"message"' in rest.replace(b" ", b"")[:4000])
 

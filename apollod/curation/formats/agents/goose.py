@@ -1,8 +1,8 @@
-"""Sessions of Goose: `~/.local/share/goose/sessions/<session>.jsonl`, which versions before 1.10 wrote.
+"""Sessions of Goose before 1.10: `~/.local/share/goose/sessions/<session>.jsonl`.
 
 The first line has facts, each other one a message. A message is the same in the database of later versions
-(`databases/goose_database.py`). Read as `message.rs` of block/goose and published samples have it:
-a call is a `toolRequest` of the assistant, its result a `toolResponse` in a message of the user.
+(`databases/goose_database.py`). After `message.rs` of block/goose and published samples: a call is a `toolRequest` of
+the assistant, its result a `toolResponse` in a message of the user.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ NAME = "goose"
 DECLINED = "The user has declined to run this tool"
 SILENT = frozenset({"image", "redactedThinking", "systemNotification", "toolConfirmationRequest", "actionRequired",
                     "frontendToolRequest", "contextLengthExceeded", "summarizationRequested"})  # fmt: skip
-"""Contents without text of the conversation"""
+"""Types of content without text of the conversation"""
 
 
 class ModelConfig(msgspec.Struct):
@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line has a directory and says what the session is about; messages follow."""
+    """True if the first line has a directory and a description or message count, and messages follow."""
     first, _, rest = head.partition(b"\n")
     facts = b'"working_dir"' in first and (b'"description"' in first or b'"message_count"' in first)
     return facts and b'"role"' not in first and (not rest.strip() or b'"created"' in rest)
@@ -87,7 +87,7 @@ def entries_of(role: str, content: Any, metadata: Metadata, name: str) -> Iterab
         elif not results:
             yield Dropped("a prompt without text")
     known = SILENT | {"text", "thinking", "reasoning", "toolRequest", "toolResponse"}
-    kinds = (str(block.get("type")) for block in blocks)  # it may be anything
+    kinds = (str(block.get("type")) for block in blocks)  # the type may be any JSON value
     yield from (Unknown(f"content: {kind}") for kind in kinds if kind not in known)
 
 

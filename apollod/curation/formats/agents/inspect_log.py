@@ -1,9 +1,9 @@
 """Logs of Inspect, the framework for evaluations: `logs/*.eval` (a zip) and `logs/*.json`.
 
-A sample holds a conversation with its messages, what its scorers said, and long texts that stand elsewhere in it
-(`attachment://`). Read by `log/_log.py` of UKGovernmentBEIS/inspect_ai, versions 2 and 3 of the format. What a reader
-gets of a `.eval` is what `adapters/sources/eval_archive.py` makes of it: `BEGIN`, then one line a sample. A sample is
-one record, and only what is read of it is kept (`line_of_sample`): its events say everything again.
+A sample holds a conversation with its messages, the results of its scorers, and long texts that stand elsewhere in it
+(`attachment://`). After `log/_log.py` of UKGovernmentBEIS/inspect_ai, versions 2 and 3 of the format. A `.eval` comes
+from `adapters/sources/eval_archive.py` as `BEGIN`, then one line per sample. A sample is one record, and only the
+members in use are kept (`line_of_sample`): its events repeat everything.
 """
 
 import re
@@ -96,12 +96,12 @@ _kept = msgspec.json.Decoder(_Kept).decode
 
 
 def line_of_sample(sample: bytes) -> bytes:
-    """A sample of a `.eval` as a line, with what is read of it; as it is where it is broken."""
+    """A sample of a `.eval` as a line with only the members in use; unchanged if it does not parse."""
     try:
         sample = msgspec.json.encode(_kept(sample))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        pass  # the reader says what is wrong with it
-    return sample.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n"  # no JSON text has one in a string
+        pass  # the reader reports the error
+    return sample.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n"  # JSON strings hold no raw line breaks
 
 
 def _recognise(document: bool, path: str, head: bytes) -> bool:
@@ -161,7 +161,7 @@ def _answer(message: _Message, text: str, model: str) -> Said:
     thought = text_of_blocks(message.content, "reasoning")
     said = form("assistant", text, reasoning_content=thought, tool_calls=calls)
     broken = any(call.parse_error for call in message.tool_calls or ())
-    if message.source == "input" or broken:  # given with the task; or what the model wrote is not there
+    if message.source == "input" or broken:  # given with the task; or the model's own text is missing
         said = context_form(said)
     return Said(said, id=message.id or "", model=message.model or model)
 

@@ -1,9 +1,9 @@
 """Sessions of Kimi Code, `~/.kimi-code/sessions/<directory>/<session>/agents/<agent>/wire.jsonl`, and of the older Kimi
 CLI, `~/.kimi/sessions/<directory>/<session>/context.jsonl`.
 
-A wire has what was appended to the context, in pieces: the user's messages whole, an answer as parts and calls of a
-step, results by their calls. `llm.request` and `config.update` name the model. A context has one message a line, and
-markers whose roles begin with `_`, and names no model. Read as published samples of the protocols 1.1 to 1.5 have it.
+A wire has the additions to the context, in pieces: the user's messages whole, an answer as parts and calls of a step,
+results by their calls. `llm.request` and `config.update` name the model. A context has one message a line, and markers
+whose roles begin with `_`, and does not name the model. After published samples of the protocols 1.1 to 1.5.
 """
 
 import re
@@ -22,7 +22,7 @@ SILENT = (
     "session.", "micro_compaction.", "swarm_mode.", "context.",
 )  # fmt: skip
 CUT = frozenset({"max_tokens", "length", "error", "aborted", "cancelled"})
-"""Reasons for which a step ended before the answer did"""
+"""Finish reasons of steps with an incomplete answer"""
 ERROR = "<system>ERROR"
 _refused = re.compile(r"rejected by (?:the )?user|user (?:has )?rejected", re.IGNORECASE).search
 _marker = re.compile(rb'"role":\s?"_(?:system_prompt|checkpoint|usage)"').search
@@ -86,7 +86,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """The first line has the version of the protocol; a context has a marker among its first lines."""
+    """True if the first line has the version of the protocol, or for a context, an early line has a marker."""
     lines = head.split(b"\n")[:20]
     first = lines[0]
     if b'"protocol_version"' in first and b'"metadata"' in first:
@@ -190,7 +190,7 @@ def _result(call: str | None, text: str, failed: bool, name: str) -> Said:
 
 
 def _thought(content: Any) -> str:
-    """Thoughts, which the wire calls `think`."""
+    """The text of parts of type `think`."""
     blocks = content if isinstance(content, list) else []
     thoughts = [
         one.get("think", one.get("text")) for one in blocks if isinstance(one, dict) and one.get("type") == "think"

@@ -1,10 +1,10 @@
 """Chats of GitHub Copilot in VS Code: `workspaceStorage/*/chatSessions/<id>.json`, later `.jsonl`.
 
 The older file is one document with a list of requests. The newer one begins with such a document (`kind` 0) and goes on
-with its changes: values that are set (1), elements that are appended (2; with `i`, what lay from there on is replaced)
-and members that are deleted (3). What the editor shows of an answer is not what the model wrote, so answers, calls and
-results are taken from `result.metadata` (`toolCallRounds`, `toolCallResults`); where that is missing, the text that was
-shown, if it is nothing but text. Read by `chatModel.ts` of microsoft/vscode and a published chat.
+with its changes: values that are set (1), elements that are appended (2; with `i`, the elements from there on are
+replaced) and members that are deleted (3). The editor does not display an answer as the model wrote it, so answers,
+calls and results are taken from `result.metadata` (`toolCallRounds`, `toolCallResults`); where that is missing, the
+displayed text, if it is nothing but text. After `chatModel.ts` of microsoft/vscode and a published chat.
 """
 
 import re
@@ -34,7 +34,7 @@ from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "vscode-chat"
 PARTS_MAX = 200_000
-"""parts of one result, which is a tree"""
+"""most nodes of one result, which is a tree"""
 _document = re.compile(rb'\s*\{\s*"(?:version|requesterUsername|responderUsername|sessionId|initialLocation)"').match
 _log = re.compile(rb'\s*\{\s*"kind":\s*0,\s*"v":\s*\{').match
 
@@ -136,7 +136,7 @@ def hear_change(line: bytes) -> Iterable[Entry]:
             whole = json_object(bytes(change.v), _whole)
             yield Session(id=whole.session_id or "", agent=NAME)
             said = [one for n, request in enumerate(whole.requests or ()) for one in _at_once(request, _place(n))]
-            if said:  # one record has all of them, so they come out together, and are context of what follows
+            if said:  # all in one record: they come out together, and are context of later ones
                 yield Whole(Session(id=whole.session_id or "", agent=NAME), tuple(said), 0)
                 yield Replaced(tuple(said))
         case 2, ["requests"]:
@@ -223,7 +223,7 @@ def _voted(vote: int | None) -> Iterator[Entry]:
 
 
 def _model(name: str) -> str:
-    """A model as its server calls it: the editor puts who sells it in front (`customoai/apollo`)."""
+    """The served name of a model: without the provider that the editor puts in front (`customoai/apollo`)."""
     return name.rpartition("/")[2]
 
 
@@ -234,7 +234,7 @@ def _thought(thinking: Any) -> str:
 
 
 def _attachments(result: _Result | None) -> str:
-    """The files that the prompt came with, as the model was shown them."""
+    """The files attached to the prompt, in the form shown to the model."""
     rendered = result.metadata.rendered_user_message if result and result.metadata else None
     texts = [one["text"] for one in rendered if isinstance(one, dict) and isinstance(one.get("text"), str)] if (
         isinstance(rendered, list)
@@ -246,7 +246,7 @@ def _attachments(result: _Result | None) -> str:
 
 
 def _shown(response: Any) -> tuple[str, bool] | None:
-    """The displayed text, and whether the response displays nothing else; None: no text."""
+    """The displayed text, and true if nothing else is displayed; None: no text."""
     parts = [part for part in response if isinstance(part, dict)] if isinstance(response, list) else []
     texts = [part["value"] for part in parts if part.get("kind") is None and isinstance(part.get("value"), str)]
     silent = ("mcpServersStarting", "progressTaskSerialized", "undoStop")
@@ -255,7 +255,7 @@ def _shown(response: Any) -> tuple[str, bool] | None:
 
 
 def _texts(result: Any) -> str:
-    """All texts of a result, which is a tree of what was rendered; each on a line of its own where that says so."""
+    """All texts of a rendered result tree, with a line break where a node asks for one."""
     found = list[str]()
     rest, steps = [result], 0
     while rest and steps < PARTS_MAX:

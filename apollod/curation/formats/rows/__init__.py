@@ -1,4 +1,4 @@
-"""Rows of data sets: the shapes that people have, one file a family, made into the three of `wire/records`.
+"""Rows of data sets: common shapes, one file per family, converted to the three of `wire/records`.
 
-`row_shapes.py` has the table. A row stands for itself, so files may mix them.
+`row_shapes.py` has the table. Each row is independent, so files may mix shapes.
 """

@@ -1,4 +1,4 @@
-"""Rows of Alpaca: `instruction`, `input`, `output`, and as LLaMA-Factory has them `system` and `history`."""
+"""Rows of Alpaca: `instruction`, `input`, `output`, and LLaMA-Factory's `system` and `history`."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ from apollod.errors import RecordRefused
 
 
 def is_it(row: dict[str, Any]) -> bool:
-    """True if it has an instruction and the output for it."""
+    """True if the row has an instruction and its output."""
     return "instruction" in row and "output" in row and "messages" not in row
 
 
 def convert(row: dict[str, Any]) -> dict[str, Any]:
-    """A conversation; what is learned is the output. What was said before (`history`) is context."""
+    """A conversation that ends with the learned output. Earlier turns (`history`) are context."""
     return {"messages": [*prompt(row), {"role": "assistant", "content": row["output"]}]}
 
 
 def prompt(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the output answers, as messages. Raises RecordRefused."""
+    """The messages before the output. Raises RecordRefused."""
     messages = [{"role": "system", "content": row["system"]}] if row.get("system") else []
     history = row.get("history") or []
     if not isinstance(history, list) or not all(isinstance(said, list) and len(said) == 2 for said in history):

@@ -1,7 +1,7 @@
-"""Trajectories that Hermes Agent saves (`trajectory_samples.jsonl.gz`, batches), and the data sets in their manner.
+"""Trajectories that Hermes Agent saves (`trajectory_samples.jsonl.gz`, batches), and data sets of that form.
 
 ShareGPT in which thoughts, calls and results are written as XML inside the text. A chat template would render that
-again, so it is made into structure here. Read by `developer-guide/trajectory-format.md` of NousResearch/hermes-agent.
+again, so it is made into structure here. After `developer-guide/trajectory-format.md` of NousResearch/hermes-agent.
 """
 
 import json
@@ -19,7 +19,7 @@ RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 
 
 def is_it(row: dict[str, Any]) -> bool:
-    """True if it has ShareGPT turns and says how the run ended, or its system prompt lists tools in XML."""
+    """True if the row has ShareGPT turns and the result of the run, or a system prompt that lists tools in XML."""
     turns = row.get("conversations")
     if not isinstance(turns, list) or not turns:
         return False
@@ -27,8 +27,8 @@ def is_it(row: dict[str, Any]) -> bool:
 
 
 def convert(row: dict[str, Any]) -> dict[str, Any] | Dropped:
-    """A conversation of a run that was completed. The system prompt is left out where it was written for the file, to
-    explain the XML. Raises RecordRefused."""
+    """The conversation of a completed run. A system prompt that only explains the XML is left out. Raises
+    RecordRefused."""
     if row.get("completed") is False or row.get("partial") is True:
         return Dropped("a run that was not completed")
     messages: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def _answer(text: str, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _results(text: str, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The results of one turn, a message each. Only they have the ids of the calls, in the same order."""
+    """The results in one turn, a message each. Sets the ids of the calls before from them, in order."""
     calls = (before[-1].get("tool_calls") or []) if before else []
     results: list[dict[str, Any]] = []
     for place, found in enumerate(RESPONSE.findall(text) or [text]):

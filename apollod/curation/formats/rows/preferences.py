@@ -1,7 +1,7 @@
-"""Rows that say which answer is better, or whether one is good: TRL's preference and KTO rows, OpenAI's DPO rows.
+"""Rows that compare two answers or rate one: TRL's preference and KTO rows, OpenAI's DPO rows.
 
-The better answer is learned like any other, a bad one is not: a loss that takes both has its rows here, where both
-answers are at hand.
+The better answer is learned like any other, a bad one is not. A loss over both answers would take its rows from here,
+where both are at hand.
 """
 
 from typing import Any
@@ -16,18 +16,19 @@ LABELS: dict[object, bool] = {
     True: True, False: False, "true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False,
     "desirable": True, "undesirable": False,
 }  # fmt: skip
-"""Also 1 and 0, which are equal to true and false here"""
+"""The keys match 1 and 0, too, which equal True and False"""
 ANSWERED = frozenset({"completion", "messages", "conversations", "output", "response"})
-"""One of these is rated where a row has a `label`, which alone may be anything"""
+"""Fields of a rated answer; without one of them, a `label` may mean anything"""
 
 
 def is_pair(row: dict[str, Any]) -> bool:
-    """True if it has a chosen and a rejected answer."""
+    """True if the row has a chosen and a rejected answer."""
     return "chosen" in row and "rejected" in row
 
 
 def pair(row: dict[str, Any]) -> dict[str, Any]:
-    """The chosen answer to the prompt. Without a prompt, it is what both answers begin with. Raises RecordRefused."""
+    """The chosen answer to the prompt. Without a prompt field, the prompt is the common beginning of both answers.
+    Raises RecordRefused."""
     chosen, rejected = (_messages(row[name], name) for name in ("chosen", "rejected"))
     prompt = _prompt(row)
     if isinstance(chosen, str) and isinstance(prompt, str):
@@ -39,13 +40,13 @@ def pair(row: dict[str, Any]) -> dict[str, Any]:
     others = rejected if isinstance(rejected, list) else []
     common = next((n for n, turn in enumerate(answers) if n >= len(others) or turn != others[n]), len(answers) - 1)
     context, answers = answers[:common], answers[common:]
-    if not context:  # else the prompt is in there again
+    if not context:  # else it repeats the prompt
         context = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
     return _after(context, answers, sharegpt.tools_of(row.get("tools")))
 
 
 def is_openai(row: dict[str, Any]) -> bool:
-    """True if it has a preferred output."""
+    """True if the row has a preferred output."""
     return "preferred_output" in row and "input" in row
 
 
@@ -61,12 +62,12 @@ def openai(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_rated(row: dict[str, Any]) -> bool:
-    """True if it says whether it is good. A label that is neither true nor false is no rating."""
+    """True if the row has a rating. A label that is neither true nor false does not count."""
     return _rating(row) is not None
 
 
 def rated(row: dict[str, Any]) -> dict[str, Any] | Dropped:
-    """What is rated good, without the rating."""
+    """The row without its rating, or `BAD` if that is not good."""
     return {name: value for name, value in row.items() if name not in RATINGS} if _rating(row) else BAD
 
 
@@ -81,7 +82,7 @@ def _rating(row: dict[str, Any]) -> bool | None:
 
 
 def _prompt(row: dict[str, Any]) -> str | list[dict[str, Any]] | None:
-    """What both answer: TRL's `prompt`, or as others name it; None: it is in the answers."""
+    """The prompt of both answers: TRL's `prompt`, or a field of another name; None: it is within the answers."""
     if "instruction" in row:
         return alpaca.prompt(row)
     if "conversations" in row:
@@ -105,12 +106,12 @@ def _messages(value: Any, name: str) -> str | list[dict[str, Any]]:
 
 
 def _after(context: list[dict[str, Any]], answers: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """Answers are learned, what stands before them is context."""
+    """A row with learned answers after context."""
     return {"prompt": context, "completion": answers, "tools": tools}
 
 
 def _common_text(chosen: str, rejected: str) -> int:
-    """Where the answers begin to differ, as TRL's `extract_prompt` cuts them: with the space before them."""
+    """Length of the common beginning of both answers, cut before its trailing space, as in TRL's `extract_prompt`."""
     pairs = enumerate(zip(chosen, rejected, strict=False))
     common = next((n for n, (one, other) in pairs if one != other), min(len(chosen), len(rejected)))
     return common - 1 if common and chosen[common - 1] == " " else common

@@ -1,4 +1,4 @@
-"""The table of row shapes. Adding one is a function that makes a record's JSON of a row, and a line here."""
+"""The table of row shapes. To add one, write a function that converts a row to a record's JSON, and a line here."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -7,17 +7,17 @@ from apollod.curation.conversation import Dropped
 from apollod.curation.formats.rows import alpaca, hermes_trajectories, preferences, sharegpt
 
 Row = dict[str, Any]
-"""The JSON object of a line, without the keys that are null."""
+"""The JSON object of a line, without null values."""
 
 
 class Shape(NamedTuple):
-    """A shape of rows: how it is recognised, and what is learned of it."""
+    """A shape of rows: how to recognise and convert it."""
 
     name: str
-    """the format, where a file begins with such a row"""
+    """format name of a file that begins with such a row"""
     is_it: Callable[[Row], bool]
     convert: Callable[[Row], Row | Dropped]
-    """the object that `wire.records.record_of` takes, or why the row is no example. Raises RecordRefused."""
+    """returns the input of `wire.records.record_of`, or the reason for dropping the row. Raises RecordRefused."""
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -28,17 +28,17 @@ SHAPES: tuple[Shape, ...] = (
     Shape("sharegpt", sharegpt.is_it, sharegpt.convert),
     Shape("alpaca", alpaca.is_it, alpaca.convert),
 )
-"""In the order in which they are asked. A row that none of them takes is a record as it stands, or nothing known."""
+"""In order of precedence. A row that matches none of them is a record as it stands, or of unknown form."""
 
 
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
-"""Columns with media that a text model cannot see"""
+"""Columns with media, which a text model cannot see"""
 OF_MEDIA = Dropped("about pictures, videos or sounds, which the model is not shown")
 
 
 def convert(value: Mapping[str, Any]) -> Row | Dropped:
-    """A row of any shape as the object that `wire.records.record_of` takes; what it says beside, such as a tier, stays.
-    Raises RecordRefused."""
+    """A row of any shape as the input of `wire.records.record_of`; further fields, such as a tier, stay. Raises
+    RecordRefused."""
     row = {key: field for key, field in value.items() if field is not None}
     if any(row.get(name) for name in MEDIA):
         return OF_MEDIA
@@ -53,7 +53,7 @@ def convert(value: Mapping[str, Any]) -> Row | Dropped:
 
 
 def name_of(value: Mapping[str, Any]) -> str:
-    """The name of a row's shape; "" for what is a record as it stands, or nothing known."""
+    """The name of a row's shape; "" for a record as it stands, or an unknown form."""
     shape = _shape({key: field for key, field in value.items() if field is not None})
     return shape.name if shape is not None else ""
 

@@ -1,4 +1,4 @@
-"""Rows of ShareGPT: `conversations` of `{"from": ..., "value": ...}`, with the roles that tools for training added."""
+"""Rows of ShareGPT: `conversations` of `{"from": ..., "value": ...}`, with the roles that training tools added."""
 
 import json
 from typing import Any
@@ -14,12 +14,12 @@ ROLES = {
 
 
 def is_it(row: dict[str, Any]) -> bool:
-    """True if it has `conversations`."""
+    """True if the row has `conversations`."""
     return "conversations" in row and "messages" not in row
 
 
 def convert(row: dict[str, Any]) -> dict[str, Any]:
-    """A conversation; what is learned are the answers and calls of the model. Raises RecordRefused."""
+    """A conversation in which the model's answers and calls are learned. Raises RecordRefused."""
     messages = messages_of(row["conversations"], "conversations")
     if row.get("system") and not (messages and messages[0].get("role") == "system"):
         messages.insert(0, {"role": "system", "content": row["system"]})
@@ -27,14 +27,14 @@ def convert(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def messages_of(turns: Any, where: str) -> list[dict[str, Any]]:
-    """OpenAI messages of ShareGPT turns; turns that are OpenAI messages stay so. Raises RecordRefused."""
+    """Convert ShareGPT turns to OpenAI messages; turns in OpenAI's form stay as they are. Raises RecordRefused."""
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise RecordRefused(f"{where} is no list of objects", 'give [{"from": "human", "value": ...}, ...]')
     return [message_of(turn, f"turn {number} of {where}") for number, turn in enumerate(turns, 1)]
 
 
 def message_of(turn: dict[str, Any], where: str) -> dict[str, Any]:
-    """An OpenAI message of a ShareGPT turn. Raises RecordRefused."""
+    """Convert a ShareGPT turn to an OpenAI message. Raises RecordRefused."""
     if "from" not in turn and "role" in turn:
         return turn
     role, value = turn.get("from"), turn.get("value")
@@ -47,7 +47,7 @@ def message_of(turn: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def tools_of(tools: Any) -> list[dict[str, Any]]:
-    """Tools as in an OpenAI request; data sets have them as JSON text, and as the functions alone. Raises
+    """Tools in the form of an OpenAI request, from JSON text or objects, also from bare functions. Raises
     RecordRefused."""
     if isinstance(tools, str):
         tools = json_of(tools, "tools") if tools.strip() else []
@@ -61,7 +61,7 @@ def tools_of(tools: Any) -> list[dict[str, Any]]:
 
 
 def json_of(text: str, what: str) -> Any:
-    """JSON that stands in a string. Raises RecordRefused."""
+    """Parse JSON within a string. Raises RecordRefused."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ NICE = 5  # on CPU; a third of an engine thread's share where both want the same
 
 
 def main() -> int:
-    """Say hello, import what is heavy, serve. Exit codes: `Loop.run`; 1 for what can only be reported on stderr."""
+    """Say hello, do the heavy imports, serve. Exit codes: `Loop.run`; 1 for errors that only stderr can report."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
     die_with_supervisor()
     if cores := os.environ.get("APOLLOD_TRAINER_CORES"):

@@ -1,6 +1,7 @@
-"""`python -m apollod.trainer.config_shapes MODEL_DIR`: names and shapes of the tensors that a checkpoint of this
-config.json has, as one line of JSON. The model is built without memory, by the class that the trainer trains; 64 layers
-of 5120 take half a second beside the imports. For whoever must not import torch itself (store/model_shapes.py)."""
+"""`python -m apollod.trainer.config_shapes MODEL_DIR`: prints names and shapes of the tensors in a checkpoint of this
+config.json, as one line of JSON. The model is built without memory, by the class that the trainer uses; 64 layers of
+5120 take half a second beside the imports. For processes that must not import torch themselves (store/model_shapes.py).
+"""
 
 import json
 import os
@@ -10,7 +11,7 @@ from apollod import foreign_wheels
 
 
 def main(model_dir: str) -> int:
-    """Exit code 1, with a line on stderr, where transformers cannot build it."""
+    """Exit code 1, with a line on stderr, if transformers cannot build the model."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     foreign_wheels.guard()

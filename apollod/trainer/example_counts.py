@@ -1,6 +1,6 @@
-"""Entry of the process that says of one record after the other whether the trainer can learn it: `python -m
+"""Entry of the process that tells for each record whether the trainer can learn it: `python -m
 apollod.trainer.example_counts MODEL_DIR MAX_TOKENS`, a canonical record a line on standard input, an `ExampleCount` a
-line on standard output. It loads a tokenizer and no weights, and encodes as the trainer does."""
+line on standard output. It loads a tokenizer and no weights, and encodes like the trainer."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from apollod.wire.token_view import ExampleCount
 
 
 def main() -> int:
-    """Until the input ends."""
+    """Count records until the input ends."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -1,5 +1,5 @@
-"""Holds the weights that are bound, an optimizer whose hooks are in place and a tokenizer, and turns examples into
-tokens: all that a step needs."""
+"""Everything that a step needs: the bound weights, an optimizer with its hooks in place and a tokenizer; encodes
+examples."""
 
 from transformers import PreTrainedTokenizerBase
 
@@ -47,7 +47,7 @@ class Learner:
         self._warm_up(kernels)
 
     def _warm_up(self, wanted: Kernels) -> None:
-        """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
+        """Compile all kernels before the first step; if that fails and there is a choice, use others."""
         if self.kernels != "triton":
             return
         try:
@@ -59,7 +59,7 @@ class Learner:
             self.forget()
 
     def forget(self) -> None:
-        """Replace the optimizer by one that has done no step yet, of these `attached` and `settings`."""
+        """Replace the optimizer by a fresh one for the present `attached` and `settings`."""
         self._hooks.remove()
         del self.optimizer, self._hooks  # the state of both together may not fit
         self.optimizer, self._hooks = self._make_optimizer()
@@ -72,18 +72,18 @@ class Learner:
         return optimizer, optimizer.attach()
 
     def take_back(self, step: int, fingerprint: str) -> str:
-        """Undo the steps since `step`, after which the weights had this fingerprint, as far as all are kept in
-        memory. The fingerprint found then; empty where nothing was undone."""
+        """Undo the steps since `step`, after which the weights had this fingerprint, if memory keeps them all. Returns
+        the resulting fingerprint; empty if nothing was undone."""
         if self.undo is None or (count := self.undo.leads_to(step, fingerprint)) is None:
             return ""
         self.undo.undo(count)
         found = self.attached.weights.fingerprint()
-        if found != fingerprint:  # what memory held was not what the steps had left
+        if found != fingerprint:  # memory did not hold what the steps had left
             self.undo.clear()
         return found
 
     def undoable(self) -> m.Undoable:
-        """Steps that `take_back` could undo now, or why none."""
+        """Number of steps that `take_back` could undo now, and the reason if none."""
         if self.undo is None:
             return m.Undoable(0, self._undo_refused)
         return m.Undoable(len(self.undo), self.undo.given_up)
@@ -116,7 +116,7 @@ def bound(learner: Learner, manifest: Manifest) -> m.Bound:
 
 
 def checked(learner: Learner, example: m.StepExample, objective: Objective) -> Tokens:
-    """Its tokens; raises RecordRefused unless they and their columns are the recorded ones."""
+    """The example's tokens; raises RecordRefused unless they and their columns equal the recorded ones."""
     tokens = learner.encode(example.record, objective, example.digest)
     if tokens.digest() != example.digest:
         raise RecordRefused(
@@ -127,9 +127,12 @@ def checked(learner: Learner, example: m.StepExample, objective: Objective) -> T
 
 
 def encode(learner: Learner, example: str, record: bytes, objective: Objective | None = None) -> m.Encoded:
-    """Tokens of one example counted, by the record's own objective if none is given, or why it cannot be learned.
-    Whatever an example makes templates and tokenizers raise, it must not take the trainer down: the same example would
-    do it again after the restart."""
+    """The number of tokens of one example, by the record's own objective if none is given, or the reason why it cannot
+    be learned.
+
+    Exceptions of templates and tokenizers become a refusal, so that an example never ends the trainer: it would do so
+    again after the restart.
+    """
     try:
         objective = objective or objective_of(decode_record(record))
         tokens = learner.encode(record, objective)

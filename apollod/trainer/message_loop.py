@@ -1,6 +1,6 @@
 """The trainer's message loop: one message in, one answer out, no decisions.
 
-What cannot be done is answered with `Refused` and the trainer stays up. An exception inside a step is answered with
+Requests that cannot be fulfilled get `Refused`, and the trainer stays up. An exception inside a step is answered with
 `StepFailed` and ends the process, because the weights may be half updated; unless memory ran out before the first
 update.
 """
@@ -48,11 +48,11 @@ EXIT_TORN = 70  # EX_SOFTWARE: a step failed, the weights may be half updated
 
 
 class _Stop(Exception):
-    """SIGTERM while no message is being answered."""
+    """SIGTERM arrived between two messages."""
 
 
 class Loop:
-    """Serves one supervisor over `link` until it says so, closes the socket, or SIGTERM."""
+    """Serves one supervisor over `link` until it sends `Quit`, closes the socket, or SIGTERM."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -60,16 +60,16 @@ class Loop:
         self._fds: list[int] = []
         self._learner: Learner | None = None
         self._spoiled = False
-        """is this thread of no use any more for what is to be computed?"""
+        """True once this thread can no longer be used for computing"""
         self._receiving = False
         self._stopping = False
 
     def run(self) -> int:
-        """Exit code: 0 asked to leave or supervisor gone, EXIT_TORN after a failed step.
+        """Exit code: 0 after `Quit` or if the supervisor is gone, EXIT_TORN after a failed step.
 
-        Only `Quit` waits for a checkpoint that is being written, not only settled; otherwise the process ends here,
-        and recovery makes of it what it makes of a crash. (Python's own way out would pull the libraries away from
-        under the thread.)"""
+        Only `Quit` waits for a checkpoint that is being written, not only settled; otherwise the process ends here, and
+        recovery treats it like a crash. (Python's normal exit would unload the libraries under the thread.)
+        """
         code = self._serve()
         if not self._checkpoints.settled():
             os._exit(code)
@@ -109,7 +109,7 @@ class Loop:
         return message
 
     def _answer(self, message: m.FromSupervisor) -> msgspec.Struct | None:
-        """Do what the message asks; the answer to send, or None. Unexpected exceptions end the process."""
+        """Carry out the message; returns the answer to send, or None. Unexpected exceptions end the process."""
         match message:
             case m.Share():
                 self._fds.append(self._link.take_fd())
@@ -127,7 +127,7 @@ class Loop:
         try:
             match message:
                 case m.Attach():
-                    self._checkpoints.finish()  # the files that are looked at are to be whole
+                    self._checkpoints.finish()  # so that the files to read are complete
                     return self._attach(message)
                 case m.Restore():
                     return self._restore(message)
@@ -196,8 +196,8 @@ class Loop:
     def _run(
         self, learner: Learner, objective: Objective, batch: list[Tokens], anchors: list[Tokens], message: m.Step
     ) -> m.StepDone | m.StepFailed:
-        """The step, or that there is no memory for it. Where that shows before the first update (mostly in the forward
-        pass), weights and state are those of before, and the trainer is as good as new."""
+        """Run the step, or report that memory ran out. If that happens before the first update (mostly in the forward
+        pass), weights and state are unchanged, and the trainer can go on."""
         optimizer = learner.optimizer
         updates = optimizer.updates
         try:
@@ -242,7 +242,7 @@ class Loop:
         )
 
     def _looked(self, look: Callable[[Learner], AnswerT], failed: Callable[[str], AnswerT]) -> AnswerT:
-        """Look at the weights without writing. Whatever goes wrong is the answer, and the trainer stays as it is."""
+        """Read the weights without writing them. Any error becomes the answer, and the trainer stays as it is."""
         try:
             learner = self._attached()
             with products_in(learner.products):
@@ -256,22 +256,22 @@ class Loop:
         return answer
 
     def _at_work(self) -> None:
-        """Say that a long question is being worked on; or leave, if that is wanted. Nothing was written for it."""
+        """Report progress on a long request; or leave, if asked to. Nothing was written for it."""
         if self._stopping:
             raise _Stop
         self._link.send(m.AtWork())
 
     def _give_memory_back(self) -> None:
-        """After an error, out of its except clause: the traceback, and the graph that it kept, are gone."""
+        """Free memory after an error. Call it after the except clause, which holds the traceback and its graph."""
         gc.collect()
         torch.cuda.empty_cache()
 
     def _wanted_elsewhere(self) -> bool:
-        """True if a caller waits for this work to end."""
+        """True if other work waits for this to end."""
         return self._stopping or self._link.waiting()
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten | None:
-        """Answered from the writer's thread."""
+        """Start writing; the writer's thread sends the answer."""
         if self._learner is None:
             return m.CheckpointWritten(message.step, message.path, "", 0, 0.0, "the trainer has no weights yet")
         attached = self._learner.attached
@@ -281,8 +281,8 @@ class Loop:
 
 
 def _elsewhere(work: Callable[[MessageT], AnswerT], message: MessageT) -> AnswerT:
-    """`work(message)` in a thread that ends with it. The same bits come out there: on CPU a backward pass runs in the
-    thread that asks for it, and each thread has as many helpers."""
+    """Run `work(message)` in a new thread. It gives the same bits: on CPU a backward pass runs in the calling thread,
+    and each thread has as many helpers."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work, message).result()
 

@@ -1,4 +1,4 @@
-"""The trainer on memory of its own: what `apollod replay` drives in place of the live one.
+"""The trainer on memory of its own, for `apollod replay` in place of the live one.
 
 The same loop, the same step. Only the weights lie in private memory, with the dtypes that the engine used: a gradient
 is rounded to the dtype that its parameter is held in, so a `cast` parameter held as stored would get other bits.
@@ -24,11 +24,11 @@ from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, Status, Tens
 
 __all__ = ["Loop", "OfflineLoop", "lay_out"]
 
-ALIGN = 256  # bytes; what vectorised kernels can ask for
+ALIGN = 256  # bytes; the strictest alignment of vectorised kernels
 
 
 class OfflineLoop(Loop):
-    """A loop that also knows `AttachCopy` and `ScoreReferences`."""
+    """A loop that also handles `AttachCopy` and `ScoreReferences`."""
 
     _manifest: Manifest
 
@@ -60,8 +60,8 @@ class OfflineLoop(Loop):
         return bound(self._learner, self._manifest)
 
     def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:
-        """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay, as
-        far as the parameters are still trained."""
+        """Continue with other settings, as after a restart of the daemon; weights stay, and so does the optimizer state
+        of parameters that are still trained."""
         _use_threads(message.threads)
         state = {name: tensor.clone() for name, tensor in learner.optimizer.state_tensors().items()}
         old, learner.settings = learner.settings, message.optimizer
@@ -80,13 +80,13 @@ def _scored(learner: Learner, message: m.ScoreReferences) -> m.ReferencesScored:
 
 
 def _use_threads(threads: int) -> None:
-    """As the trainer's start does; compiled passes have one thread each."""
+    """Set the number of threads, like the trainer's start; compiled passes have one thread each."""
     if threads:
         torch.set_num_threads(threads)
 
 
 def lay_out(source: ModelDir, held: dict[str, str], tied: dict[str, str]) -> Manifest:
-    """A manifest of one storage that has room for all tensors of `source`, each as the engine held it."""
+    """A manifest of one storage with room for all tensors of `source`, each in the dtype that the engine used."""
     entries, offset = [], 0
     for name, stored in source.tensors.items():
         if name in tied:

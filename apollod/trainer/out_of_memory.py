@@ -1,4 +1,4 @@
-"""Recognises errors that say that memory ran out, of the host or of a device."""
+"""Recognises errors that report a lack of memory, of the host or of a device."""
 
 import errno
 
@@ -15,15 +15,15 @@ _SPOILS = ("could not create a memory", "could not create a primitive")
 
 
 def spoils_the_thread(error: BaseException) -> bool:
-    """oneDNN makes no kernel any more in a thread in which it once found no memory for one, also when there is some
-    again: its code generator (xbyak without exceptions) keeps its error in a thread-local variable that nothing
-    resets, and refuses to begin while one is there. Other threads go on."""
+    """True if the error leaves oneDNN unusable in this thread: after one failed allocation for a kernel, its code
+    generator (xbyak without exceptions) keeps its error in a thread-local variable that is never reset, and refuses to
+    begin while it is set. Other threads go on."""
     said = str(error).lower()
     return any(words in said for words in _SPOILS)
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Told from the type where there is one (torch.OutOfMemoryError says "out of memory" itself), else from the
+    """True for a lack of memory: by type if there is one (torch.OutOfMemoryError says "out of memory" itself), else by
     wording: torch's CPU allocator, oneDNN, cuBLAS and the CUDA runtime raise a plain RuntimeError."""
     if isinstance(error, MemoryError):
         return True

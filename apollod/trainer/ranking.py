@@ -1,5 +1,5 @@
-"""Ranks examples by how far a step of each would move the probes that fell, to first order (optim/trial_step.py).
-Writes nothing, and needs the memory of a step, and sketches of about the size of APOLLO's state."""
+"""Ranks examples by how far a step with each would move the probes that fell, to first order (optim/trial_step.py).
+Writes nothing; needs the memory of a step, and sketches of about the size of APOLLO's state."""
 
 import math
 import time
@@ -18,9 +18,9 @@ from apollod.trainer.optim.trial_step import Trial, Watched
 from apollod.wire.messages import ExamplesRanked, Rank, StepExample, Suspect, WatchedItem
 
 TokensOf = Callable[[StepExample, Objective], Tokens]
-"""of an example; raises RecordRefused where they are not those that were learned"""
+"""tokens of an example; raises RecordRefused if they are not the learned ones"""
 DOUBT_MIN = 1e-5
-"""1 - p, below which rounding decides"""
+"""value of 1 - p below which rounding dominates"""
 
 
 def ranked(
@@ -50,11 +50,12 @@ def ranked(
 
 
 def watched_loss(attached: Attached, optimizer: NamedOptimizer, item: WatchedItem) -> torch.Tensor:
-    """The measure of how bad an item is, float32 [], with a graph: its loss; of a rate -log(p / (1 - p)), p being the
-    probability of its tokens (geometric mean), or another value with the same gradient.
+    """The badness of an item, float32 [], with a graph: its loss; for a rate -log(p / (1 - p)), p being the probability
+    of its tokens (geometric mean), or another value with the same gradient.
 
-    Answers of good weights have p close to 1: their p hardly moves at first, whatever happens to it later, and the
-    few that are not sure would outweigh all others."""
+    Answers of good weights have p close to 1: their p hardly moves at first, whatever happens to it later, and the few
+    uncertain ones would outweigh all others.
+    """
     learned = [place >= item.start for place in range(len(item.ids))]
     loss = loss_of(attached.model, Tokens(list(item.ids), learned), optimizer)
     if not item.rate:
@@ -70,7 +71,7 @@ def _score(
     suspect: Suspect,
     loss_min: float,
 ) -> float:
-    """By how much one step with this example adds to what is lost."""
+    """The first-order increase of the watched loss by one step with this example."""
     objective = objective_named(suspect.objective)
     loss = loss_of(attached.model, tokens_of(suspect.example, objective), optimizer, objective)
     found = loss.item()
@@ -78,6 +79,6 @@ def _score(
         raise RecordRefused(f"example {suspect.example.example} has no finite loss", "leave it out")
     trial = Trial(optimizer, watched, suspect.lr)
     with optimizer.trying(trial):
-        if not objective.token_mean or found >= loss_min:  # else it is known, and a step writes nothing
+        if not objective.token_mean or found >= loss_min:  # else the model knows it, and a step writes nothing
             loss.backward()  # type: ignore[no-untyped-call]
     return trial.score

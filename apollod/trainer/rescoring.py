@@ -1,4 +1,4 @@
-"""Measures the loss of examples as a step has it, without making one. Writes nothing."""
+"""Measures the loss of examples as a step would compute it, without making one. Writes nothing."""
 
 import math
 import time
@@ -16,13 +16,13 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.messages import ExamplesScored, Rescore, ScoredAgain, StepExample
 
 TokensOf = Callable[[StepExample, Objective], Tokens]
-"""of an example; raises RecordRefused where they are not those that were learned"""
+"""tokens of an example; raises RecordRefused if they are not the learned ones"""
 
 
 def rescored(
     model: PreTrainedModel, tokens_of: TokensOf, asked: Rescore, wanted_elsewhere: Callable[[], bool]
 ) -> ExamplesScored:
-    """Answer `asked`: as many of its examples, in their order, as are scored before something else is wanted."""
+    """Answer `asked`: scores of its examples, in their order, up to an interruption by other work."""
     began, scores = time.perf_counter(), list[ScoredAgain]()
     try:
         with giving_way(model, wanted_elsewhere):

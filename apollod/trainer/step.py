@@ -1,8 +1,8 @@
-"""One optimizer step, a pure function of weights, optimizer state, examples, objective, what is held, step number,
-learning rate and loss limit.
+"""One optimizer step, a pure function of weights, optimizer state, examples, objective, anchors, step number, learning
+rate and loss limit.
 
-Nothing else may have a say: no dropout, no global random numbers, no algorithm whose result depends on timing. The
-same step gives the same bits in another process; replay after a crash rests on that.
+Nothing else may influence it: no dropout, no global random numbers, no algorithm whose result depends on timing. The
+same step gives the same bits in another process; replay after a crash relies on that.
 """
 
 import math
@@ -27,12 +27,12 @@ from apollod.trainer.optim.step_account import StepReport
 from apollod.wire.messages import StepDone
 
 PLAIN = StepTerms()
-"""no limit, nothing is held"""
+"""no limit, no anchors"""
 SKIPPED_SHOWN = 3  # names of skipped parameters in a step's note
 
 
 def be_deterministic() -> None:
-    """Make torch raise where an operation has no deterministic algorithm. For the whole process, before any step."""
+    """Make torch raise for operations without a deterministic algorithm. For the whole process, before any step."""
     torch.use_deterministic_algorithms(True)
     # The switch also fills every new tensor with NaN, to expose reads of uninitialised memory, which costs bandwidth.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -56,14 +56,13 @@ def run_step(
 
     `terms.together`: one forward and one backward for all of them, as one batch, so that no gradient lives longer than
     with a single example; else, with several, the sums of all gradients live until the last of them.
-    `anchors`: those that are held; their mean divergence, times `terms.hold`, is added to the loss in that last
-    backward (`divergences`); without them the bits are those of a step that holds nothing. `StepDone.loss` is that of
-    the examples alone.
-    `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated.
-    A loss that is not finite, above `terms.loss_limit` (0: there is none) or, where it is the mean of -log p, below
-    `loss_min`, writes nothing (`applied` false). `before_write` is called before the first write.
-    `terms.again_of`: the step whose random streams it takes (0: its own). An exception out of here may leave the
-    weights half updated.
+    `anchors`: their mean divergence, times `terms.hold`, is added to the loss in that last backward (`divergences`);
+    without them the bits are those of a step without holding. `StepDone.loss` is that of the examples alone.
+    `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated. A
+    loss that is not finite, above `terms.loss_limit` (0: no limit) or, if it is the mean of -log p, below `loss_min`,
+    writes nothing (`applied` false). `before_write` is called before the first write.
+    `terms.again_of`: the step whose random streams to use (0: its own). After an exception the weights may be half
+    updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
@@ -94,9 +93,9 @@ def run_step(
 
 
 class _Losses(NamedTuple):
-    """`loss` of the examples, and of `each` alone; `moved`: the divergence of each anchor; `rest`: what of their sum
-    is left for the backward pass that updates; `note`: why nothing may be written, empty: it may; `known`: since the
-    model knows the examples."""
+    """`loss` of the examples, and of `each` alone; `moved`: the divergence of each anchor; `rest`: the part of their
+    sum left for the backward pass that updates; `note`: the reason to write nothing, empty if there is none; `known`:
+    that reason is that the model knows the examples."""
 
     loss: float
     each: list[float]
@@ -115,10 +114,10 @@ def _losses(
     anchors: Sequence[Tokens],
     loss_min: float,
 ) -> _Losses:
-    """Everything of a step before its first write."""
+    """Everything in a step before its first write."""
     graphs = Graphs(attached.model) if anchors else None
     loss, rest, each = _forward(attached, optimizer, batch, objective, graphs, terms.together)
-    known = objective.token_mean and loss < loss_min  # of any other loss a low value does not say that
+    known = objective.token_mean and loss < loss_min  # a low value of any other loss does not show that
     note = _objection(loss, terms.loss_limit)
     note = note or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
     moved = list[float]()
@@ -131,7 +130,7 @@ def _losses(
 
 
 def _written(attached: Attached, optimizer: NamedOptimizer, rest: torch.Tensor | None) -> tuple[StepReport, str]:
-    """The backward pass of what is `rest`, with its updates, and the fingerprint. None: nothing is written."""
+    """Run the backward pass of `rest`, with its updates, and take the fingerprint. None: nothing is written."""
     taken, report = list[Callable[[], str]](), StepReport(0, 0, 0, 0.0, 0.0, [])
 
     def take_fingerprint() -> None:
@@ -160,10 +159,11 @@ def _forward(
     graphs: Graphs | None = None,
     together: bool = False,
 ) -> tuple[float, torch.Tensor, list[float]]:
-    """The loss, the share of it whose backward pass is left to do, one of `graphs` if there are others, and the L_i.
+    """The loss, the share of it whose backward pass is left to do, one of `graphs` if given, and the L_i.
 
         L = sum_i w_i L_i / sum_i w_i        w_i the weight that the objective gives example i
-    One share for each example, or one for all of them (`together`). Ends early where it is not finite any more.
+
+    One share for each example, or one for all of them (`together`). Ends early once it is not finite.
     """
     weights = [objective.weight(tokens) for tokens in batch]
     total, each = sum(weights), list[float]()
@@ -194,7 +194,7 @@ def _forward(
 
 
 def _objection(loss: float, limit: float) -> str:
-    """Why nothing may be written, if so. Asked before the first write."""
+    """The reason to write nothing, or "". Called before the first write."""
     if not math.isfinite(loss):
         return "loss is not finite: nothing was written"
     if limit and loss > limit:

@@ -1,5 +1,5 @@
 """Entry of the process that shows tokens: `python -m apollod.trainer.token_texts`, one `TokensWanted` on standard
-input, one `TokensShown` on standard output. It loads a tokenizer and no weights, and encodes as the trainer does."""
+input, one `TokensShown` on standard output. It loads a tokenizer and no weights, and encodes like the trainer."""
 
 import os
 import sys
@@ -13,11 +13,11 @@ from apollod.wire.token_view import TokensShown, TokensWanted
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-WINDOW = 16  # tokens; a letter has at most 4 bytes, and so many tokens
+WINDOW = 16  # tokens; a character has at most 4 bytes, so at most 4 tokens
 
 
 def main() -> int:
-    """One question, one answer."""
+    """Read one request, write one answer."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -53,10 +53,10 @@ def shown(wanted: TokensWanted) -> TokensShown:
 
 
 def texts_of(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
-    """The text of each token. What a token looks like depends on the one before it (some vocabularies drop a leading
-    space), and a letter may take several: it is the text of its last one."""
+    """The text of each token. It depends on the token before (some vocabularies drop a leading space), and a character
+    may take several tokens: it is the text of its last one."""
     texts: list[str] = []
-    before = begun = 0  # tokens from `begun` on have no text yet; those from `before` on are decoded with them
+    before = begun = 0  # tokens from `begun` on have no text yet; those from `before` on give context
     for end in range(1, len(ids) + 1):
         old = _decoded(tokenizer, ids[before:begun])
         new = _decoded(tokenizer, ids[before:end])[len(old) :]

@@ -1,8 +1,8 @@
-"""Bind a Hugging Face model to the engine's memory.
+"""Binds a Hugging Face model to the engine's memory.
 
 The model is built on the meta device (no weights), then every parameter is replaced by a view. Ties are taken from the
-manifest, not from the Hugging Face config: vLLM unties a head that the checkpoint stores apart, whatever the config
-says.
+manifest, not from the Hugging Face config: vLLM unties a head that the checkpoint stores separately, whatever the
+config says.
 """
 
 import re
@@ -23,7 +23,7 @@ from apollod.trainer.bind.mapped_memory import view_of
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.wire.manifest import Manifest
 
-NAMES_SHOWN = 3  # of the parameters that a refusal is about
+NAMES_SHOWN = 3  # parameter names in an error
 
 _REPORT = "report this model's architecture"
 _ONE_VERSION = "engine and trainer must be of one version"
@@ -33,10 +33,9 @@ _ONE_VERSION = "engine and trainer must be of one version"
 class Attached:
     """A model whose parameters are the engine's memory.
 
-    `shared`: (checkpoint name, parameter) of all that can be trained, a tied one once, in the model's order, and of a
-    stack of experts each matrix, by a name that `stack_of` gives the checkpoint's of; `trainable`: of those that are.
-    `round_to`: the narrower dtype that an update of a `cast` parameter has to be
-    rounded to.
+    `shared`: (checkpoint name, parameter) of all trainable ones, a tied one once, in the model's order; a stack of
+    experts counts as its matrices, whose names `stack_of` maps to the checkpoint's. `trainable`: the selected ones
+    among them. `round_to`: the narrower dtype to which an update of a `cast` parameter is rounded.
     """
 
     model: PreTrainedModel
@@ -49,12 +48,12 @@ class Attached:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.trainable[0][1].device
 
     def select(self, layers: str, freeze: Iterable[str]) -> "Attached":
-        """Train what `[trainer] layers` and `freeze` leave of `shared`; the rest gets no gradient, and the backward
-        pass ends where nothing is left to train below. Raises SelectionRefused, with nothing changed."""
+        """Train the parameters of `shared` that `[trainer] layers` and `freeze` leave; the rest gets no gradient, and
+        the backward pass ends below the lowest trained one. Raises SelectionRefused, with nothing changed."""
         stored = {name: self.stack_of.get(name, name) for name, _ in self.shared}
         known = dict.fromkeys(stored.values())
         names = selected(known, layers, freeze, self.weights.source.tensors, self.tied)
@@ -65,11 +64,11 @@ class Attached:
 
 
 def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, gradient_checkpointing: bool) -> Attached:
-    """Build the model of `manifest.model_dir` on views of `memory` (uint8 [bytes], one a storage).
+    """Build the model of `manifest.model_dir` on views of `memory` (uint8 [bytes], one per storage).
 
     `fresh`: the views must equal the files bit for bit. `gradient_checkpointing`: recompute layers in the backward
-    pass. Raises ShareRefused, naming parameters, where model, memory and files do not fit each other; ModelRefused for
-    a directory that cannot be read.
+    pass. Raises ShareRefused, naming parameters, if model, memory and files do not match; ModelRefused for a directory
+    that cannot be read.
     """
     manifest.check()
     if len(memory) != len(manifest.storages):
@@ -94,7 +93,7 @@ _Trained = tuple[tuple[str, torch.nn.Parameter], ...]
 
 
 def _narrower(weights: Weights, trainable: _Trained, stack_of: dict[str, str]) -> dict[str, torch.dtype]:
-    """Dtype on disk of the parameters that are held in another one."""
+    """Dtype on disk of the parameters that memory holds in another one."""
     files = weights.source.tensors
     stored = {name: getattr(torch, files[stack_of.get(name, name)].dtype) for name, _ in trainable}
     return {name: stored[name] for name, parameter in trainable if parameter.dtype != stored[name]}
@@ -119,7 +118,7 @@ def _build(model_dir: str, device: torch.device, gradient_checkpointing: bool) -
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for module in model.modules():
             if isinstance(module, GradientCheckpointingLayer):
-                module.training = True  # they look at it; all other modules stay in eval mode
+                module.training = True  # they check it; all other modules stay in eval mode
     return model
 
 
@@ -133,7 +132,8 @@ def _disable_dropout(config: PretrainedConfig) -> None:
 
 
 def _rebuild_buffers(model: PreTrainedModel, device: torch.device) -> None:
-    """Compute what no checkpoint stores (rotary frequencies, embedding scales) by the model's own initialisation.
+    """Compute the buffers that no checkpoint stores (rotary frequencies, embedding scales) by the model's own
+    initialisation.
 
     Runs while all parameters are still on the meta device, where initialising them touches nothing.
     """
@@ -161,7 +161,8 @@ def _unset(dtype: torch.dtype) -> float | int:
 def _bind(
     model: PreTrainedModel, weights: Weights, manifest: Manifest, device: torch.device
 ) -> tuple[_Trained, dict[str, str]]:
-    """Replace every parameter of the model; (checkpoint name, parameter) of the trained ones; `stack_of`."""
+    """Replace every parameter of the model; returns (checkpoint name, parameter) of the trainable ones, and
+    `stack_of`."""
     frozen = {t.name for t in manifest.tensors if t.status == "frozen"}
     stored = {TEXT_PREFIX.sub("model.", name): name for name in weights.source.tensors}
     for alias, name in manifest.tied.items():

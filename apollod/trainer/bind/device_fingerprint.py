@@ -1,12 +1,12 @@
-"""The fingerprint of tensors in device memory: everything is added up there, and one number is read.
+"""The fingerprint of tensors in device memory: summed on the device, with one number read back.
 
 Modulo 2^64 a fingerprint is linear in the words of all tensors (live_fingerprint.py, with its K):
 
     F = sum over tensors of factor * sum_j w_j (2j + 1)        factor = K * weight of the tensor's name
 
-so that one launch over all of them gives it. Triton's kernel takes what lies in memory as the checkpoint has it; small
-tensors in another dtype or at odd addresses are brought into that form first, by a copy; everything else, and all
-without Triton, is added up by torch, in blocks.
+so that one launch over all of them gives it. Triton's kernel reads memory that has the checkpoint's form; small tensors
+in another dtype or at unaligned addresses are first copied into that form; everything else, and all without Triton, is
+summed by torch, in blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 _MASK = (1 << 64) - 1
 
 STAGED_BYTES = 1 << 20
-"""of a tensor whose copy is kept, so that it can be brought into form"""
+"""most bytes of a tensor for which a copy in the checkpoint's form is kept"""
 
 BLOCK_WORDS = 1 << 22  # of torch's sums: bounds their temporaries
 
@@ -40,7 +40,7 @@ class Share:
 
     @property
     def ready(self) -> bool:
-        """True if its memory is what the sum is defined on."""
+        """True if its memory has the form on which the sum is defined."""
         held = self.tensor
         whole = held.dtype == self.dtype and held.is_contiguous() and held.nbytes % 4 == 0
         return whole and held.data_ptr() % _ALIGNED == 0
@@ -51,7 +51,7 @@ class Share:
 
 
 class DeviceFingerprint:
-    """The sum of shares of tensors on one device, which have to live as long as this."""
+    """The sum of shares of tensors on one device; the tensors must outlive it."""
 
     def __init__(self, shares: Iterable[Share], triton: bool) -> None:
         self._shares = [share for share in shares if share.tensor.numel()]
@@ -69,15 +69,14 @@ class DeviceFingerprint:
                 self._words = [words for words, _ in direct]  # the table has their addresses
 
     def _stage(self, share: Share) -> Tensor:
-        """Words [n] that hold a copy of it, whenever a sum begins; the last one padded with zeros."""
+        """int32 words [n] that hold a copy of the tensor during a sum; the last one padded with zeros."""
         memory = torch.zeros(-(-share.bytes // 4), dtype=torch.int32, device=share.tensor.device)
         copy = memory.view(torch.uint8)[: share.bytes].view(share.dtype).view(share.tensor.shape)
         self._copies.append((copy, share.tensor.detach()))
         return memory
 
     def queue(self) -> Callable[[], int]:
-        """Take the sum of what the tensors hold when the work that is queued now is done. Does not wait; the answer
-        does."""
+        """Queue the sum over the tensors as the queued work will leave them. Does not wait; calling the result does."""
         found: list[Tensor] = []
         if self._copies:
             torch._foreach_copy_([copy for copy, _ in self._copies], [tensor for _, tensor in self._copies])
@@ -104,7 +103,7 @@ def _words(contiguous: Tensor) -> Tensor:
 
 
 def _torch_sum(share: Share) -> Tensor:
-    """Its share, int64 [] on the device, which wraps around."""
+    """A tensor's part of the sum, int64 [] on the device, modulo 2^64."""
     flat = share.tensor.detach().contiguous().view(-1)
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
     step = BLOCK_WORDS * 4 // share.dtype.itemsize

@@ -1,8 +1,8 @@
-"""Experts: one tensor [experts, out, in] to transformers' modules; to the checkpoint one matrix each, or such a tensor;
-to the optimizer one matrix each, so that it projects them one by one. All are the same memory, the engine's.
+"""Experts: one tensor [experts, out, in] in transformers' modules; in the checkpoint one matrix each, or such a tensor;
+for the optimizer one matrix each, so that it projects them one by one. All share the engine's memory.
 
-Which rows of a module's tensor a checkpoint's matrix is, transformers' own way of saving the module tells: run on
-numbers of rows, it gives them back under the checkpoint's names.
+transformers' own way of saving the module tells which rows of its tensor form a checkpoint's matrix: run on row
+numbers, it returns them under the checkpoint's names.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ _REPORT = "report this model's architecture"
 
 @dataclass(frozen=True)
 class Rows:
-    """A tensor of the checkpoint: `count` rows from `first` on of one of the model's, seen as [rows, columns]."""
+    """A tensor of the checkpoint: `count` rows from `first` on of a model's tensor, seen as [rows, columns]."""
 
     name: str
     first: int
@@ -34,7 +34,8 @@ class Rows:
 
 def saved_as(model: PreTrainedModel, shapes: Mapping[str, torch.Size]) -> dict[str, list[Rows]]:
     """Names in a checkpoint of parameters of these shapes, and the rows of a stack of experts that each one has, in
-    order. A parameter that is no stack has one name, of one row. Raises ShareRefused where they are not whole rows."""
+    order. A parameter that is not a stack has one name, of one row. Raises ShareRefused if a name is not made of whole
+    rows."""
     numbers, starts, end = dict[str, Tensor](), list[int](), 0
     for name, shape in shapes.items():
         starts.append(end)
@@ -55,13 +56,13 @@ def saved_as(model: PreTrainedModel, shapes: Mapping[str, torch.Size]) -> dict[s
 
 
 def stack_rows(name: str, shape: torch.Size) -> list[Rows]:
-    """Rows of a tensor that the checkpoint stores as a stack, too: one matrix an expert."""
+    """Rows of a tensor that the checkpoint stores as a stack, too: one matrix per expert."""
     return [Rows(expert_name(name, number), number * shape[1], shape[1]) for number in range(shape[0])]
 
 
 def whole(matrices: Mapping[str, Tensor], rows: list[Rows], shape: torch.Size) -> Tensor:
-    """The tensor of this shape, contiguous, that the matrices are rows of. Raises ShareRefused where memory holds them
-    in another way."""
+    """The contiguous tensor of this shape whose rows the matrices are. Raises ShareRefused if memory is laid out
+    differently."""
     start = matrices[rows[0].name]
     dtype, width = start.dtype, shape[-1]
     for part in rows:
@@ -80,8 +81,8 @@ def whole(matrices: Mapping[str, Tensor], rows: list[Rows], shape: torch.Size) -
 
 
 def split(module: nn.Module, leaf: str, stack: Tensor, rows: list[Rows]) -> list[nn.Parameter]:
-    """Make `stack` the tensor `leaf` of a module of transformers, and give its matrices as parameters: a gradient of
-    the tensor comes as theirs."""
+    """Make `stack` the tensor `leaf` of a module of transformers, and return its matrices as parameters, which receive
+    the gradient of the tensor."""
     module._parameters[leaf] = nn.Parameter(stack, stack.is_floating_point())
     parametrize.register_parametrization(module, leaf, _Stack(stack, rows), unsafe=True)
     own: Any = module.parametrizations[leaf]  # type: ignore[index]
@@ -93,7 +94,7 @@ class _Stack(nn.Module):
 
     def __init__(self, stack: Tensor, rows: list[Rows]) -> None:
         super().__init__()
-        self._stack, self._rows = (stack,), rows  # in a tuple: no buffer
+        self._stack, self._rows = (stack,), rows  # in a tuple, so that it does not become a buffer
 
     def forward(self, *matrices: Tensor) -> Tensor:
         return _Joined.apply(self._stack[0], self._rows, *matrices)  # type: ignore[no-any-return, no-untyped-call]
@@ -105,7 +106,7 @@ class _Stack(nn.Module):
 
 
 class _Joined(torch.autograd.Function):
-    """The stack itself, as a function of its matrices. Nothing is copied; the gradient is cut up."""
+    """The stack itself, as a function of its matrices. Nothing is copied; the backward pass splits the gradient."""
 
     @staticmethod
     def forward(ctx: Any, stack: Tensor, rows: list[Rows], *_matrices: Tensor) -> Tensor:

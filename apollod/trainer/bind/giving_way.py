@@ -1,4 +1,4 @@
-"""Forward passes at the lowest priority, which end as soon as the trainer is asked for anything else."""
+"""Forward passes at the lowest priority, which end as soon as the trainer has other work."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ from transformers import PreTrainedModel
 
 
 class GaveWay(Exception):
-    """Something else was asked for in the middle of a forward pass."""
+    """A forward pass was interrupted for other work."""
 
 
 @contextmanager
 def giving_way(model: PreTrainedModel, wanted_elsewhere: Callable[[], bool] | None) -> Iterator[None]:
-    """Have a forward pass raise GaveWay before whichever module comes next once somebody waits."""
+    """Make a forward pass raise GaveWay before its next module once other work waits."""
     if wanted_elsewhere is None:
         yield
         return

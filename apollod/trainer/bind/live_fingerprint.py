@@ -32,7 +32,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> int:
-    """f of a tensor of any shape, dtype and device. `dtype`: that of the checkpoint, where memory holds a wider one."""
+    """f of a tensor of any shape, dtype and device. `dtype`: that of the checkpoint, if memory holds a wider one."""
     import torch
 
     plain = tensor.is_cpu and dtype in (None, tensor.dtype) and tensor.is_contiguous() and not tensor.nbytes % 4
@@ -54,7 +54,7 @@ def bytes_fingerprint(data: np.ndarray[Any, Any]) -> int:
 
 
 def part_fingerprint(offset: int, data: np.ndarray[Any, Any]) -> int:
-    """What contiguous uint8 bytes from `offset` on, a multiple of 4, add to f of their tensor."""
+    """The part of a tensor's f from contiguous uint8 bytes that begin at `offset`, a multiple of 4."""
     whole = data.size // 4 * 4
     s0, s1 = _sums(data[:whole].view("<u4"))
     return _finish(s0, s1 + offset // 4 * s0, whole, data[whole:], offset // 4)
@@ -67,17 +67,17 @@ def _finish(s0: int, s1: int, whole: int, rest: np.ndarray[Any, Any], first: int
 
 
 _triton: bool | None = None
-"""whether sums on a GPU are Triton's; None: where it is installed"""
+"""use Triton for sums on a GPU; None: if it is installed"""
 
 
 def use_triton(wanted: bool) -> None:
-    """Let Triton add up what lies on a GPU, or torch, in several passes. The sums are the same."""
+    """Choose Triton or torch (in several passes) for sums on a GPU. The sums are the same."""
     global _triton
     _triton = wanted
 
 
 def on_triton() -> bool:
-    """True if it is Triton."""
+    """True if sums on a GPU use Triton."""
     return find_spec("triton") is not None if _triton is None else _triton
 
 
@@ -90,12 +90,12 @@ def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:
 
 
 def factor(name: str) -> int:
-    """What 2 S1 + S0 of tensor `name` is multiplied with in the model's sum, modulo 2^64."""
+    """The factor of 2 S1 + S0 of tensor `name` in the model's sum, modulo 2^64."""
     return share(name, _K) & _MASK
 
 
 def combine(name: str, fingerprint: int) -> int:
-    """The share of tensor `name` with fingerprint f in the model's sum."""
+    """The contribution of tensor `name` with fingerprint f to the model's sum."""
     return share(name, fingerprint) & _MASK
 
 
@@ -105,15 +105,14 @@ def model_fingerprint(items: Iterable[tuple[str, int]]) -> int:
 
 
 def format(fingerprint: int) -> str:
-    """The 16 hex digits in which a fingerprint is printed."""
+    """The fingerprint as 16 hex digits."""
     return f"{fingerprint:016x}"
 
 
 def file_tensor_fingerprints(path: str | Path) -> dict[str, int]:
     """f of every tensor in a safetensors file, read through a memory map.
 
-    Raises CheckpointError where the file is cut short or its header makes no sense, and OSError where it cannot be
-    opened.
+    Raises CheckpointError if the file is truncated or its header is invalid, and OSError if it cannot be opened.
     """
     path = Path(path)
     size = path.stat().st_size

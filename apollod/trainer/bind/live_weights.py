@@ -1,4 +1,4 @@
-"""The checkpoint's tensors as they are now: those the engine holds through views, the others as they lie on disk."""
+"""The checkpoint's tensors in their present state: those that the engine holds through views, the others from disk."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -19,7 +19,7 @@ _MASK = (1 << 64) - 1
 class Weights:
     """All tensors that the model directory `source` stores, by their checkpoint names.
 
-    `views`: memory of those that are in it, in the engine's dtype. `tied`: alias -> name whose view it shares.
+    `views`: those in the engine's memory, in its dtype. `tied`: alias -> name whose view it shares.
     """
 
     def __init__(self, source: ModelDir, views: dict[str, torch.Tensor], tied: dict[str, str]) -> None:
@@ -33,10 +33,10 @@ class Weights:
         self._fixed = live_fingerprint.model_fingerprint(
             (name, live_fingerprint.tensor_fingerprint(source.read(name))) for name in fixed
         )
-        """Share of the fingerprint of what never changes; the files are read once."""
+        """Part of the fingerprint from tensors that never change; the files are read once."""
 
     def read(self, name: str) -> torch.Tensor:
-        """The tensor now, in its stored dtype. Shares memory with the view where the dtypes are the same.
+        """The present tensor, in its stored dtype. Shares memory with the view if the dtypes are the same.
 
         A `cast` view holds values of the stored dtype in a wider one, so the conversion is exact.
         """
@@ -50,10 +50,11 @@ class Weights:
             view.copy_(origin.read(name))
 
     def write_pieces(self, files: Sequence[WeightFile], pieces: Iterable[Piece]) -> None:
-        """Write the data of all `files`, which store what `source` does, into the views; what has no view is passed
-        over.
+        """Write the data of all `files`, which store the same tensors as `source`, into the views; tensors without a
+        view are skipped.
 
-        Straight into memory, 16 MiB at a time; only a view that is not contiguous waits for the whole of its tensor.
+        Straight into memory, 16 MiB at a time; only for a view that is not contiguous, its whole tensor is assembled
+        first.
         """
         window = torch.empty(WINDOW_BYTES, dtype=torch.uint8)
         assembled: torch.Tensor | None = None
@@ -74,18 +75,18 @@ class Weights:
                 view.copy_(assembled)  # type: ignore[arg-type]
 
     def fingerprint(self) -> str:
-        """Fingerprint (docs/design.md, section 8) of the weights as they are now, 16 hex digits."""
+        """Fingerprint (docs/design.md, section 8) of the present weights, 16 hex digits."""
         return self.take_fingerprint()()
 
     def take_fingerprint(self) -> Callable[[], str]:
-        """As `fingerprint`, of the weights as the work that is queued now will leave them. Only the answer waits for a
+        """Like `fingerprint`, of the weights as the queued work will leave them. Only calling the result waits for a
         device: once, for all tensors."""
         if not any(view.is_cuda for view in self.views.values()):
             held = ((name, live_fingerprint.tensor_fingerprint(self.read(name))) for name in self.views)
             total = live_fingerprint.model_fingerprint(held)
             return lambda: self._text(total)
         triton = live_fingerprint.on_triton()
-        if triton not in self._on_device:  # addresses stay as they are
+        if triton not in self._on_device:  # addresses never change
             shares = (
                 Share(view, getattr(torch, self.source.tensors[name].dtype), live_fingerprint.factor(name))
                 for name, view in self.views.items()
@@ -102,7 +103,7 @@ class Weights:
         return [name for name, view in self.views.items() if view.is_floating_point() and not finite(view)]
 
     def differing(self) -> list[str]:
-        """Names of views that are not, bit for bit, what the files hold (for `cast`: its exact upcast)."""
+        """Names of views that differ in any bit from the files (for `cast`: from their exact upcast)."""
         names = []
         for name, view in self.views.items():
             stored = self.source.read(name).to(device=view.device, dtype=view.dtype)
@@ -132,7 +133,7 @@ def _match(source: ModelDir, name: str, view: torch.Tensor) -> None:
 
 
 def finite(tensor: torch.Tensor) -> bool:
-    """Both are NaN where any element is."""
+    """True without NaN and infinity. Both extremes are NaN if any element is."""
     low, high = torch.aminmax(tensor)
     return bool(torch.isfinite(low) & torch.isfinite(high))
 

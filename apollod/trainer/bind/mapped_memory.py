@@ -1,6 +1,6 @@
 """The engine's memory in this process: storages opened, tensors cut out of them as views.
 
-A view never copies: what is written through it is what the engine multiplies with next.
+A view never copies: a write through it changes the engine's next product.
 """
 
 import os
@@ -30,7 +30,7 @@ def open_memory_file(storage: MemoryFile, fd: int) -> torch.Tensor:
 
 
 class _DeviceBytes:
-    """Device memory at an address, as torch takes it in without a copy: numba's CUDA array interface, version 3."""
+    """Device memory at an address, for torch to wrap without a copy: numba's CUDA array interface, version 3."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -46,8 +46,8 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
     """Map a storage of the engine's CUDA memory: uint8 [bytes], on the device with the handle's UUID. Not run on a GPU
     yet.
 
-    From here on this process ends as soon as the engine does (EXIT_OWNER_GONE): CUDA leaves undefined what a mapping is
-    whose exporter has ended. Raises ShareRefused where device or memory are not what is announced.
+    From here on this process ends as soon as the engine does (EXIT_OWNER_GONE): CUDA leaves a mapping undefined whose
+    exporter has ended. Raises ShareRefused if device or memory are not the announced ones.
     """
     storage.check()
     visible = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
@@ -64,12 +64,12 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
 
 
 def give_way(device: torch.device) -> None:
-    """Queue this thread's work, and with it the backward passes of its losses, on a stream of a priority below that of
-    the engine's, where the device has one.
+    """Queue this thread's work, and with it the backward passes of its losses, on a stream of lower priority than the
+    engine's, if the device has one.
 
-    The devices of today have none: priority 0, that of every stream for which nobody asks for another, is the least.
-    Priorities order the streams of one process anyway, and those of all clients where MPS runs; without it the GPU
-    divides its time between processes, whatever their priorities.
+    Today's devices have none: priority 0, the default of every stream, is the lowest. Priorities order the streams of
+    one process anyway, and those of all clients under MPS; without it the GPU divides its time between processes,
+    whatever their priorities.
     """
     least, _ = torch.cuda.Stream.priority_range()  # type: ignore[call-arg]
     if (priority := priority_below_default(least)) is not None:
@@ -80,13 +80,13 @@ _give_way_once = cache(give_way)
 
 
 def priority_below_default(least: int) -> int | None:
-    """The least priority of a device's streams, if that is less than the default; as numbers, greater."""
+    """The lowest stream priority of a device, if it is below the default (numerically greater); else None."""
     return least if least > DEFAULT_PRIORITY else None
 
 
 def device_index(uuid: str, visible: Sequence[str]) -> int:
-    """Which of the visible devices is meant. Names and numbers differ between processes; NVML writes "GPU-" before a
-    UUID, torch does not."""
+    """Index of the device with this UUID among the visible ones. Names and numbers differ between processes; NVML
+    writes "GPU-" before a UUID, torch does not."""
     names = [_bare(name) for name in visible]
     if _bare(uuid) not in names:
         seen = ", ".join(visible) or "no device"
@@ -102,13 +102,12 @@ def _bare(uuid: str) -> str:
 
 @cache
 def leave_with(owner: Process) -> None:
-    """End this process, at once and whatever it does, when `owner` ends. Raises ShareRefused where it has ended
-    already."""
+    """End this process at once, without cleanup, when `owner` ends. Raises ShareRefused if it has already ended."""
 
     def leave() -> None:
         reason = f"the engine's process {owner.pid} ended; leaving before its memory is used"
         os.write(2, f"apollod trainer: error: {reason}\n".encode())
-        os._exit(EXIT_OWNER_GONE)  # no cleanup: that would wait for the device, and free what is not there
+        os._exit(EXIT_OWNER_GONE)  # no cleanup: that would wait for the device, and free memory that is gone
 
     when_ended(owner, leave)
 

@@ -35,7 +35,7 @@ def probe(
     asked: Probe,
     wanted_elsewhere: Callable[[], bool] = lambda: False,
 ) -> Probed:
-    """Answer `asked`. Reads the weights only. Raises RecordRefused where the text has too few tokens to compare."""
+    """Answer `asked`. Reads the weights only. Raises RecordRefused if the text has too few tokens to compare."""
     started = time.perf_counter()
     look = wanted_elsewhere if asked.gives_way else None
     if asked.digests:
@@ -64,8 +64,8 @@ def score(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def digests(attached: Attached, wanted_elsewhere: Callable[[], bool] | None = None) -> dict[str, str] | None:
-    """Checkpoint name -> digest of the tensor that the model multiplies with, in its dtype in memory. None where
-    something else was asked for before the last one."""
+    """Checkpoint name -> digest of the tensor in its dtype in memory, as the model uses it. None if interrupted by
+    other work."""
     views = attached.weights.views
     held = views | {name: parameter.data for name, parameter in attached.trainable if name in views}
     found = {}

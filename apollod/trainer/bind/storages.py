@@ -1,4 +1,4 @@
-"""All storages of a manifest, opened."""
+"""Opens all storages of a manifest."""
 
 import os
 

@@ -1,5 +1,4 @@
-"""A Hugging Face model directory on disk, with its tensors as torch reads them. Headers:
-`apollod.store.model_files`."""
+"""A Hugging Face model directory on disk, with its tensors read by torch. Headers: `apollod.store.model_files`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ class ModelDir:
 
     @classmethod
     def open(cls, path: Path) -> "ModelDir":
-        """Read all headers. Raises ModelRefused where the directory is not one of whole safetensors files."""
+        """Read all headers. Raises ModelRefused unless the directory holds whole safetensors files."""
         files = read_files(path)
         return cls(path, files, {tensor.name: tensor for file in files for tensor in file.tensors})
 

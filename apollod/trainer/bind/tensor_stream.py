@@ -1,5 +1,4 @@
-"""Weights on their way from somewhere to somewhere: which tensor the bytes belong to, and their fingerprint in
-passing."""
+"""Streams of weights: assigns bytes to tensors, and computes their fingerprint in passing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,7 +12,7 @@ from apollod.trainer.bind import live_fingerprint
 
 
 def located(files: Sequence[WeightFile], pieces: Iterable[Piece]) -> Iterator[tuple[StoredTensor, int, Array]]:
-    """(tensor, offset in it, uint8 bytes) of pieces that bring all data of `files` in order; CheckpointError where
+    """(tensor, offset in it, uint8 bytes) of pieces that bring all data of `files` in order; raises CheckpointError if
     they do not."""
     places = iter([tensor for file in files for tensor in file.tensors if tensor.bytes])
     tensor, at = next(places, None), 0
@@ -35,7 +34,7 @@ def located(files: Sequence[WeightFile], pieces: Iterable[Piece]) -> Iterator[tu
 
 
 class FingerprintStream:
-    """The fingerprint of weights that pass by once, by the compiled sums."""
+    """The fingerprint of a stream of weights, by the compiled sums."""
 
     def __init__(self, files: Sequence[WeightFile]) -> None:
         self._files = files
@@ -43,7 +42,7 @@ class FingerprintStream:
         self._window = np.empty(WINDOW_BYTES, np.uint8)
 
     def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The same pieces. Each is part of one tensor, and all but a tensor's last are of whole words."""
+        """The same pieces. Each belongs to one tensor, and consists of whole words except a tensor's last."""
         for tensor, offset, data in located(self._files, pieces):
             self._total += sum(
                 live_fingerprint.combine(tensor.name, live_fingerprint.part_fingerprint(offset + at, part))
@@ -52,7 +51,7 @@ class FingerprintStream:
             yield Piece(tensor.file, tensor.start + offset, data)
 
     def _words(self, data: Array) -> Iterator[tuple[int, Array]]:
-        """(offset, bytes) as compiled code takes them: writable memory on a word's boundary."""
+        """(offset, bytes) in a form for compiled code: writable memory on a word's boundary."""
         if data.flags.writeable and data.ctypes.data % 4 == 0:
             yield 0, data
             return
@@ -62,12 +61,12 @@ class FingerprintStream:
             yield at, self._window[: part.size]
 
     def text(self) -> str:
-        """16 hex digits; of everything, once the pieces are used up."""
+        """16 hex digits; complete once all pieces have passed."""
         return live_fingerprint.format(self._total % (1 << 64))
 
 
 def fingerprint_of(files: Sequence[WeightFile], pieces: Iterable[Piece]) -> str:
-    """The fingerprint of weights that come as pieces."""
+    """The fingerprint of weights from pieces."""
     stream = FingerprintStream(files)
     for _ in stream.watch(pieces):
         pass

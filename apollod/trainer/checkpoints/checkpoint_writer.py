@@ -26,7 +26,7 @@ _NO_ROOM = (
 
 
 class CheckpointWriter:
-    """One checkpoint at a time; `send` is called from its thread with the answer, before the redo record is let go."""
+    """Writes one checkpoint at a time; its thread calls `send` with the answer before it removes the redo record."""
 
     def __init__(self, send: Callable[[msgspec.Struct], None]) -> None:
         self._send = send
@@ -35,7 +35,7 @@ class CheckpointWriter:
         self._answered = False
 
     def settled(self) -> bool:
-        """True if nothing is being written. Waits where one is answered and only its redo record has to go."""
+        """True if nothing is being written. Waits if the answer is out and only the redo record has to go."""
         if self._answered:
             self.finish()
         return self._thread is None or not self._thread.is_alive()
@@ -43,14 +43,14 @@ class CheckpointWriter:
     def start(
         self, message: WriteCheckpoint, snapshot: Snapshot, source: ModelDir, settings: OptimizerSettings
     ) -> None:
-        """Begin, when the one before is done."""
+        """Begin, after the checkpoint before is done."""
         self.finish()
         model_dir = Path(message.model_dir) if message.model_dir else None
         job = write_checkpoint.Job(
             message.step, Path(message.path), model_dir, message.full, snapshot, source, settings
         )
         self._snapshot, self._answered = snapshot, False
-        # A daemon: where the process has to leave at once, recovery makes of the rest what it makes of a crash.
+        # A daemon thread: if the process has to leave at once, recovery treats the rest like a crash.
         self._thread = threading.Thread(target=self._run, args=(job,), name="checkpoint", daemon=True)
         self._thread.start()
 
@@ -61,7 +61,7 @@ class CheckpointWriter:
             self._snapshot = None
 
     def finish(self) -> None:
-        """Wait until the running one is answered and settled."""
+        """Wait until the running checkpoint is answered and settled."""
         if self._thread is not None:
             self._thread.join()
         self._thread = self._snapshot = None
@@ -80,7 +80,7 @@ class CheckpointWriter:
                 sys.stderr.write(_NO_ROOM)
             failpoint("trainer.checkpoint.copied")
             write_checkpoint.write(job, answer)
-        except Exception as failure:  # noqa: BLE001 - whatever it is: whoever asked is waiting, and training can go on
+        except Exception as failure:  # noqa: BLE001 - the supervisor waits for an answer, and training can go on
             error = line_of(failure)
             if self._answered:  # the next sync and the next start of an engine recover
                 sys.stderr.write(
@@ -95,7 +95,7 @@ class CheckpointWriter:
     def _answer(
         self, job: write_checkpoint.Job, written: write_checkpoint.Written, seconds: float, **failed: Any
     ) -> None:
-        with suppress(LinkClosed):  # the loop finds out for itself
+        with suppress(LinkClosed):  # the loop notices by itself
             self._send(CheckpointWritten(
                 job.step, str(job.path), written.fingerprint, written.bytes, seconds, held_s=job.snapshot.held_s,
                 written_bytes=written.written_bytes, delta_bytes=written.delta_bytes,

@@ -1,5 +1,4 @@
-"""Tensors on their way to a file through little host memory: a part at a time, wherever they lie and however large
-they are."""
+"""Streams tensors to a file through little host memory: a part at a time, on any device and of any size."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,12 +24,12 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""dtypes as safetensors writes them"""
+"""names of dtypes in safetensors"""
 
 
 def host_parts(tensor: Tensor, dtype: torch.dtype) -> Iterator[Array]:
-    """The elements as `dtype` in C order: uint8 [at most PART_BYTES], one after another. On a CPU views, where dtype
-    and layout allow it."""
+    """The elements as `dtype` in C order: uint8 [at most PART_BYTES], one after another. Views on CPU if dtype and
+    layout allow."""
     size = tensor.numel() * dtype.itemsize
     if size <= PART_BYTES:
         if size:
@@ -49,8 +48,8 @@ def _bytes(tensor: Tensor, dtype: torch.dtype) -> Array:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file (github.com/huggingface/safetensors, "Format"). Wide elements come first, so that all are
-    aligned. `safetensors.torch.save_file` would hold all of them a second time."""
+    """Write a safetensors file (github.com/huggingface/safetensors, "Format"). Wide elements come first, so that all
+    are aligned. `safetensors.torch.save_file` would hold all of them a second time."""
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     header, end = {}, 0
     for name in names:

@@ -1,7 +1,7 @@
-"""Bring weights and optimizer back to a checkpoint, or to the weights before the first step.
+"""Restores weights and optimizer to a checkpoint, or to the weights before the first step.
 
-`prepare` finds the weights and looks at every byte of them; only then `Restoring.into` writes the engine's memory.
-Weights are never held as a whole: they are read twice, once to be sure.
+`prepare` finds the weights and verifies every byte of them; only then `Restoring.into` writes the engine's memory.
+Weights are never held as a whole: they are read twice, first to verify them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,15 +28,15 @@ from apollod.trainer.optim.saved_state import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings, Restore
 
 RENAMED = {"name": "optimizer"}
-"""Settings that checkpoints of the first releases call otherwise."""
+"""New names of settings in checkpoints of the first releases."""
 
 UNRECORDED = {"limiter_rule": "growth", "loss_min": 0.0}
-"""Settings of checkpoints from before there was a choice, where that is not the default."""
+"""Settings that older checkpoints lack, where their behaviour was not today's default."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A place where weights may lie, in the layout of `files`."""
+    """A source of the weights, in the layout of `files`."""
 
     name: str
     files: Sequence[WeightFile]
@@ -45,7 +45,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class Restoring:
-    """A restore that can be carried out. `source`: None where memory holds the weights. `state`: checkpoint of the
+    """A restore that can be carried out. `source`: None if memory holds the weights. `state`: checkpoint of the
     optimizer, None for a fresh one. `same_parameters`: the state is of the parameters that are trained now."""
 
     fingerprint: str
@@ -54,7 +54,7 @@ class Restoring:
     same_parameters: bool
 
     def into(self, weights: Weights, optimizer: NamedOptimizer) -> str:
-        """Write optimizer state and weights; the fingerprint in memory. Raises CheckpointError."""
+        """Write optimizer state and weights; returns the fingerprint in memory. Raises CheckpointError."""
         if self.state is not None:
             _load_state(self.state, optimizer, self.same_parameters)
         if self.source is not None:
@@ -74,8 +74,8 @@ class Restoring:
 
 
 def prepare(request: Restore, weights: Weights, settings: OptimizerSettings) -> Restoring:
-    """Everything that can be checked before anything is written. Raises ApolloError where the files are of another
-    model or rank, damaged, or not what `request.fingerprint` says."""
+    """Check everything that can be checked before a write. Raises ApolloError for files of another model or rank,
+    damaged files, or a fingerprint other than `request.fingerprint`."""
     path, entry = (Path(request.path), read_entry(Path(request.path))) if request.path else (None, None)
     expected, same = request.fingerprint, True
     if path and entry:
@@ -95,7 +95,7 @@ def prepare(request: Restore, weights: Weights, settings: OptimizerSettings) -> 
 
 
 def _find(request: Restore, entry: Entry | None, weights: Weights, expected: str) -> tuple[_Source, str]:
-    """The first source whose bytes have the fingerprint, and that; any fingerprint will do where none is expected."""
+    """The first source whose bytes have the fingerprint, and that fingerprint; any one will do if none is expected."""
     model_dir = Path(request.model_dir)
     if (model_dir / REDO).exists():
         recover(model_dir)
@@ -122,7 +122,8 @@ def _find(request: Restore, entry: Entry | None, weights: Weights, expected: str
 def _sources(
     request: Restore, entry: Entry | None, weights: Weights, expected: str, reasons: list[str]
 ) -> Iterator[_Source]:
-    """What is nearest first. Directories that the history passed over come last: its records may be wrong."""
+    """Candidate sources, the nearest first. Directories that the history skipped come last, since its records may be
+    wrong."""
     model_dir, base = Path(request.model_dir), Path(request.base) if request.base else None
     tried: set[Path] = set()
     if request.checkpoints:
@@ -156,8 +157,8 @@ def _point(history: History, entry: Entry | None, expected: str) -> Point:
 
 
 def _check_state(where: Path, entry: Entry, settings: OptimizerSettings) -> bool:
-    """Check that the parameters that were trained are those of now. Raises CheckpointError unless these settings can go
-    on with the state."""
+    """True if the state is of the parameters that are trained now. Raises CheckpointError unless these settings can
+    continue from it."""
     if entry.state_version != STATE_VERSION:
         raise CheckpointError(
             f"{where} has optimizer state of version {entry.state_version}, known is {STATE_VERSION}",
@@ -194,7 +195,8 @@ def _check_tensors(source: _Source, weights: Weights) -> None:
 
 
 def _load_state(where: Path, optimizer: NamedOptimizer, same_parameters: bool) -> None:
-    """With another selection of parameters: the state of those that are trained in both; the others begin without."""
+    """Load the optimizer state. With another selection of parameters, only those trained in both keep it; the others
+    start fresh."""
     try:
         optimizer.load_state_tensors(load_file(where / STATE), strict=same_parameters)
     except (OSError, SafetensorError) as error:

@@ -1,8 +1,8 @@
 """Weights and optimizer state of a step, for a checkpoint that is written while later steps are done.
 
-Everything is copied out once, in the dtype of the files, into host memory that is given back afterwards. Until that is
-done (`released`) nobody may write the weights. Where there is no room for a copy, the live weights are read in parts,
-which takes next to no memory, and nobody may write them until the checkpoint is.
+Everything is copied once, in the dtype of the files, into host memory that is given back afterwards. Until then
+(`released`) the weights must not be written. Without room for a copy, the live weights are read in parts, which needs
+next to no memory, and they must not be written until the checkpoint is complete.
 """
 
 import mmap
@@ -29,13 +29,13 @@ from apollod.trainer.kernels import device_to_host
 from apollod.wire.manifest import ITEM_BYTES
 
 COPIERS = 4
-"""Threads that copy, at most: new memory costs a fault a page, several times as much as the copy itself."""
+"""Most copying threads: page faults of new memory cost several times as much as the copy itself."""
 
 _ALIGN = 256
 
 
 class Snapshot:
-    """The weights as they are until `released`, and from then on as they were. `copy` may run in another thread."""
+    """The weights of a step: live until `released`, then copies. `copy` may run in another thread."""
 
     def __init__(self, weights: Weights, state: dict[str, Tensor]) -> None:
         self._weights = weights
@@ -46,12 +46,12 @@ class Snapshot:
         self._waited_from = 0.0
         self.state = state
         self.held_s = 0.0
-        """seconds for which somebody waited in `wait`"""
+        """seconds that a caller spent in `wait`"""
 
-    # --- for whoever wants to write the weights ------------------------------------------------------------------
+    # --- for writers of the weights ------------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Until the weights may be written."""
+        """Wait until the weights may be written."""
         with self._lock:
             if self._released.is_set():
                 return
@@ -59,17 +59,16 @@ class Snapshot:
         self._released.wait()
 
     def release(self) -> None:
-        """The live weights are not looked at any more."""
+        """Declare that the live weights are not read any more."""
         with self._lock:
             if self._waited_from and not self._released.is_set():
                 self.held_s = time.perf_counter() - self._waited_from
             self._released.set()
 
-    # --- for whoever writes the checkpoint -----------------------------------------------------------------------
+    # --- for the writer of the checkpoint ------------------------------------------------------------------------
 
     def copy(self) -> bool:
-        """Copy everything and release the weights; false where there is no room: then it is `release` that the
-        writer has to call."""
+        """Copy everything and release the weights; false if there is no room: then the writer must call `release`."""
         unique = {id(view): (name, view) for name, view in self._live.items()}  # a tied tensor has two names
         sizes = {name: view.numel() * ITEM_BYTES[self._stored(name)] for name, view in unique.values()}
         state_bytes = sum(tensor.nbytes for tensor in self.state.values())
@@ -85,12 +84,12 @@ class Snapshot:
         return True
 
     def pieces(self, files: Sequence[WeightFile]) -> Iterator[Piece]:
-        """The data of all files: copies a tensor at a time, live weights 16 MiB at a time. What the engine does not
-        hold comes from the files it was loaded from."""
+        """The data of all files: copies a tensor at a time, live weights 16 MiB at a time. Tensors that the engine does
+        not hold come from the files it was loaded from."""
         if self._copies:
             yield from self._pieces(files)
             return
-        stream = Stream(self._pieces(files))  # parts of what is not contiguous end anywhere, pieces at whole words
+        stream = Stream(self._pieces(files))  # parts of noncontiguous tensors end anywhere, pieces at whole words
         for chunk in chunks(files):
             yield Piece(chunk.tensor.file, chunk.start, stream.take(chunk.tensor.file, chunk.start, chunk.size))
 
@@ -100,7 +99,7 @@ class Snapshot:
         return [name for name, tensor in held.items() if tensor.is_floating_point() and not finite(tensor)]
 
     def drop(self) -> None:
-        """Give the memory back, and let everybody go on."""
+        """Free the memory, and let all waiting writers go on."""
         self._copies, self._live, self.state = {}, {}, {}
         self.release()
 
@@ -123,7 +122,7 @@ class Snapshot:
         return self._weights.source.tensors[name].dtype
 
     def _copied(self, sizes: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Weights and state in one anonymous mapping, which goes when the last tensor of it does."""
+        """Weights and state in one anonymous mapping, which is freed with the last tensor in it."""
         sources = [(self._live[name].detach(), getattr(torch, self._stored(name))) for name in sizes]
         sources += [(tensor.detach(), tensor.dtype) for tensor in self.state.values()]
         places, end = [], 0
@@ -146,8 +145,7 @@ class Snapshot:
 
 
 def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:
-    """The copy of one tensor (its conversion, where the engine holds it in a wider dtype) in parts of about
-    PART_BYTES."""
+    """The copy of one tensor (converted, if the engine holds it in a wider dtype) in parts of about PART_BYTES."""
     if source.dim() == 0 or source.nbytes <= PART_BYTES:
         return [lambda: device_to_host.copy_(target, source)]
     rows = max(1, PART_BYTES // (prod(source.shape[1:]) * source.element_size()))
@@ -158,7 +156,7 @@ def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:
 
 
 def available_bytes() -> int:
-    """What the kernel could give without swapping (MemAvailable)."""
+    """Memory that the kernel could provide without swapping (MemAvailable)."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10

@@ -1,8 +1,8 @@
-"""Write a checkpoint: the model directory brought to the weights of a step, and beside the others a directory with its
-optimizer and the way back (docs/decisions/0012). Or, for a replay, a whole model directory with the optimizer inside.
+"""Writes a checkpoint: updates the model directory to the weights of a step, and adds an entry with the optimizer and
+the delta to the weights before (docs/decisions/0012). For a replay: a whole model directory with the optimizer inside.
 
-A directory is written under a temporary name, flushed, renamed. What commits a checkpoint is the sync of the model
-directory after that; where it is not committed, its directory goes again. Reading: restore.py.
+A directory is written under a temporary name, flushed, renamed. The sync of the model directory after that commits the
+checkpoint; without it, its directory is removed again. Reading: restore.py.
 """
 
 import os
@@ -39,13 +39,13 @@ from apollod.trainer.optim.saved_state import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings
 
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}
-"""Files of the source that hold weights in another form: stale as soon as a step is done, so not copied."""
+"""Suffixes of weights in other formats in the source: stale after the first step, so not copied."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A checkpoint to write. `model_dir`: to bring up to date (None: `path` becomes a whole model directory); `full`:
-    the weights into `path`, too; `source`: the directory that the engine's model was loaded from."""
+    """A checkpoint to write. `model_dir`: to update (None: `path` becomes a whole model directory); `full`: write the
+    weights into `path`, too; `source`: the directory that the engine's model was loaded from."""
 
     step: int
     path: Path
@@ -70,9 +70,9 @@ class Written:
 
 
 def write(job: Job, written: Callable[[Written], None]) -> None:
-    """Write a checkpoint; `written` is called as soon as it is committed and every process reads its weights, and
-    what is left then is to let go of the redo record. Raises ApolloError: nothing is committed then, unless it is a
-    SyncError with `committed`, or comes after `written`."""
+    """Write a checkpoint; `written` is called once it is committed and every process reads its weights; only the redo
+    record is left to remove then. Raises ApolloError: nothing is committed then, unless it is a SyncError with
+    `committed`, or comes after `written`."""
     if damaged := job.snapshot.nonfinite():
         raise WeightsDamaged(damaged)
     try:
@@ -92,7 +92,7 @@ def write(job: Job, written: Callable[[Written], None]) -> None:
 
 @dataclass(frozen=True)
 class _Before:
-    """The content of the model directory: `fingerprint` "": to be looked at. `number`: of the new entry."""
+    """The content of the model directory. `fingerprint`: "" if unknown. `number`: of the new entry."""
 
     step: int
     fingerprint: str
@@ -136,7 +136,7 @@ def _written(entry: Entry, size: int, synced: Synced) -> Written:
 
 
 def _recovered(model_dir: Path) -> Recovered:
-    """An error here is one of an earlier sync: nothing of this checkpoint is committed."""
+    """Finish an earlier sync. An error here belongs to that one: nothing of this checkpoint is committed."""
     try:
         return recover_files(REAL, model_dir)
     except SyncError as error:
@@ -144,8 +144,7 @@ def _recovered(model_dir: Path) -> Recovered:
 
 
 def _put(job: Job, model_dir: Path, files: tuple[WeightFile, ...], table: BlockTable) -> Unsettled:
-    """The sync that commits the checkpoint, not yet settled. Its directory goes again where that is known not to
-    have happened."""
+    """The sync that commits the checkpoint, not yet settled. Removes its directory if the commit certainly failed."""
     try:
         return put_weights(REAL, model_dir, job.snapshot.pieces(files), job.step, known=table)
     except Exception as error:
@@ -162,11 +161,11 @@ def _put(job: Job, model_dir: Path, files: tuple[WeightFile, ...], table: BlockT
 
 
 def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
-    """What crashes left is removed: temporary directories, and an entry whose sync did not commit. What there is
-    then."""
+    """Remove the remains of crashes: temporary directories, and an entry whose sync did not commit. Returns the
+    resulting content."""
     job.path.parent.mkdir(parents=True, exist_ok=True)
     fsync_dir(job.path.parent.parent)
-    for stray in job.path.parent.glob("*.tmp-*"):  # nobody else writes here: we hold the lock of the model directory
+    for stray in job.path.parent.glob("*.tmp-*"):  # no other process writes here: we hold the directory's lock
         shutil.rmtree(stray)
     history = History.read(job.path.parent, model_dir, locked=True)
     if history.model.problem:
@@ -197,8 +196,8 @@ def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
 def _fill_entry(
     target: Path, job: Job, model_dir: Path, files: tuple[WeightFile, ...], before: _Before, table: BlockTable
 ) -> Entry:
-    """The delta first: it reads of the model directory what will change, and both fingerprints come out on the
-    way."""
+    """Write the entry. The delta comes first: it reads the parts of the model directory that will change, and yields
+    both fingerprints."""
     (target / ENTRY).mkdir(parents=True)
     old, new = FingerprintStream(files), FingerprintStream(files)
     write_delta(
@@ -224,7 +223,7 @@ def _fill_entry(
 
 
 def _write_directory(job: Job) -> Written:
-    """What `apollod replay --out` wants; an older directory there is replaced."""
+    """Write the directory for `apollod replay --out`; an older one there is replaced."""
     job.path.parent.mkdir(parents=True, exist_ok=True)
     for stray in job.path.parent.glob(f"{job.path.name}.tmp-*"):  # of processes that were killed while writing
         shutil.rmtree(stray)
@@ -239,9 +238,8 @@ def _write_directory(job: Job) -> Written:
 
 
 def _write_model(target: Path, job: Job, files: Sequence[WeightFile], pieces: Iterator[Piece]) -> None:
-    """The weight files repeat those of the model to the byte, header and all, but for the weights; then config,
-    tokenizer and the like. Written, not linked to the model directory: a second link would make every later sync
-    write whole files."""
+    """Write the weight files, with the model's headers and these weights; then copy config, tokenizer and the like. No
+    hard links to the model directory: a second link would make every later sync write whole files."""
     pieces = iter(pieces)
     for file in files:
         with (target / file.name).open("wb") as out:
@@ -257,7 +255,7 @@ def _write_model(target: Path, job: Job, files: Sequence[WeightFile], pieces: It
 
 
 def _other_files(source: Path) -> Iterator[Path]:
-    """Relative paths of config, tokenizer and the like; no weights, nothing hidden, nothing of ours."""
+    """Relative paths of config, tokenizer and the like: without weights, hidden files and our own."""
     return (path for path in files_below(source, WEIGHT_SUFFIXES) if Path(ENTRY) not in path.parents)
 
 
@@ -265,7 +263,7 @@ def _other_files(source: Path) -> Iterator[Path]:
 
 
 class _Temporary:
-    """A name beside `path` to fill and rename; what is left of it in the end is removed."""
+    """A temporary name beside `path` to fill and rename; removed in the end if it still exists."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{path.name}.tmp-{os.getpid()}")
@@ -278,7 +276,7 @@ class _Temporary:
 
 
 def _seal(target: Path, job: Job, fingerprint: str, number: int, before: tuple[int, str]) -> Entry:
-    """Optimizer state and record into `target`, and everything in it flushed."""
+    """Write optimizer state and record into `target`, and flush everything in it."""
     write_tensors(target / STATE, job.snapshot.state)
     entry = Entry(
         schema_version=SCHEMA_VERSION,
@@ -304,7 +302,7 @@ def _seal(target: Path, job: Job, fingerprint: str, number: int, before: tuple[i
 
 
 def _model_name(source: Path) -> str:
-    """Name of the base model: a checkpoint that serves as a source passes it on."""
+    """Name of the base model; a checkpoint used as the source passes on its own."""
     return read_record(source).model if (source / RECORD).is_file() else source.resolve().name
 
 
@@ -313,8 +311,8 @@ def _directory_bytes(path: Path, entry: Entry) -> int:
 
 
 def _remove(path: Path) -> None:
-    """The record first, so that what a crash leaves is no entry; what cannot be removed is passed over by every
-    reader, or is found to be uncommitted."""
+    """Remove a checkpoint, its record first, so that a crash leaves no valid entry. Readers skip remains, or find them
+    uncommitted."""
     with suppress(OSError):
         (path / RECORD).unlink(missing_ok=True)
         fsync_dir(path / ENTRY)

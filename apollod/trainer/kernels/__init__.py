@@ -1,5 +1,5 @@
-"""Compiled passes over memory, on CPU (numba) and GPU (Triton), and who asks for them (passes.py).
+"""Compiled passes over memory, on CPU (numba) and GPU (Triton), and access to them (passes.py).
 
-The formulas that they compute are defined, in plain torch, in `optim` and `undo`; a pass on CPU has the same bits.
-The bottom of the trainer: nothing here imports another of its rooms.
+Their formulas are defined, in plain torch, in `optim` and `undo`; a pass on CPU gives the same bits. The lowest layer
+of the trainer: nothing here imports another of its packages.
 """

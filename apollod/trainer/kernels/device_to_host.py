@@ -1,5 +1,5 @@
-"""Copies from device memory into ordinary host memory, through two pinned buffers: while one part is on its way, the
-part before it is put in its place. Pinned memory stays bounded, whatever is copied. On CPU a plain copy."""
+"""Copies device memory into ordinary host memory, through two pinned buffers: while one part is transferred, the part
+before is copied to its destination. Pinned memory stays bounded. On CPU a plain copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 BUFFER_BYTES = 8 << 20
-"""of each of the two buffers that a thread has for a device"""
+"""size of each of a thread's two buffers for a device"""
 
 
 class _Lanes(threading.local):
@@ -24,24 +24,23 @@ _lanes = _Lanes()
 
 
 def to_host(source: Tensor, dtype: torch.dtype | None = None, after: Any = None) -> Tensor:
-    """A contiguous copy of `source` in host memory, of its shape, in `dtype` where that is another. `after`: as
-    `copy_`."""
+    """A contiguous copy of `source` in host memory, of its shape, as `dtype` if given. `after`: see `copy_`."""
     made = torch.empty(source.shape, dtype=dtype or source.dtype)
     copy_(made, source, after)
     return made
 
 
 def in_host_memory(source: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """`source` itself where it is there already, contiguous and in this dtype; else a copy."""
+    """`source` itself if it is in host memory, contiguous and of this dtype; else a copy."""
     if source.is_cuda:
         return to_host(source, dtype)
     return source.to(dtype or source.dtype).contiguous()
 
 
 def copy_(target: Tensor, source: Tensor, after: Any = None) -> None:
-    """`target` (host memory) becomes `source`, converted to its dtype on the way. Waits until it has.
+    """Copy `source` into `target` (host memory), converted to its dtype on the way. Waits for completion.
 
-    after  CUDA event at which `source` is there; without it, all work queued on the current stream is waited for
+    after  CUDA event at which `source` is ready; without it, waits for all work queued on the current stream
     """
     if not source.is_cuda:
         target.copy_(source)
@@ -79,12 +78,12 @@ class Lane:
             _land(*coming.popleft())
 
     def _send(self, buffer: Tensor, part: Tensor) -> Any:
-        """The event at which it is there."""
+        """Start the transfer; returns its completion event."""
         if self._stream is None:
             buffer.copy_(part)
             return None
         with torch.cuda.stream(self._stream):
-            # converted over there: a copy that converts is not asynchronous
+            # converted on the device: a copy that converts is not asynchronous
             buffer.copy_(part.to(buffer.dtype).contiguous(), non_blocking=True)
             return self._stream.record_event()
 
@@ -96,7 +95,7 @@ def _land(place: Tensor, buffer: Tensor, sent: Any) -> None:
 
 
 def pieces(target: Tensor, source: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both in parts of at most `most` elements, in order; views, also of what is not contiguous."""
+    """Both tensors in parts of at most `most` elements, in order; views, even if not contiguous."""
     if source.numel() <= most:
         if source.numel():
             yield target, source

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-"""The sums of a fingerprint on a GPU, by Triton: those of all tensors in one launch."""
+"""The sums of a fingerprint on a GPU, by Triton: of all tensors in one launch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 BLOCK = 1024
 SEGMENT_WORDS = 1 << 18
-"""of a program, at most"""
+"""most words of a program"""
 
-ALIGNED = 16  # bytes at whose multiples a tensor has to begin, for wide loads
+ALIGNED = 16  # required alignment of a tensor in bytes, for wide loads
 
 
 def segments(tensors: Iterable[tuple[Tensor, int]]) -> Tensor:
-    """What `queue_sum` reads, int64 [4, segments] in host memory: address, number of the first word in its tensor,
-    words, factor. tensors: (int32 words [n] that begin at a multiple of ALIGNED bytes, factor modulo 2^64)."""
+    """The table for `queue_sum`, int64 [4, segments] in host memory: address, number of the first word in its tensor,
+    words, factor. tensors: (int32 words [n] aligned to ALIGNED bytes, factor modulo 2^64)."""
     rows = [
         (words.data_ptr() + 4 * first, first, min(SEGMENT_WORDS, words.numel() - first), (factor ^ 1 << 63) - (1 << 63))
         for words, factor in tensors
@@ -29,8 +29,8 @@ def segments(tensors: Iterable[tuple[Tensor, int]]) -> Tensor:
 
 
 def queue_sum(table: Tensor) -> Tensor:
-    """sum over all tensors of factor * sum_j w_j (2j + 1) modulo 2^64, as int64 [] on the device. `table`: that of
-    `segments`, on the device; its tensors have to live. Does not wait."""
+    """sum over all tensors of factor * sum_j w_j (2j + 1) modulo 2^64, as int64 [] on the device. `table`: from
+    `segments`, on the device; its tensors must stay alive. Does not wait."""
     count = table.shape[1]
     sums = torch.zeros(count, dtype=torch.int64, device=table.device)
     if count:
@@ -40,7 +40,7 @@ def queue_sum(table: Tensor) -> Tensor:
 
 @triton.jit
 def weighted_words(table, sums, BLOCK: tl.constexpr):
-    """grid [segments]: the sum of one, int64 [segments]. No atomics; integers have one sum in any order."""
+    """grid [segments]: the sum of each segment, int64 [segments]. No atomics; integer sums have no order."""
     segment, segments = tl.program_id(0), tl.num_programs(0)
     words = tl.multiple_of(tl.load(table + segment).to(tl.pointer_type(tl.int32)), 16)
     first, count = tl.load(table + segments + segment), tl.load(table + 2 * segments + segment)

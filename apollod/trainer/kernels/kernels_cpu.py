@@ -58,7 +58,7 @@ if AVAILABLE:
 
 @_jit
 def _array(address, shape, dtype):  # type: ignore[no-untyped-def]
-    """Contiguous memory of a tensor. Calls with an array for each tensor take longer than the work on a small one."""
+    """Contiguous memory of a tensor. Passing arrays instead would take longer than the work on a small tensor."""
     return numba.carray(_pointer(address), shape, dtype)
 
 
@@ -207,8 +207,8 @@ def adam(r, m, v, moments):  # type: ignore[no-untyped-def]
 
 @_jit
 def apollo(coef, r, m, v, squares, by_row, one_scale, moments, limiter, bounds):  # type: ignore[no-untyped-def]
-    """`apollo_update.channel_rates_` of float32 r, m, v [a, b], a channel a row or column: (|G|^2, |U| / L); fills
-    coef [channels]. Nothing is done where |G|^2 is out of bounds."""
+    """`apollo_update.channel_rates_` of float32 r, m, v [a, b], with rows or columns as channels: (|G|^2, |U| / L);
+    fills coef [channels]. Does nothing if |G|^2 is out of bounds."""
     grad_square = squares.sum()
     if not bounds[0] <= grad_square <= bounds[1]:
         return grad_square, 0.0
@@ -275,7 +275,7 @@ def write_elements(weight, update, first, coef, decay, key_low, key_high, stocha
 
 @_jit
 def write_floats(weight, update, first, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
-    """As `write_elements`, of float32 weights [n] that stay on the bf16 grid; first may be odd."""
+    """Like `write_elements`, for float32 weights [n] that stay on the bf16 grid; first may be odd."""
     keep, scale, key_low, key_high = f32(decay), f32(coef), u32(key_low), u32(key_high)
     for j in range(weight.size):
         index = first + j
@@ -287,8 +287,8 @@ def write_floats(weight, update, first, coef, decay, key_low, key_high, stochast
 def adam_step(  # type: ignore[no-untyped-def]
     weight, gradient, m, v, size, beta1, beta2, eps, coef, decay, key_low, key_high, stochastic, least, most
 ):  # fmt: skip
-    """The whole of Adam's update of a bf16 parameter [size], float32 m and v, all four at addresses: (|G|^2, |U|^2).
-    Nothing is done where |G|^2 is below `least` or not up to `most`. size even, memory at whole words."""
+    """Adam's complete update of a bf16 parameter [size], float32 m and v, all four at addresses: (|G|^2, |U|^2). Does
+    nothing unless `least` <= |G|^2 <= `most`. size even, memory aligned to words."""
     words, update = _array(gradient, (size // 2,), u32), np.empty(size, f32)
     for j in range(words.size):
         update[2 * j], update[2 * j + 1] = _low(words[j]), _high(words[j])
@@ -305,9 +305,9 @@ def apollo_step(  # type: ignore[no-untyped-def]
     weight, gradient, product, m, v, norm, rows, columns, rank, by_row, one_scale, beta1, beta2, eps, rate, gamma,
     fall, epsilon, decay, key_low, key_high, stochastic, least, most,
 ):  # fmt: skip
-    """The whole of `apollo`'s update of a bf16 parameter [rows, columns], columns even: (|G|^2, |U| / L). At
-    addresses, too: float32 m and v, the limiter's norm, and the projection before it is scaled, bf16. As `adam_step`
-    where |G|^2 is out of bounds."""
+    """`apollo`'s complete update of a bf16 parameter [rows, columns], columns even: (|G|^2, |U| / L). Also at
+    addresses: float32 m and v, the limiter's norm, and the unscaled projection, bf16. Bounds of |G|^2 as in
+    `adam_step`."""
     words = _array(gradient, (rows, columns // 2), u32)
     channels = rows if by_row else columns
     squares, shape = np.empty(channels), (rows, rank) if by_row else (rank, columns)

@@ -2,16 +2,16 @@
 """Triton kernels of one APOLLO update: projection with channel norms, moments, rounded write; the same for Adam's
 parameters.
 
-Nothing here waits for the device. Whether a gradient is zero or not finite is decided in the kernels and noted in
+Nothing here waits for the device. The kernels detect a zero or nonfinite gradient and note it in
 `result`:
 
     result float64 [8]: |G|^2, |U| (corrected, limited), previous norm, correction, 1.0 at the first update; the rest
     unused
 
-Triton compiles once more for a number that is 1 or a multiple of 16. Only strides and lengths may count for that (they
+Triton compiles variants for numbers that are 1 or a multiple of 16. Only strides and lengths use that (they
 decide how memory is read): keys and counts differ with every step or shape, and are not specialized.
 
-Law of this file: a result is a pure function of its inputs. There are no atomics and nothing is tuned at run time: a
+Law of this file: a result is a pure function of its inputs, without atomics and without tuning at run time: a
 thread adds its elements in order of index, threads are combined by a tree of fixed shape, programs by index (`_total`),
 all of sizes that follow from the tensor's shape alone. The arithmetic is that of the eager path (apollo_update.py,
 rounding.py), which is the oracle: float32 with each operation rounded on its own (launch with UNFUSED), norms and the
@@ -92,7 +92,7 @@ def _total(values, count):
 
 @triton.jit
 def _usable(square):
-    """True if a gradient with this |G|^2 is used; not where it is NaN."""
+    """True if a gradient with this |G|^2 is used; false for NaN."""
     return (square >= _SQUARE_MIN) & (square <= _SQUARE_MAX)
 
 
@@ -105,7 +105,7 @@ def _correction(t, scalars):
 
 @triton.jit
 def _open(result, square, t, scalars, shape_factor):
-    """Note what the write needs. shape_factor: sqrt(n / r)."""
+    """Store the values for the write. shape_factor: sqrt(n / r)."""
     tl.store(result + _SQUARE, square)
     tl.store(result + _FIRST, tl.where(t == 0, 1.0, 0.0).to(tl.float64))
     tl.store(result + _FACTOR, _correction((t + 1).to(tl.float64), scalars) * shape_factor)
@@ -121,7 +121,7 @@ def _direction(g, m, v, scalars):
 
 @triton.jit
 def _keep(moment, at, value, mask, index, key_low, key_high):
-    """Store one moment; bf16 is rounded stochastically, by element `index`."""
+    """Store one moment; bf16 is rounded stochastically, with the noise of element `index`."""
     if moment.dtype.element_ty == tl.bfloat16:
         value = _round(value, _noise(index, key_low, key_high), STOCHASTIC)
     tl.store(moment + at, value.to(moment.dtype.element_ty), mask=mask)
@@ -236,7 +236,7 @@ def _limit(partials, partial_count, scalars, result, ONE_SCALE: tl.constexpr):
 def _write_words(
     weight, gradient, at, source, coef_low, coef_high, decay, mask, index, key_low, key_high, ROUND: tl.constexpr
 ):
-    """Two bf16 elements a lane, as one word (low half: the even element), which share a hash; word `source` of the
+    """Two bf16 elements a lane, as one word (low half: the even element) with a shared hash. `source`: words of the
     gradient."""
     word_w, word_g = tl.load(weight + at, mask=mask, other=0), tl.load(gradient + source, mask=mask, other=0)
     word_w, word_g = word_w.to(tl.uint32, bitcast=True), word_g.to(tl.uint32, bitcast=True)
@@ -252,8 +252,7 @@ def _write_words(
 def _write_elements(
     weight, master, at, u, coef, decay, mask, index, first, key_low, key_high, ROUND: tl.constexpr, MASTER: tl.constexpr
 ):
-    """weight = round(weight * decay + coef * u); MASTER: the same on the float32 copy, whose rounding the weight
-    becomes."""
+    """weight = round(weight * decay + coef * u); MASTER: the same on the float32 copy, rounded to give the weight."""
     w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
     if MASTER:
         w = tl.where(first, w, tl.load(master + at, mask=mask, other=0.0))
@@ -322,14 +321,14 @@ tile_count, tiles, partial_count, last, key_low, key_high,
 
 @triton.jit(do_not_specialize=["partial_count"])
 def close(partials, norm, t, scalars, result, partial_count, ONE_SCALE: tl.constexpr):
-    """Kernel 3 of several launches: after the last of them, one program."""
+    """End of kernel 3 after several launches, one program."""
     _, _, update = _limit(partials, partial_count, scalars, result, ONE_SCALE)
     _close(norm, t, scalars, result, update, _usable(tl.load(result + _SQUARE)))
 
 
 @triton.jit
 def _close(norm, t, scalars, result, update, usable):
-    """`result`, the limiter's norm and t after the update; what other programs read of these lies in `result`."""
+    """Store `result`, the limiter's norm and t after the update; other programs read the old values from `result`."""
     tl.store(result + _UPDATE, update * tl.load(result + _FACTOR))
     previous = tl.load(result + _PREVIOUS)  # `limiter.next_norm`
     least = tl.where(previous < float("inf"), previous * tl.load(scalars + FALL), 0.0)
@@ -379,7 +378,7 @@ v_low, v_high,
 
 @triton.jit(do_not_specialize=["programs"])
 def close_adam(t, totals, partials, scalars, result, programs):
-    """Adam's kernel 3, one program: `result`, and t, which the others have read by now."""
+    """Adam's kernel 3, one program: `result`, and t, which all other programs have read by now."""
     square, t_old = _total(totals, programs), tl.load(t)
     _open(result, square, t_old, scalars, 1.0)
     tl.store(result + _UPDATE, tl.sqrt(_total(partials, programs)) * _correction((t_old + 1).to(tl.float64), scalars))

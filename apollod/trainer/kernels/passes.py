@@ -1,6 +1,6 @@
-"""Compiled passes over CPU memory, where numba is installed: kernels_cpu.py.
+"""Compiled passes over CPU memory, if numba is installed: kernels_cpu.py.
 
-Each has the bits of plain torch operations, which define the value and are taken without numba, on other devices and
+Each gives the bits of plain torch operations, which define the value and are used without numba, on other devices and
 for memory that a pass cannot read. In memory a bf16 pair is a uint32 word; keys come in halves.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 
 class CompiledPasses(Protocol):
-    """The functions of kernels_cpu.py. Beside each: what defines it."""
+    """The functions of kernels_cpu.py. Beside each: its definition in torch."""
 
     AVAILABLE: bool
     signs: Any  # projector.signs
@@ -31,7 +31,7 @@ class CompiledPasses(Protocol):
 
 
 def compiled_passes() -> CompiledPasses | None:
-    """None without numba, which nothing imports before it is needed: it takes most of a second."""
+    """The passes; None without numba, which is imported on first use: it takes most of a second."""
     passes = _passes()
     return passes if passes.AVAILABLE else None
 

@@ -1,4 +1,4 @@
-"""Compiled CPU passes of undo_codec.py: codes of what changed, and back. Law and conventions as in kernels_cpu.py."""
+"""Compiled CPU passes of undo_codec.py: encoding changes, and decoding. Law and conventions as in kernels_cpu.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOO_FAR = -(1 << 15)
 
 @_jit
 def _code(old, new):  # type: ignore[no-untyped-def]
-    """0 the same, 1 one up, 2 one down, 3 something else."""
+    """0 the same, 1 one up, 2 one down, 3 any other change."""
     step = u16(new - old)
     near = u16(2) if step == u16(0xFFFF) else step
     return u16(3) if u16(step + u16(1)) > u16(2) else near
@@ -46,16 +46,16 @@ def _element(bit, q):  # type: ignore[no-untyped-def]
 
 @_jit
 def _back(word, shift):  # type: ignore[no-untyped-def]
-    """What one code of a word takes off a value: 1, -1, else 0."""
+    """The correction to subtract for one code of a word: 1, -1, else 0."""
     code = u16(u16(word >> u16(shift)) & u16(3))
     return u16(u16(code & u16(1)) - u16(code >> u16(1)))
 
 
 @_jit
 def pack_halves(old, new, flags, codes, lanes, escapes, kept, count):  # type: ignore[no-untyped-def]
-    """Whole blocks: old, new uint16 [b, BLOCK]; flags uint8 [b]. Codes of those that changed go to codes[kept:] (uint64
-    [.., LANES / 4], also as uint16 `lanes`), values that no code says to escapes[count:]. (kept, count) afterwards;
-    a negative count where there is no room for those of another block. No slices: numba counts references to each."""
+    """Encode whole blocks: old, new uint16 [b, BLOCK]; flags uint8 [b]. Codes of changed blocks go to codes[kept:]
+    (uint64 [.., LANES / 4], also as uint16 `lanes`), values without a code to escapes[count:]. Returns the new (kept,
+    count); a negative count if another block's escapes might not fit. No slices: numba counts references to each."""
     for b in range(old.shape[0]):
         if count + BLOCK > escapes.size:
             return kept, -1
@@ -91,8 +91,9 @@ def pack_halves(old, new, flags, codes, lanes, escapes, kept, count):  # type: i
 
 @_jit
 def pack_at(old, new, size, flags, codes, escapes, most):  # type: ignore[no-untyped-def]
-    """`pack_halves` of uint16 [size] at two addresses, the last block padded with zeros; to flags, codes and at most
-    `most` escapes at three others. (kept, count): of blocks and escapes; a negative count where there is no room."""
+    """`pack_halves` of uint16 [size] at two addresses, the last block padded with zeros; writes flags, codes and at
+    most `most` escapes at three others. (kept, count): numbers of blocks and escapes; a negative count if there is no
+    room."""
     whole, rest = size // BLOCK, size % BLOCK
     blocks = whole + (rest > 0)
     out = _array(codes, (blocks, LANES // 4), u64), _array(codes, (blocks, LANES), u16), _array(escapes, (most,), u16)
@@ -110,7 +111,7 @@ def pack_at(old, new, size, flags, codes, escapes, most):  # type: ignore[no-unt
 
 @_jit
 def unpack_halves(values, flags, codes, lanes, escapes, kept, count):  # type: ignore[no-untyped-def]
-    """The way back of `pack_halves`: values uint16 [b, BLOCK], in place. (kept, count) afterwards."""
+    """The inverse of `pack_halves`: values uint16 [b, BLOCK], in place. Returns the new (kept, count)."""
     for b in range(values.shape[0]):
         if not flags[b]:
             continue
@@ -137,7 +138,8 @@ def unpack_halves(values, flags, codes, lanes, escapes, kept, count):  # type: i
 
 @_jit
 def pack_floats(old, new, steps, escapes):  # type: ignore[no-untyped-def]
-    """uint32 old, new [n]; steps int16 [n]. Escapes; negative where there is no room for those of another block."""
+    """Encode uint32 old, new [n] into steps int16 [n]. Returns the number of escapes; negative if another block's might
+    not fit."""
     count = 0
     for start in range(0, old.size, BLOCK):
         before, after, out = old[start : start + BLOCK], new[start : start + BLOCK], steps[start : start + BLOCK]
@@ -158,7 +160,7 @@ def pack_floats(old, new, steps, escapes):  # type: ignore[no-untyped-def]
 
 @_jit
 def unpack_floats(values, steps, escapes):  # type: ignore[no-untyped-def]
-    """The way back of `pack_floats`: values uint32 [n], in place."""
+    """The inverse of `pack_floats`: values uint32 [n], in place."""
     count = 0
     for k in range(values.size):
         if steps[k] == i16(_TOO_FAR):

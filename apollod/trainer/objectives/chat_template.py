@@ -1,4 +1,4 @@
-"""A model's chat template: test its capabilities, then adapt conversations to them.
+"""A model's chat template: tests its capabilities, then adapts conversations to them.
 
 A template is a program by the model's author. It may reject roles or their order, and silently drop content that it
 does not support: calls, the text before a call, results. Small conversations of marked words detect this, once per
@@ -23,15 +23,15 @@ from apollod.wire.records import Message
 from apollod.wire.thoughts import OPENED, split
 
 Served = dict[str, Any]
-"""A message as vLLM hands it to a template."""
+"""A message in the form that vLLM passes to a template."""
 
 DATE = date(2025, 1, 1)
-"""Today, for templates that ask (`strftime_now`): the same record has to give the same tokens on every day."""
+"""Today's date for templates (`strftime_now`): the same record has to give the same tokens on every day."""
 
 OPENING = "[earlier messages are not shown]"
-"""said by the user where nothing is known of what the user said first"""
+"""user message in place of an unknown first one"""
 GOES_ON = "Continue."
-"""said by the user between two answers, where a template wants turns to alternate"""
+"""user message between two answers, for templates whose turns must alternate"""
 _ID = 9  # letters and digits of a call's id in templates of Mistral; vLLM takes the last ones, too
 
 
@@ -42,10 +42,10 @@ class Habits:
     developer: bool = False
     system: bool = False
     late_system: bool = False
-    """behind other turns"""
+    """a system message after other turns"""
     assistant_first: bool = False
     users: bool = False
-    """two turns of the user in a row"""
+    """two user turns in a row"""
     assistants: bool = False
     calls: bool = False
     several_calls: bool = False
@@ -60,7 +60,8 @@ PLAIN = Habits()
 
 
 def as_served(message: Message) -> Served:
-    """The message as vLLM hands it to the template: thinking under both of its names, nothing of ours."""
+    """The message in the form that vLLM passes to the template: thinking under both of its names, without our own
+    fields."""
     served: Served = msgspec.to_builtins(message)
     served.pop("weight", None)
     served.pop("part", None)
@@ -71,8 +72,8 @@ def as_served(message: Message) -> Served:
 
 
 def with_thoughts(message: Served) -> Served:
-    """The message with the thought in its own field that stands between tags at the head of its text, as an endpoint
-    without a reasoning parser gives it."""
+    """The message with a tagged thought at the head of its text moved into its own field: an endpoint without a
+    reasoning parser leaves it in the text."""
     begins = message["role"] == "assistant" and message["content"].lstrip().startswith(OPENED)
     if not begins or message.get("reasoning_content"):
         return message
@@ -83,7 +84,7 @@ def with_thoughts(message: Served) -> Served:
 
 
 class ChatTemplate:
-    """The template that a tokenizer has for conversations with these tools, or without any."""
+    """A tokenizer's chat template, with or without tools."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.chat_template:
@@ -94,7 +95,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
 
     def render(self, messages: Sequence[Served], tools: list[Any] | None = None, **options: Any) -> str:
-        """The messages as text. Raises RecordRefused for what the template raises."""
+        """The messages as text. Raises RecordRefused if the template raises."""
         try:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -176,8 +177,8 @@ def _id(name: str) -> str:
 
 
 def adapted(messages: Sequence[Served], habits: Habits) -> tuple[list[Served], Counter[str]]:
-    """Rewrite the context before an answer so that a template with these habits accepts it; returns it with the names
-    of the changes made."""
+    """Rewrite the context before an answer so that a template with these habits accepts it; returns it with counts of
+    the changes by name."""
     done = Counter[str]()
     told = [_whole_text(one) for one in messages]
     told = _with_instructions(told, habits, done)
@@ -196,7 +197,7 @@ def adapted(messages: Sequence[Served], habits: Habits) -> tuple[list[Served], C
 
 
 def adapted_answer(answer: Served, habits: Habits) -> Served:
-    """The answer itself, in such a form; calls that the template does not know stand in its text."""
+    """The answer adapted in the same way; calls that the template does not support go into its text."""
     answer = _whole_text(answer)
     if answer.get("tool_calls"):
         if not habits.calls:
@@ -207,14 +208,16 @@ def adapted_answer(answer: Served, habits: Habits) -> Served:
 
 
 def _whole_text(message: Served) -> Served:
-    """Some templates take text up to `</think>` for a thought, unless there is a thought, an empty one even."""
+    """The message with an explicit empty thought if its text holds `</think>`: some templates take the text up to it
+    for a thought, unless there is one."""
     if message["role"] == "assistant" and "</think>" in message["content"] and "reasoning_content" not in message:
         return {**message, "reasoning_content": "", "reasoning": ""}
     return message
 
 
 def _with_instructions(messages: list[Served], habits: Habits, done: Counter[str]) -> list[Served]:
-    """Instructions at the head as one message, or before the first words of the user; later ones as the user's."""
+    """Merge leading instructions into one system message, or put them before the user's first words; later ones become
+    the user's."""
     told = [
         {**one, "role": "system"} if one["role"] == "developer" and not habits.developer else one for one in messages
     ]
@@ -252,7 +255,7 @@ def _with_calls(messages: list[Served], habits: Habits, done: Counter[str]) -> l
 
 
 def _as_text(message: Served) -> Served:
-    """Calls as Hermes and Qwen write them, which most models know."""
+    """The message with its calls as text in the format of Hermes and Qwen, which most models know."""
     text = [message["content"]] if message["content"].strip() else []
     for call in message["tool_calls"]:
         said = msgspec.json.encode({"name": call["function"]["name"], "arguments": call["function"]["arguments"]})
@@ -261,7 +264,7 @@ def _as_text(message: Served) -> Served:
 
 
 def _one_call_each(messages: list[Served], done: Counter[str]) -> list[Served]:
-    """Several calls of one answer as one after the other, each with its result."""
+    """Split an answer with several calls into answers with one call each, each followed by its result."""
     told: list[Served] = []
     n = 0
     while n < len(messages):
@@ -303,7 +306,7 @@ def _short(name: str) -> str:
 
 
 def _in_turns(messages: list[Served], habits: Habits, done: Counter[str]) -> list[Served]:
-    """Turns of the same side in a row as one, where the template wants that."""
+    """Merge consecutive turns of the same side if the template requires it."""
     told: list[Served] = []
     for one in messages:
         before = told[-1]["role"] if told else ""

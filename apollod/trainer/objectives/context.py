@@ -1,28 +1,28 @@
-"""Context distillation: the bare model learns to say what the same model says when it is told.
+"""Context distillation: trains the bare model to answer as the same model does with an instruction in its context.
 
     L = 1/N sum_t KL_t        KL_t = sum_{v in K} p_v (log p_v - log q_v) + P (log P - log Q)
 
 p: the model with the instruction before the conversation, asked once, when the answer was found good (the teacher, a
-constant); q: the model that is trained, without it; K: the k tokens that the teacher finds likeliest in place t;
-P = 1 - sum_K p_v and Q = 1 - sum_K q_v: everything else, as one bucket. By the log sum inequality this is at most the
-KL over the whole vocabulary, and like that never negative; it is zero where q agrees with p in K. Two other ways to
-leave the rest out are wrong: p and q renormalised in K do not mind how much of q is outside, and the sum over K alone
-is no divergence and may be below zero.
+constant); q: the model being trained, without it; K: the teacher's k likeliest tokens at position t; P = 1 - sum_K p_v
+and Q = 1 - sum_K q_v: everything else, as one bucket. By the log sum inequality this is at most the KL over the whole
+vocabulary, and like that never negative; it is zero where q agrees with p in K. Two other ways to leave the rest out
+are wrong: p and q renormalised in K ignore how much of q is outside, and the sum over K alone is not a divergence and
+may be below zero.
 
     dL/dlog q_v = (-p_v + P q_v / Q) / N        for v in K
 
-so that the gradient on the logits is q_v - p_v in K and q_v (1 - P / Q) outside: zero where bare and told agree,
-whatever was sampled there, which cross-entropy on the sampled answer is only in the mean.
+so that the gradient on the logits is q_v - p_v in K and q_v (1 - P / Q) outside: zero where the two agree, whatever was
+sampled there, which for cross-entropy on the sampled answer holds only in the mean.
 
 Where an instruction changes nothing, p and q still differ by the rounding of two programs (engine and trainer), and an
-optimizer that divides by the size of its gradients would take full steps in directions that mean nothing, until the
-model is lost. So places whose KL_t is not above `NOISE` count as zero, with no gradient; an answer of nothing but such
-places leaves every weight as it is.
+optimizer that divides by the size of its gradients would take full steps in random directions, until the model is
+ruined. So positions with KL_t <= `NOISE` count as zero, with no gradient; an answer of nothing but such positions
+leaves every weight as it is.
 
     log P = log(-expm1(min(log sum_K p_v, -1e-7)))
 
-A sum of rounded probabilities may reach 1 and more, whose rest has no logarithm: it is held at 1e-7, and no gradient
-comes from there. In float32 the loss may be below zero by about as much.
+A sum of rounded probabilities may reach 1 and more, which leaves no rest for a logarithm: it is held at 1e-7, without a
+gradient. In float32 the loss may be below zero by about as much.
 
 Sources: Snell, Klein, Zhong, "Learning by Distilling Context" (arXiv:2209.15189); Hinton, Vinyals, Dean, "Distilling
 the Knowledge in a Neural Network" (arXiv:1503.02531), at temperature 1; the bucket as in TRL's distillation trainers.
@@ -47,7 +47,7 @@ TEACHER = "teacher"
 """the column of the teacher's log-probabilities of the ids, [targets, k]"""
 REST_MIN = 1e-7
 NOISE = 1e-3
-"""nats in a place: log-probabilities of engine and trainer differ by d = 0.007 in the mean and 0.04 at most in bf16,
+"""nats a position: log-probabilities of engine and trainer differ by d = 0.007 in the mean and 0.04 at most in bf16,
 which makes a KL of d^2 / 2, 8e-4 at most"""
 
 
@@ -61,13 +61,13 @@ class ContextDistillation:
         self._rules = rules
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
-        """The bare conversation, which has to have the very tokens that the teacher was asked about."""
+        """The bare conversation, whose answer must have the very tokens that the teacher scored."""
         if record.teacher is None:
             raise RecordRefused("it has no teacher", "learn it by sft")
         teacher = record.teacher.read()
         tokens = tokenise(tokenizer, record, max_tokens, self._rules)
         learned, scored = tokens.learned, teacher.answer.tolist()
-        if learned != scored and self._rules == RULES:  # a teacher of before, whose answer began with an empty thought
+        if learned != scored and self._rules == RULES:  # an older teacher, whose answer began with an empty thought
             tokens = tokenise(tokenizer, record, max_tokens, RULES - 1)
         if tokens.learned != scored:
             raise RecordRefused(
@@ -92,13 +92,13 @@ class ContextDistillation:
 
 
 def _with_rest(logps: Tensor) -> Tensor:
-    """Log-probabilities [n, k] and, in another column, that of everything else."""
+    """Log-probabilities [n, k] and, in another column, that of all other tokens together."""
     inside = logps.logsumexp(1, keepdim=True).clamp(max=-REST_MIN)
     return torch.cat([logps, inside.expm1().neg().log()], 1)
 
 
 def _difference(tokenizer: PreTrainedTokenizerBase, learned: list[int], scored: list[int]) -> str:
-    """Where the tokens of both part, for a person."""
+    """The first difference between both token sequences, for a person."""
     pairs = zip(learned, scored, strict=False)
     place = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(learned), len(scored)))
     ours, its = (

@@ -1,11 +1,10 @@
-"""Encodes a training record as token ids and the mask of what is learned.
+"""Encodes a training record as token ids and the mask of learned tokens.
 
-Learned are the turns of the assistant, up to and with the token that ends them, without empty thoughts; for a
-completion its tokens and the end of text; for a text everything. Messages go through the tokenizer's own chat
-template, in the form in which vLLM hands them to it (wire/records.py normalises), so that the prompt is the one the
-served model sees, token by token: where a token would reach over the end of the prompt, text is tokenised in two
-pieces. Marks such as `<|im_end|>` inside a message's text become special tokens, as they do when vLLM serves the same
-message.
+Learned are the turns of the assistant, up to and with the token that ends them, without empty thoughts; of a completion
+its tokens and the end of text; of a text everything. Messages go through the tokenizer's own chat template, in the form
+that vLLM passes to it (wire/records.py normalises), so that the prompt equals that of the served model, token by token:
+where a token would cross the end of the prompt, text is tokenised in two pieces. Marks such as `<|im_end|>` inside a
+message's text become special tokens, as they do when vLLM serves the same message.
 """
 
 import msgspec
@@ -21,14 +20,14 @@ from apollod.wire.records import CompletionRecord, Message, MessagesRecord, Text
 from apollod.wire.thoughts import past_thought
 
 RULES = 4
-"""of ids and masks. 3, as journals of before have it: an empty thought is learned with an answer that has none, and one
-between tags in a text as text. 2: a conversation is cut at the left, token by token, and one that its template refuses
-is not learned. 1: besides, tokens of a conversation may reach over the end of the prompt, and where a template marks
-what is generated, the token that ends the turn is learned only if it is marked, too"""
+"""version of the rules for ids and masks. 3, in older journals: an empty thought is learned with an answer that has
+none, and a tagged thought in a text as text. 2: a conversation is cut at the left, token by token, and one that its
+template refuses is not learned. 1: besides, tokens of a conversation may cross the end of the prompt, and if a template
+marks generated text, the token that ends the turn is learned only if it is marked, too"""
 
 
 def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
-    """The model's tokenizer; raises ModelRefused without one that knows character offsets."""
+    """The model's tokenizer; raises ModelRefused without one that supports character offsets."""
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -68,17 +67,17 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens
             ids = _ended(tokenizer, tokenizer(record.text)["input_ids"])
             mask = [True] * len(ids)
     if mask:
-        mask[0] = False  # nothing comes before it
+        mask[0] = False  # nothing precedes it
     return _cut(Tokens(ids, mask, left_out=left_out), max_tokens, tokenizer.bos_token_id)
 
 
 def _cut(tokens: Tokens, max_tokens: int, bos: int | None) -> Tokens:
-    """Drop what is too much from the left of the prompt; a beginning-of-text token stays."""
+    """Drop excess tokens from the left of the prompt; a beginning-of-text token stays."""
     if not tokens.targets:
         raise RecordRefused("no token to learn", "an answer must not be empty, nor every weight 0")
     first = tokens.mask.index(True)
     cut = max(0, len(tokens.ids) - max_tokens)
-    if cut and cut >= first:  # at least one token has to stay before the first one that is learned
+    if cut and cut >= first:  # at least one token has to stay before the first learned one
         answer = len(tokens.ids) - first
         raise RecordRefused(
             f"the answer alone has {answer} tokens, [trainer] max_tokens is {max_tokens}",
@@ -93,7 +92,7 @@ def _cut(tokens: Tokens, max_tokens: int, bos: int | None) -> Tokens:
 
 
 def _completion(tokenizer: PreTrainedTokenizerBase, record: CompletionRecord) -> tuple[list[int], list[bool]]:
-    """Prompt as the completions API tokenises it, then the completion, then the end of text."""
+    """The prompt as the completions API tokenises it, then the completion, then the end of text."""
     prompt = _unended(tokenizer, tokenizer(record.prompt)["input_ids"])
     both = _unended(tokenizer, tokenizer(record.prompt + record.completion)["input_ids"])
     if both[: len(prompt)] != prompt:  # a token would straddle the boundary, where the served model starts a new one
@@ -106,8 +105,8 @@ def _completion(tokenizer: PreTrainedTokenizerBase, record: CompletionRecord) ->
 def _after_sampled(
     tokenizer: PreTrainedTokenizerBase, record: CompletionRecord, closing: str
 ) -> tuple[list[int], list[bool]]:
-    """What the engine was asked, token by token, then what it sampled, or the completion as its text. `closing`: ends
-    the thought that the prompt has opened, before a completion."""
+    """The engine's prompt, token by token, then the sampled answer, or the completion's text. `closing`: ends the
+    thought that the prompt has opened, before a completion."""
     (sampled,) = record.sampled
     prompt, answer = list(sampled.prompt), list(sampled.answer)
     if not answer:
@@ -124,15 +123,16 @@ def _ended(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
 
 
 def _unended(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
-    """Without the end of text that a few tokenizers append to everything, the empty string included."""
+    """The ids without the end of text that a few tokenizers append to everything, the empty string included."""
     appended = tokenizer("")["input_ids"][-1:] == [tokenizer.eos_token_id]
     return ids[:-1] if appended else ids
 
 
 def template_problem(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What keeps conversations from being learned as they should be, whatever they say; empty where nothing does.
+    """A problem of the template that affects all conversations, whatever their content; empty if there is none.
 
-    Said once for a model: every example would be refused for the same reason, or none of them teach when to stop.
+    Reported once per model: otherwise every example would be refused for the same reason, or none would teach when to
+    stop.
     """
     record = MessagesRecord([Message("user", "Hello."), Message("assistant", "Yes.")])
     try:

@@ -1,17 +1,17 @@
 """Several graphs for one backward pass, which walks through all of them layer by layer.
 
-autograd runs the node that was made last first. Two forward passes, one after the other, would be walked through one
-after the other: every gradient of the second would wait for its share of the first, and so all of them would exist at
-once. Nodes are numbered in each thread from 0, so each forward pass here runs in a thread of its own, and where a
-decoder layer begins its numbers are raised to those that the layer had in the passes before, and once more after the
-last layer, since one of linear attention makes more nodes the more tokens there are. A layer's gradients are then
-complete, and dropped, before the backward pass goes on to the layer below, and those of the head before any layer's.
-What is made of the results of several graphs has to have higher numbers than all of them (`joined`): made in the
-calling thread, which may have made hardly any node yet, it would be walked through after everything that it does not
-need.
+autograd runs the newest node first. Two forward passes, one after the other, would be walked through one after the
+other: every gradient of the second would wait for its share of the first, and so all of them would exist at once. Nodes
+are numbered in each thread from 0, so each forward pass here runs in a thread of its own. At the beginning of each
+decoder layer its numbers are raised to those that the layer had in the passes before, and once more after the last
+layer, since linear attention makes more nodes for more tokens. A layer's gradients are then complete, and dropped,
+before the backward pass goes on to the layer below, and those of the head before any layer's.
 
-A parameter's gradient is the sum of one share a graph, and two shares have one sum. Of three the sum depends on the
-order: make two graphs at most.
+The combination of several graphs needs higher numbers than all of them (`joined`): made in the calling thread, which
+may have made hardly any nodes yet, it would run too late.
+
+A parameter's gradient is the sum of one share per graph. The sum of two shares does not depend on their order, that of
+three does: make two graphs at most.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 
 class Graphs:
-    """Forward passes of `model` for one backward pass. The first should be the one of the most tokens: only later
-    ones are raised."""
+    """Forward passes of `model` for one backward pass. Run the one with the most tokens first: only later ones are
+    raised."""
 
     def __init__(self, model: nn.Module) -> None:
         self._layers = [
@@ -41,12 +41,12 @@ class Graphs:
         self._end = 0
 
     def of(self, forward: Callable[[], Tensor]) -> Tensor:
-        """What `forward` gives, with its graph; it multiplies as the calling thread does."""
+        """The result of `forward`, with its graph, computed with the calling thread's dispatch mode."""
         mode: AbstractContextManager[object] = _get_current_dispatch_mode() or nullcontext()
         return _in_a_thread(lambda: self._numbered(forward, mode))
 
     def joined(self, combine: Callable[[], Tensor]) -> Tensor:
-        """What `combine` makes of what `of` gave."""
+        """The result of `combine`, which combines results of `of`."""
 
         def after_all() -> Tensor:
             _raise_to(self._end)
@@ -59,7 +59,7 @@ class Graphs:
 
         def begin(*_given: object) -> None:
             if not torch.is_grad_enabled():
-                return  # the model is only asked something (`model_ends.large_head`), and no nodes are made
+                return  # a forward pass without a graph (`model_ends.large_head`) makes no nodes
             call = next(calls)
             if call == len(self._begins):
                 self._begins.append(_next_number())
@@ -82,13 +82,13 @@ def _in_a_thread(make: Callable[[], Tensor]) -> Tensor:
 
 
 def _raise_to(number: int) -> None:
-    """Make nodes, which keep nothing, until the next one of this thread has this number."""
+    """Make nodes, which are dropped at once, until the next one of this thread has this number."""
     leaf = torch.zeros((), requires_grad=True)
     while _next_number() < number:
         leaf.view(())
 
 
 def _next_number() -> int:
-    """Of the node that this thread makes next."""
+    """Number of the next node that this thread makes."""
     number: int = torch._C._autograd._get_sequence_nr()
     return number

@@ -1,7 +1,7 @@
 """Log-probabilities of given tokens over a large vocabulary, with as little memory as the vocabulary allows.
 
-Every loss that depends on the log-probabilities of given tokens reaches the model through c_t = dL/dlogp_t alone, so
-this file knows no loss. Blocks of the vocabulary are gone through one after the other, with t tokens, logits z = h W'
+Every loss that depends on the log-probabilities of given tokens acts on the model through c_t = dL/dlogp_t alone, so
+this file knows no loss. Blocks of the vocabulary are processed one after the other, with t tokens, logits z = h W'
 in the model's dtype and everything else in float32; logits never exist for the whole vocabulary:
 
     m, s = max z, sum exp(z - m)    updated from block to block: s = s exp(m_old - m) + sum exp(z - m)
@@ -13,8 +13,8 @@ and with k targets a position, whose logp have c_1 .. c_k,
     D = exp(z - lse) sum_j (-c_j) - sum_j [target_j] (-c_j)
 
 and dW [vocabulary, hidden], like the gradient of the embedding, is given to the optimizer as rows that it asks for
-when it uses them (row_gradient.py). What is kept for D is z in the model's dtype where that takes at most half of
-what dW would, t <= hidden / 2; for longer examples each block of z is computed again, one product more each time. c
+when it uses them (row_gradient.py). For D, z is kept in the model's dtype where that takes at most half of
+dW's memory, t <= hidden / 2; for longer examples each block of z is computed again, one product more each time. c
 may depend on every logp: it arrives in the backward pass, when all of them are known, so a loss whose c is not known
 beforehand (DPO, clipped ratios) costs no other pass.
 """
@@ -36,8 +36,8 @@ def keeps_logits(targets: int, width: int) -> bool:
 
 
 class BlockwiseLogProbabilities(torch.autograd.Function):
-    """Log-probabilities float32 [t] of targets int64 [t], or [t, k] of targets [t, k], of hidden [t, n] bf16 or
-    float32 and weight [v, n], by the formulas above. The k targets of a position are different ones.
+    """Log-probabilities float32 [t] of targets int64 [t], or [t, k] of targets [t, k], of hidden [t, n] bf16 or float32
+    and weight [v, n], by the formulas above. The k targets of a position are distinct.
 
     With a `sink` the weight's gradient is delivered there in rows; without, it is dense.
     """
@@ -54,9 +54,7 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
             logits = hidden @ weight[first : first + BLOCK_ROWS].t()
             if keep:
                 kept.append(logits)
-            wide = logits.to(
-                torch.float32, copy=keep
-            )  # it is overwritten below; float32 logits that are kept must not be
+            wide = logits.to(torch.float32, copy=keep)  # it is overwritten below, which kept float32 logits must not be
             index, here = _target_in(wanted, first, wide.shape[1])
             chosen += wide.gather(1, index) * here
             raised = torch.maximum(highest, wide.amax(1))
@@ -75,7 +73,7 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
         """upstream: c = dL/dlogp, float32 [t] or [t, k]."""
         hidden, parameter, wanted, lse = ctx.saved_tensors
         weight, kept = parameter.detach(), ctx.kept
-        ctx.kept = None  # the graph may live on, and they become something else
+        ctx.kept = None  # the graph may live on, and these are overwritten
         logits = _LogitGradient(hidden, weight, wanted, lse, upstream.neg().view(wanted.shape), kept)
         back = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         for first in range(0, weight.shape[0], BLOCK_ROWS):
@@ -92,8 +90,8 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
 
 
 def _share(columns: Tensor, rows: Tensor) -> Tensor:
-    """One block's part of D W, to be added up in float32: not rounded before that on a GPU. On CPU it is, to bf16,
-    since torch's product in float32 takes four to five times as long."""
+    """One block's part of D W, to be summed in float32: on a GPU not rounded before that. On CPU rounded to bf16, since
+    torch's product in float32 takes four to five times as long."""
     if columns.is_cuda and columns.dtype == torch.bfloat16:
         return torch.mm(columns, rows, out_dtype=torch.float32)
     return columns @ rows
@@ -101,7 +99,7 @@ def _share(columns: Tensor, rows: Tensor) -> Tensor:
 
 class _LogitGradient:
     """D, block by block. `targets`: int64 [t, k]; `scale`: -c, float32 [t, k]. `kept`: logits of every block, which D
-    takes the place of; or none, to compute them again."""
+    overwrites; empty: compute them again."""
 
     def __init__(
         self, hidden: Tensor, weight: Tensor, targets: Tensor, lse: Tensor, scale: Tensor, kept: list[Tensor]
@@ -125,13 +123,13 @@ class _LogitGradient:
         if index.shape[1] == 1:
             chance.scatter_(1, index, chance.gather(1, index) - here)
             logits.copy_(chance.mul_(self._scale))
-        else:  # at most one of what is added to a column is not zero, so the order does not matter
+        else:  # at most one summand per column is not zero, so the order does not matter
             chance.mul_(self._scale.sum(1, keepdim=True))
             logits.copy_(chance.scatter_add_(1, index, (here * self._scale).neg_()))
 
 
 def _target_in(targets: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Of the block of columns first ..: the targets' columns, int64 [t, k], any where they are in another block;
-    float32 [t, k] 1 or 0."""
+    """For the block of columns from `first` on: the targets' columns, int64 [t, k], arbitrary for targets in another
+    block; float32 [t, k] 1 or 0."""
     column = targets - first
     return column.clamp(0, count - 1), ((column >= 0) & (column < count)).float()

@@ -1,4 +1,4 @@
-"""Measures how far the model has moved from what it said: the divergence of each anchor that a step holds.
+"""Measures how far the model has moved from its earlier outputs: the divergence at each anchor of a step.
 
     L = L_task + w mean_j D_j
     D_j = 1/N sum_t KL_t                                     KL_t: of `context`, in place t of anchor j, in nats
@@ -9,7 +9,7 @@ there and of nothing elsewhere. Its mean is 0.01, like that of an answer that is
 it is 0.5. Where all places moved alike both are the same.
 
 Sources: Li and Hoiem, "Learning without Forgetting" (arXiv:1606.09282); Shenfeld, Pari and Agrawal, "RL's Razor"
-(arXiv:2509.04259): what is forgotten follows the KL to the model before.
+(arXiv:2509.04259): forgetting follows the KL to the earlier model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loss of an example: the model's log-probabilities of its learned tokens, and what the objective makes of them."""
+"""The loss of an example: the objective applied to the model's log-probabilities of its learned tokens."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from apollod.trainer.optim.row_gradient import RowSink
 def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None, objective: Objective = SFT) -> Tensor:
     """The objective's loss of one example, float32 [].
 
-    Logits exist at the positions before learned tokens only. The graphs of all sequences of the example live until
-    the backward pass, which is one: a parameter's gradient is complete, and the optimizer may write it, when all of
-    them are through. `sink` takes the gradients of a large embedding and head in rows, if it wants them; without it
-    they are dense.
+    Logits exist only at the positions before learned tokens. The graphs of all sequences of the example live until
+    their common backward pass: a parameter's gradient is complete, and the optimizer may write it, once all of them are
+    through. `sink` takes the gradients of a large embedding and head in rows, if it wants them; without it they are
+    dense.
     """
     sequences = tokens.sequences()
     if objective.token_mean and len(sequences) == 1 and large_head(model) is None:
-        # The same loss, added up by torch in another order than that of mean(): the one of the losses in journals.
+        # The same loss, summed by torch in another order than mean(): that of the losses in journals.
         return F.cross_entropy(*_logits(model, *sequences[0]))
     found, at = [], 0
     for ids, mask in sequences:
@@ -48,8 +48,8 @@ def losses_of(
 ) -> Tensor:
     """The objective's loss of each example, float32 [examples], with one graph for all of them. Each is one sequence.
 
-    They go through the model as one batch, filled up on the right with each one's own last token: in a causal model
-    nothing before sees it, and no other row of the embedding gets a gradient. `sink`: see `loss_of`.
+    They go through the model as one batch, padded on the right with each one's own last token: in a causal model
+    earlier positions do not see it, and no other row of the embedding gets a gradient. `sink`: see `loss_of`.
     """
     found = _log_probabilities_of_batch(model, batch, sink)
     return torch.stack(
@@ -58,7 +58,8 @@ def losses_of(
 
 
 def _log_probabilities_of_batch(model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None) -> list[Tensor]:
-    """Of each one's learned tokens, float32 [targets], or of those that it asks about, [targets, k]."""
+    """Log-probabilities of each sequence's learned tokens, float32 [targets], or of the tokens that it asks for,
+    [targets, k]."""
     longest = max(len(tokens.ids) for tokens in batch)
     ids = torch.tensor([tokens.ids + tokens.ids[-1:] * (longest - len(tokens.ids)) for tokens in batch])
     learned = torch.tensor([tokens.mask + [False] * (longest - len(tokens.mask)) for tokens in batch])
@@ -68,7 +69,7 @@ def _log_probabilities_of_batch(model: PreTrainedModel, batch: Sequence[Tokens],
 
 
 def _asked(tokens: Tokens) -> Tensor:
-    """Ids whose log-probabilities the loss of one sequence is given: int64 [targets], or [targets, k]."""
+    """Token ids whose log-probabilities the loss of one sequence needs: int64 [targets], or [targets, k]."""
     rows = tokens.asked(0, tokens.targets)
     return torch.tensor(tokens.ids)[torch.tensor(tokens.mask)] if rows is None else rows
 
@@ -76,8 +77,8 @@ def _asked(tokens: Tokens) -> Tensor:
 def _log_probabilities(
     model: PreTrainedModel, ids: list[int], mask: list[bool], sink: RowSink | None, asked: Tensor | None
 ) -> Tensor:
-    """Of the learned tokens of one sequence, float32 [targets], or of those that are `asked` about, [targets, k]; with
-    a graph."""
+    """Log-probabilities of the learned tokens of one sequence, float32 [targets], or of the `asked` ones, [targets, k];
+    with a graph."""
     if asked is None and large_head(model) is None:
         return F.cross_entropy(*_logits(model, ids, mask), reduction="none").neg()
     tokens, learned = torch.tensor([ids]), torch.tensor([mask])
@@ -85,11 +86,11 @@ def _log_probabilities(
 
 
 def _asked_of(model: PreTrainedModel, ids: Tensor, learned: Tensor, asked: Tensor, sink: RowSink | None) -> Tensor:
-    """Log-probabilities float32, shaped as `asked` [targets] or [targets, k], in the places of ids [rows, tokens] that
-    are `learned`, row by row; with a graph. All in host memory, so that a device need not be waited for."""
+    """Log-probabilities float32, shaped like `asked` [targets] or [targets, k], at the positions of ids [rows, tokens]
+    that are `learned`, row by row; with a graph. All inputs in host memory, so that no device need be waited for."""
     asked = asked.to(model.device)
     head = large_head(model)
-    if head is None:  # its logits are no more than one block, or not what its head returns
+    if head is None:  # its logits fit into one block, or are not just its head's output
         logps = _in_places(model, ids, learned).float().log_softmax(-1)
         return logps.gather(1, asked) if asked.dim() == 2 else logps.gather(1, asked[:, None])[:, 0]
     sink = sink_of_both(model, head, sink)
@@ -107,7 +108,7 @@ def _logits(model: PreTrainedModel, ids: list[int], mask: list[bool]) -> tuple[T
 
 
 def _in_places(model: PreTrainedModel, ids: Tensor, learned: Tensor) -> Tensor:
-    """What the head gives before each learned token, row by row: [targets, n]."""
+    """The head's output before each learned token, row by row: [targets, n]."""
     positions = learned.any(0).nonzero()[:, 0]
     found = outputs(model, ids.to(model.device), (positions - 1).to(model.device))
     if len(ids) == 1:

@@ -1,4 +1,4 @@
-"""A model's two ends: its head at the positions that are asked for, its embedding with a gradient in rows."""
+"""A model's two ends: its head at selected positions, its embedding with a gradient in rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowSink, SparseRows
 
 
 def outputs(model: PreTrainedModel, ids: Tensor, positions: Tensor) -> Tensor:
-    """What the head gives at `positions` of ids [rows, tokens]: [rows, positions, n]. Only there, where the model's
+    """The head's output at `positions` of ids [rows, tokens]: [rows, positions, n]. Computed only there, if the model's
     forward allows that."""
     if _selects_positions(type(model).forward):
         found: Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=positions).logits
@@ -34,7 +34,7 @@ def _selects_positions(forward: Callable[..., Any]) -> bool:
 
 
 def large_head(model: PreTrainedModel) -> nn.Linear | None:
-    """The head, if it has more than BLOCK_ROWS rows and is all that makes logits of hidden states."""
+    """The head, if it has more than BLOCK_ROWS rows and alone makes logits of hidden states."""
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     if type(head) is not nn.Linear or head.bias is not None or head.weight.shape[0] <= BLOCK_ROWS:
         return None
@@ -46,8 +46,7 @@ _ENDS_IN_HEAD: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 @torch.no_grad()
 def _ends_in_head(model: PreTrainedModel, head: nn.Linear) -> bool:
-    """True if a model's logits are what its head returns; some scale or cap them afterwards. Asked of one token,
-    once."""
+    """True if a model's logits are its head's output; some scale or cap it afterwards. Tested with one token, once."""
     if model not in _ENDS_IN_HEAD:
         passed: list[Tensor] = []
 
@@ -63,13 +62,13 @@ def _ends_in_head(model: PreTrainedModel, head: nn.Linear) -> bool:
 
 @contextmanager
 def head_unapplied(head: nn.Linear) -> Iterator[None]:
-    """The model gives hidden states in place of logits meanwhile."""
+    """Within the context, the model returns hidden states in place of logits."""
     with _replaced(head, _unchanged):
         yield
 
 
 def sink_of_both(model: PreTrainedModel, head: nn.Linear, sink: RowSink | None) -> RowSink | None:
-    """`sink`, or None where a tied embedding's share could not come as rows."""
+    """`sink`, or None if a tied embedding's share could not come as rows."""
     embedding = model.get_input_embeddings()
     return None if embedding.weight is head.weight and not _is_plain(embedding) else sink
 
@@ -79,13 +78,13 @@ def comes_as_rows(parameter: Tensor, sink: RowSink | None) -> bool:
 
 
 def _is_plain(embedding: nn.Module) -> TypeGuard[nn.Embedding]:
-    """True if it gives rows of its weight as they are, and its gradient is the sum of what comes back to them."""
+    """True if it returns rows of its weight unchanged, and its gradient is the plain sum of theirs."""
     return type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
 
 
 @contextmanager
 def sparse_embedding(model: PreTrainedModel, sink: RowSink | None) -> Iterator[None]:
-    """Let the gradient of the embedding go to `sink` in rows, if that takes them."""
+    """Within the context, the gradient of the embedding goes to `sink` in rows, if that takes them."""
     embedding = model.get_input_embeddings()
     with ExitStack() as stack:
         if sink is not None and _is_plain(embedding) and comes_as_rows(embedding.weight, sink):
@@ -104,7 +103,7 @@ def _unchanged(hidden: Tensor) -> Tensor:
 
 @contextmanager
 def _replaced(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[None]:
-    """`module` computes something else meanwhile."""
+    """Within the context, `module` computes `forward` instead."""
     module.forward = forward
     try:
         yield
@@ -113,11 +112,11 @@ def _replaced(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[Non
 
 
 class _SparseEmbedding(torch.autograd.Function):
-    """Rows `ids` of weight [v, n]; the weight's gradient goes to `sink` as the rows that were used."""
+    """Rows `ids` of weight [v, n]; the weight's gradient goes to `sink` as the used rows."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ids: Tensor, padding: int | None, sink: RowSink) -> Tensor:
-        # Now, while a device has hardly begun: how many rows there are has to be waited for.
+        # Early, while a device has hardly begun: the number of rows has to be waited for.
         rows, place = torch.unique(ids, return_inverse=True)
         ctx.save_for_backward(weight, rows, place)
         ctx.padding, ctx.sink, ctx.rows_here = padding, sink, rows.cpu()

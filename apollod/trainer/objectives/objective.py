@@ -1,9 +1,9 @@
 """The interface of a loss that a step can train by.
 
-A loss sees log-probabilities of the learned tokens, or of the tokens that it asks for in their places (`IDS` in
+A loss sees log-probabilities of the learned tokens, or of the tokens that it asks for at their positions (`IDS` in
 tokens.py), and its own columns, never logits, a model or an optimizer, and so works with the chunked head (head.py),
-with gradients that never exist whole, with batches, undo and replay. What it needs of a moment outside of the step (the
-sampler's log-probabilities, rewards, a reference, a teacher) has to be in the record, or in a blob that the record
+with gradients that never exist whole, with batches, undo and replay. Inputs from another time than the step (the
+sampler's log-probabilities, rewards, a reference, a teacher) have to be in the record, or in a blob that the record
 names, so that `encode` gives the same columns again in a replay.
 
 A new loss is one file with its formula and paper, one line in table.py, and a case in
@@ -27,7 +27,7 @@ class Objective(Protocol):
 
     @property
     def name(self) -> str:
-        """As messages, events and the configuration call it; never renamed."""
+        """Name in messages, events and the configuration; never renamed."""
 
     @property
     def token_mean(self) -> bool:
@@ -42,11 +42,12 @@ class Objective(Protocol):
         """Loss of one example, float32 [], differentiable in `logps`.
 
         logps     float32 [targets], natural logarithms, of the learned tokens of all its sequences in order; with a
-                  column `IDS` in their place [targets, k], of those ids
+                  column `IDS`, [targets, k], of those ids instead
         columns   of `Tokens.columns`: float32 or int64, [targets] or [targets, k], on the same device
-        Deterministic, and without any state. Not finite where nothing may be written.
+
+        Deterministic and stateless. Not finite if nothing may be written.
         """
 
     def weight(self, tokens: Tokens) -> float:
-        """Share of an example in a step over several: L = sum_i w_i L_i / sum_i w_i. Above zero, and known before its
-        loss."""
+        """Weight of an example in a step over several: L = sum_i w_i L_i / sum_i w_i. Above zero, and independent of
+        its loss."""

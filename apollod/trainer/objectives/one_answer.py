@@ -1,11 +1,11 @@
-"""Encode a conversation that ends with one learned answer: token ids and the token mask.
+"""Encodes a conversation that ends with one learned answer: token ids and the token mask.
 
-    ids = tokens of the prompt that the served model would see | tokens of the answer as it would write it
+    ids = tokens of the served model's prompt | tokens of the answer as it would write it
 
-The prompt is what the chat template makes of the messages before the answer, with its generation prompt. The answer is
-what the template puts there for the last turn, thinking and calls with it, and the token that ends the turn. Where not
-all of it fits into `max_tokens`, `wire.context_window` says what stays; of a long answer one part is learned, behind
-the beginning of the answer.
+The prompt is the messages before the answer, rendered by the chat template with its generation prompt. The answer is
+the template's rendering of the last turn, thinking and calls with it, and the token that ends the turn. If not all of
+it fits into `max_tokens`, `wire.context_window` chooses what stays; of a long answer one part is learned, behind the
+beginning of the answer.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from apollod.wire.context_window import WORTH, called_of, shortened, size_of, wi
 from apollod.wire.records import MessagesRecord
 
 TRIES = 6
-SLACK = 8  # tokens more than was too much are taken away
+SLACK = 8  # tokens cut beyond the excess
 NEARLY = 10  # a prompt that leaves a tenth of its room is long enough
-MESSAGE_TOKENS = 6  # what a template puts around a message, roughly
+MESSAGE_TOKENS = 6  # approximate overhead of a template per message
 BEGINNING = 32  # tokens of a long answer that stay before a later part, with the newest ones
 TOOLS_SHARE = 2  # tools may take half of a step
 
 
 def tokenise_answer(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int, rules: int) -> Tokens:
-    """Ids and mask of a record whose one answer that is learned is its last message, at most `max_tokens`; raises
+    """Ids and mask of a record whose only learned answer is its last message, at most `max_tokens`; raises
     RecordRefused with the reason."""
     return _Answer(tokenizer, record, max_tokens, rules).tokens()
 
 
 class _Prompt(NamedTuple):
     """Context before the answer, the answer's tokens with their offsets in its text (none for sampled tokens), and the
-    changes made so that it fits."""
+    changes made to fit it."""
 
     ids: list[int]
     answer: list[int]
@@ -106,7 +106,7 @@ class _Answer:
     # --- context ------------------------------------------------------------------------------------------------------
 
     def _shown(self, before: Sequence[Served]) -> _Prompt:
-        """These messages before the answer, in the form nearest to the served one that the template takes whole."""
+        """These messages before the answer, in the form nearest to the served one that the template renders in full."""
         habits = self._template.habits(self._tools)
         try:
             turn, how = self._turn(before, habits)
@@ -127,7 +127,7 @@ class _Answer:
         return turn, done
 
     def _prompt(self, turn: Turn, before: Sequence[Served], done: Counter[str]) -> _Prompt:
-        """With the tokens that the engine sampled, and those that it was asked where their text is the same."""
+        """The prompt, with the engine's own tokens if their text is the same, and sampled tokens for the answer."""
         start = len(turn.before)
         ids, offsets = pieces(self._tokenizer, turn.before + turn.answer, [start])
         first = sum(1 for begin, _ in offsets if begin < start)
@@ -165,7 +165,7 @@ class _Answer:
             if high - low < 2:
                 break
             step = over + SLACK if over > 0 else over
-            stuck = over > 0 and len(found.ids) == before  # until a whole group goes
+            stuck = over > 0 and len(found.ids) == before  # until a whole group is dropped
             budget, before = budget - (max(step, room // WORTH) if stuck else step), len(found.ids)
             budget = budget if low < budget < high else (low + high) // 2
         return best or found
@@ -185,7 +185,7 @@ class _Answer:
         return [told[n] for n in sorted(told)], done
 
     def _fit_tools(self, room: int) -> None:
-        """Tools that would take more than their share are those that are called, or none."""
+        """Reduce tools that exceed their share to the called ones, or to none."""
         if not self._tools or self._count(json.dumps(self._tools)) * TOOLS_SHARE <= room:
             return
         kept = called_of(self._tools, (*self._before, self._answer))
@@ -206,7 +206,7 @@ class _Answer:
         return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _newest(self, earlier: list[int], room: int) -> list[int]:
-        """Shorten the earlier parts of a long answer to their first and newest words, with a mark between."""
+        """Shorten the earlier parts of a long answer to their first and newest tokens, with a mark between."""
         if len(earlier) <= room:
             return earlier
         mark = encoded(self._tokenizer, "\n[...]\n")[0]
@@ -227,7 +227,7 @@ def _holds(text: str, answer: Served) -> bool:
 
 
 def _part(text: str, offsets: list[Span], count: int, part: tuple[int, int]) -> tuple[int, int]:
-    """Tokens first .. last-1 of the k-th of n parts, which begin at ends of lines or words near equal shares."""
+    """Tokens first .. last-1 of the k-th of n parts, split at ends of lines or words near equal shares."""
     k, n = part
     return _border(text, offsets, count, k, n), _border(text, offsets, count, k + 1, n)
 
@@ -236,7 +236,7 @@ def _border(text: str, offsets: list[Span], count: int, k: int, n: int) -> int:
     if k in (0, n):
         return count if k else 0
     middle, reach = count * k // n, count // (4 * n)
-    if not offsets:  # sampled: where its lines end is not asked
+    if not offsets:  # sampled tokens have no offsets in the text
         return middle
 
     def worth(at: int) -> tuple[int, int]:

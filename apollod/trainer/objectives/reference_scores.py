@@ -7,13 +7,13 @@ from apollod.errors import RecordRefused
 from apollod.trainer.objectives.model_ends import head_unapplied, large_head, outputs
 
 POSITIONS = 64
-"""of which float32 logits exist at once"""
+"""positions whose float32 logits exist at once"""
 
 
 @torch.no_grad()
 def mean_logprob(model: PreTrainedModel, ids: tuple[int, ...], start: int) -> float:
     """Mean log-probability (natural, from float32 logits) of ids[start:], each given those before it. Raises
-    RecordRefused for tokens that the model does not have, and where nothing comes before or after `start`."""
+    RecordRefused for unknown tokens, and if there are none before or after `start`."""
     vocabulary = model.config.get_text_config().vocab_size
     if not 1 <= start < len(ids) or not all(0 <= token < vocabulary for token in ids):
         raise RecordRefused(
@@ -36,7 +36,7 @@ def mean_logprob(model: PreTrainedModel, ids: tuple[int, ...], start: int) -> fl
 
 
 def _sum(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """Of the log-probabilities of targets int64 [t], from logits [t, vocabulary]."""
+    """Sum of the log-probabilities of targets int64 [t], from logits [t, vocabulary]."""
     wide = logits.float()
     chosen = wide.gather(1, targets[:, None])[:, 0]
     return float((chosen - wide.logsumexp(1)).double().sum())

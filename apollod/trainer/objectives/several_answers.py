@@ -1,8 +1,8 @@
-"""Encode a conversation with several learned answers: token ids and the token mask. The whole conversation is rendered
+"""Encodes a conversation with several learned answers: token ids and the token mask. The whole conversation is rendered
 once; turns are located by the template's own marks, or by rendering it up to each of them.
 
-A turn that the whole text does not hold as the model wrote it is left out. Rows of data sets come here; by rules before
-3 all conversations did.
+A turn that the whole text shows differently from how the model wrote it is left out. Used for rows of data sets; before
+rules 3 for all conversations.
 """
 
 import re
@@ -24,9 +24,9 @@ _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 def tokenise_conversation(
     tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, rules: int
 ) -> tuple[list[int], list[bool], int]:
-    """ids, mask, and how many turns are left out although they were to be learned."""
+    """ids, mask, and the number of turns to learn that were left out."""
     learned = [message.role == "assistant" and message.weight != 0 for message in record.messages]
-    end = len(learned) - learned[::-1].index(True)  # what follows the last learned turn cannot influence it
+    end = len(learned) - learned[::-1].index(True)  # turns after the last learned one cannot influence it
     messages = [as_served(message) for message in record.messages[:end]]
     rendering = _Rendering(tokenizer, messages, record.tools or None)
     said = rendering.learned(learned[:end])
@@ -54,11 +54,11 @@ def _as_sampled(
     tokenizer: PreTrainedTokenizerBase, rendering: "_Rendering", text: str, spans: list[Span],
     taken: Mapping[int, Sampled],
 ) -> tuple[list[int], list[bool]]:  # fmt: skip
-    """The conversation with the very tokens that the engine sampled where they are known (`taken`, by message), and the
-    mask: these, and the spans of the other learned turns.
+    """The conversation with the sampled tokens where they are known (`taken`, by message), and the mask: these, and the
+    spans of the other learned turns.
 
-    The last turn comes after the prompt as the engine was given it. An earlier one has to stand whole in the text, as
-    any that is learned; where it was cut off, the token that ends a turn follows and is not learned.
+    The last turn comes after the engine's own prompt. An earlier one has to stand whole in the text, like any learned
+    turn; if it was cut off, the token that ends a turn follows and is not learned.
     """
     ids, mask, at = list[int](), list[bool](), 0
     last = max(taken)
@@ -91,8 +91,8 @@ def _as_sampled(
 
 
 class _Said(NamedTuple):
-    """A rendered conversation. `marked`: the spans are those that the template marks; `left_out`: turns that were
-    wanted and that the text does not hold as the model wrote them."""
+    """A rendered conversation. `marked`: the template itself marks the spans; `left_out`: number of wanted turns that
+    the text shows differently from how the model wrote them."""
 
     text: str
     spans: list[Span]
@@ -101,7 +101,8 @@ class _Said(NamedTuple):
 
 
 def _through_the_end_of_turn(tokenizer: PreTrainedTokenizerBase, said: _Said) -> list[Span]:
-    """Marked spans with the token that ends a turn, which marks often leave out: without it nobody learns to stop."""
+    """Marked spans extended by the token that ends a turn, which marks often omit: without it the model does not learn
+    to stop."""
     ender = end_of_turn(tokenizer, said.text)
     spans: list[Span] = []
     for start, end in said.spans:
@@ -112,7 +113,7 @@ def _through_the_end_of_turn(tokenizer: PreTrainedTokenizerBase, said: _Said) ->
 
 
 class _Rendering:
-    """A conversation in the words of the model's chat template."""
+    """A conversation rendered by the model's chat template."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, Any]], tools: list[Any] | None
@@ -136,8 +137,8 @@ class _Rendering:
         return self._template.render(self._messages[:count], self._tools, **options)
 
     def _marked(self, wanted: list[bool]) -> list[Span]:
-        """Spans that the template itself marks with `{% generation %}`. None where it does not, or where its marks
-        cannot be told apart by message."""
+        """Spans that the template itself marks with `{% generation %}`. Empty without such marks, or if they cannot be
+        assigned to messages."""
         if not _GENERATION.search(self._tokenizer.get_chat_template(tools=self._tools)):
             return []
         encoded: Any = self._tokenizer.apply_chat_template(
@@ -161,21 +162,21 @@ class _Rendering:
         return str(self._render(i, add_generation_prompt=True))
 
     def turn(self, i: int, text: str) -> Span | None:
-        """Span of message `i`, if the whole text holds the turn as it was when the model wrote it.
+        """Span of message `i`, if the whole text holds the turn as the model wrote it.
 
-        Templates that drop the thinking of earlier turns show them otherwise than they were; those are not learned.
+        Templates that drop the thinking of earlier turns show them differently; those are not learned.
         """
         try:
             before = self.before(i)
-            through = self._render(i + 1).rstrip()  # without what follows the token that ends the turn
-        except RecordRefused:  # a beginning that the template does not accept alone
+            through = self._render(i + 1).rstrip()  # without the text behind the token that ends the turn
+        except RecordRefused:  # the template does not accept this beginning alone
             return None
         whole = through.startswith(before) and text.startswith(through)
         return (len(before), len(through)) if whole else None
 
     def _last_turn(self, text: str) -> Span:
-        """Span of the last message. Where its rendering leaves out the end of the generation prompt (an opened
-        `<think>`), it starts where the two part."""
+        """Span of the last message. If its rendering omits the end of the generation prompt (an opened `<think>`), it
+        starts where the two diverge."""
         before = len(self._messages) - 1
         if not before:
             raise RecordRefused("nothing comes before the answer", "put the question before it")
@@ -186,5 +187,5 @@ class _Rendering:
 
 
 def _shared(one: str, other: str) -> int:
-    """Length of the beginning that both have."""
+    """Length of the common beginning."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -2,8 +2,7 @@
 
     L = -1/N sum_t logp_t        dL/dlogp_t = -1/N
 
-In a step over several examples a token weighs the same whichever examples its own is learned with, as in
-transformers' Trainer (`num_items_in_batch`).
+In a step over several examples every token has the same weight, as in transformers' Trainer (`num_items_in_batch`).
 """
 
 from __future__ import annotations

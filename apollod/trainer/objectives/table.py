@@ -19,11 +19,11 @@ _FORMER: dict[str, tuple[Objective, ...]] = {
     "sft": tuple(SupervisedFineTuning(rules) for rules in (3, 2, 1)),
     "context": tuple(ContextDistillation(rules) for rules in (3, 2)),
 }
-"""that give ids and masks as journals of before have them, newest first"""
+"""objectives with older rules, which reproduce ids and masks of older journals, newest first"""
 
 
 class ObjectiveUnknown(ApolloError, ValueError):
-    """A step names an objective that this trainer does not have."""
+    """A step names an unknown objective."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -40,17 +40,17 @@ def objective_named(name: str) -> Objective:
 
 
 def objective_of(record: TypedRecord) -> Objective:
-    """By which a record is learned: its teacher's distribution, if it has one."""
+    """The objective for a record: its teacher's distribution, if it has one."""
     return SFT if record.teacher is None else CONTEXT
 
 
 def encoded(
     tokenizer: PreTrainedTokenizerBase, record: bytes, objective: Objective, max_tokens: int, digest: str = ""
 ) -> Tokens:
-    """A canonical record as the objective learns it; raises RecordRefused.
+    """A canonical record encoded for the objective; raises RecordRefused.
 
-    `digest`: of `example.encoded`, for one that was encoded before, maybe by former rules; where none of them gives it,
-    what today's give is returned.
+    `digest`: that of `example.encoded`, if the record was encoded before, possibly by former rules; if no rules
+    reproduce it, the result of today's is returned.
     """
     typed = decode_record(record)
     former = _FORMER.get(objective.name, ()) if digest else ()

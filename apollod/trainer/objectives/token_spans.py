@@ -1,4 +1,4 @@
-"""Texts as tokens, and where in the text each of them stands."""
+"""Tokenises texts, with the span of each token in the text."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,13 +11,12 @@ Span = tuple[int, int]
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Their text, with the tokens that a template writes."""
+    """The text of tokens, special ones included."""
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def pieces(tokenizer: PreTrainedTokenizerBase, text: str, starts: list[int]) -> tuple[list[int], list[Span]]:
-    """ids and offsets of a text in which no token reaches over one of `starts`, where the served model begins to
-    write."""
+    """ids and offsets of a text in which no token crosses one of `starts`, where the served model begins to write."""
     ids, offsets = encoded(tokenizer, text)
     starts = sorted(starts)
     crossed = {starts[at] for a, b in offsets if (at := bisect_right(starts, a)) < len(starts) and starts[at] < b}
@@ -32,12 +31,12 @@ def pieces(tokenizer: PreTrainedTokenizerBase, text: str, starts: list[int]) -> 
 
 
 def encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[Span]]:
-    """ids and offsets; nothing is put before or behind."""
+    """ids and offsets, without special tokens around them."""
     found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return list(found["input_ids"]), list(found["offset_mapping"])
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    """The token with which the last turn of a text ends; empty where its last word is an ordinary one."""
+    """The special token at the end of a text; empty if it ends with ordinary text."""
     text = text.rstrip()
     return max((token for token in tokenizer.get_added_vocab() if text.endswith(token)), key=len, default="")

@@ -1,5 +1,4 @@
-"""An example as a step takes it: token ids, the mask of what is learned, and what else the loss needs of each learned
-token."""
+"""An encoded example: token ids, the mask of learned tokens, and further columns for the loss."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ IDS = "ids"
 in place of those of the learned tokens"""
 
 _WITH_COLUMNS = b"apollod.columns"
-"""Keeps digests over more than ids and mask apart from those that cover nothing else, which journals hold."""
+"""Separates digests with columns or several sequences from those of ids and mask alone, which journals hold."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Tokens:
     mask     `mask[i]`: predicting `ids[i]` is learned; never true for the first token of a sequence
     cut      tokens that were dropped from the left of the prompt
     columns  what an objective needs besides: name -> float32 ("f") or int64 ("q") values of each learned token, in
-             order; a multiple of their number is a matrix, a learned token a row (a teacher's likeliest tokens, say).
+             order; a multiple of their number is a matrix, one row per learned token (a teacher's likeliest tokens).
              The one named `IDS` says whose log-probabilities the loss is given
     starts   where in `ids` each sequence begins
     left_out turns that were to be learned and are not: the chat template shows them otherwise than they were written
@@ -49,21 +48,21 @@ class Tokens:
 
     @property
     def targets(self) -> int:
-        """Number of tokens that are learned."""
+        """Number of learned tokens."""
         return sum(self.mask)
 
     @property
     def learned(self) -> list[int]:
-        """ids of these."""
+        """ids of the learned tokens."""
         return [token for token, mask in zip(self.ids, self.mask, strict=True) if mask]
 
     def sequences(self) -> list[tuple[list[int], list[bool]]]:
-        """ids and mask of each."""
+        """ids and mask of each sequence."""
         ends = (*self.starts[1:], len(self.ids))
         return [(self.ids[a:b], self.mask[a:b]) for a, b in zip(self.starts, ends, strict=True)]
 
     def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """The columns, [targets] or [targets, k]."""
+        """The columns as tensors, [targets] or [targets, k]."""
         count = self.targets
         made = {}
         for name, values in self.columns.items():
@@ -78,7 +77,7 @@ class Tokens:
         return torch.tensor(self.columns[IDS], dtype=torch.int64).view(self.targets, -1)[a:b]
 
     def check_vocabulary(self, size: int) -> None:
-        """Raise RecordRefused for an id that a model of so many does not know."""
+        """Raise RecordRefused for an id outside of a vocabulary of this size."""
         highest = max(max(self.ids), max(self.columns.get(IDS, (0,))))
         if highest >= size or min(self.columns.get(IDS, (0,))) < 0:
             raise RecordRefused(
@@ -100,7 +99,7 @@ class Tokens:
         return hashed.hexdigest()
 
     def check(self) -> None:
-        """Raise RecordRefused unless a loss can be made of it, whatever the objective."""
+        """Raise RecordRefused unless the example fits any loss."""
         if not self.targets:
             raise RecordRefused("no token to learn", "an answer must not be empty, nor every weight 0")
         if len(self.mask) != len(self.ids) or self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):

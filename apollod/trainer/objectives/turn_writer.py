@@ -1,4 +1,4 @@
-"""An answer as its chat template writes it for the last turn, after the prompt that the served model would see."""
+"""Writes an answer as its chat template renders the last turn, after the served model's prompt."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MARK = "apollodmark"
 
 
 class Turn(NamedTuple):
-    """`before`: the prompt; `answer`: the text that the model writes then; `behind`: white space that a template puts
-    after the turn."""
+    """`before`: the prompt; `answer`: the model's text after it; `behind`: white space that a template puts after the
+    turn."""
 
     before: str
     answer: str
@@ -24,7 +24,7 @@ class Turn(NamedTuple):
 
 
 class TurnWriter:
-    """The answer to some messages, as the template puts it."""
+    """Renders an answer to given messages with the template."""
 
     def __init__(
         self, template: ChatTemplate, before: list[Served], tools: list[Any] | None, habits: Habits,
@@ -39,9 +39,9 @@ class TurnWriter:
         self._tokenizer = tokenizer
 
     def turn(self, answer: Served, fixed: bool, learns_thought: bool) -> Turn:
-        """`fixed`: the prompt is that of a request with no options of its own, whatever the answer is. Else an answer
-        without a thought comes after a prompt that asks for none and leaves none open; and one whose thought is not
-        learned after a prompt that asks for thoughts, and after this one."""
+        """Render the answer. `fixed`: use the prompt of a request without options, for any answer. Otherwise an answer
+        without a thought follows a prompt that disables thinking and leaves no thought open; and one whose thought is
+        not learned follows a prompt that enables thinking, and then the thought."""
         thought = (answer.get("reasoning_content") or "").strip()
         apart = not fixed and ((self._rules >= 4 and not thought) or not learns_thought)
         self._options = {"enable_thinking": bool(thought)} if apart else {}
@@ -56,7 +56,7 @@ class TurnWriter:
         calls = answer.get("tool_calls") or ()
         if not fixed:
             full = self._render([*self._before, {**answer, "tool_calls": calls[:1]} if calls else answer])
-            if not full.startswith(prompts[0]):  # a template may open a thought, or close it, if it is asked to
+            if not full.startswith(prompts[0]):  # a template may open or close a thought on request
                 prompts.insert(0, self._render(self._before, add_generation_prompt=True, enable_thinking=thinks))
                 prompts = [prompt for prompt in prompts if full.startswith(prompt)] or prompts[-1:]
         prompt = prompts[0]
@@ -79,7 +79,7 @@ class TurnWriter:
         return self._after(prompt, answer)
 
     def _chained(self, texts: list[str], between: str) -> str:
-        """Texts one after the other, of which only the last ends the turn."""
+        """Concatenate texts, of which only the last ends the turn."""
         *first, last = map(str.rstrip, texts)
         begun = [text[: len(text) - len(end_of_turn(self._tokenizer, text))].rstrip() for text in first]
         return between.join([*begun, last.lstrip() if between else last])
@@ -101,8 +101,8 @@ class TurnWriter:
         return self._rewritten(prompt, full, answer)
 
     def _rewritten(self, prompt: str, full: str, answer: Served) -> str:
-        """Where the template writes earlier turns in another way once there is an answer, the answer begins where
-        another answer would, if what stands between is the same."""
+        """The answer's text if the template renders earlier turns differently once there is an answer: it begins where
+        another answer would, if the text between is the same."""
         probe = self._render([*self._before, {"role": "assistant", "content": MARK}])
         at, last = probe.find(MARK), self._before[-1]["content"].strip()[-40:]
         if at >= 0 and last and full[:at] == probe[:at] and last in probe[:at] and last in prompt:
@@ -113,7 +113,7 @@ class TurnWriter:
         raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
 
     def _missing_end(self, text: str) -> str:
-        """The end of text where the template leaves it out behind the last turn only."""
+        """The end-of-text token, if the template omits it only behind the last turn; else ""."""
         ender = self._tokenizer.eos_token
         if not ender or end_of_turn(self._tokenizer, text):
             return ""
@@ -129,7 +129,7 @@ class TurnWriter:
 
 
 def _shared(one: str, other: str) -> int:
-    """Length of the beginning that both have."""
+    """Length of the common beginning."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

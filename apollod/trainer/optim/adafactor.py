@@ -70,7 +70,7 @@ class Adafactor(NamedOptimizer):
         return self._factored(step, gradient)
 
     def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        """Sums of rows and columns, then the update's size, then the update: asked for four times."""
+        """Needs the rows four times: for sums of rows and columns, then for the update's size, then for the update."""
         return self._factored(step, gradient)
 
     def _factored(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
@@ -88,7 +88,7 @@ class Adafactor(NamedOptimizer):
 
 
 def _matrix_scales_(step: ParameterStep, gradient: Tensor | RowGradient) -> tuple[Tensor, ...]:
-    """Update row and column; 1 / sqrt(V) as the product of float32 [m, 1] and [n]."""
+    """Update row and column; returns 1 / sqrt(V) as factors float32 [m, 1] and [n]."""
     scales = []
     width = gradient.shape[1]
     sums = square_norms_of((values.view(-1, width) for _, values in parts(gradient, width)), 1, 0)
@@ -101,7 +101,7 @@ def _matrix_scales_(step: ParameterStep, gradient: Tensor | RowGradient) -> tupl
 
 
 def _element_scales_(step: ParameterStep, gradient: Any) -> tuple[Tensor, ...]:
-    """Update v; 1 / sqrt(V), float32 [n]."""
+    """Update v; returns 1 / sqrt(V), float32 [n]."""
     _decay_(step.state["v"], gradient.double().square_().add_(SQUARE_MIN), step.t)
     return (step.state["v"].double().rsqrt_().float().view(-1),)
 

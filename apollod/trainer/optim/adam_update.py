@@ -25,7 +25,7 @@ from apollod.trainer.optim.row_gradient import RowGradient, parts
 
 
 def bias_correction(step: ParameterStep) -> float:
-    """What makes up for moments that begin at zero: sqrt(1 - b2^t) / (1 - b1^t), a factor of m / sqrt(v)."""
+    """Compensates for moments that begin at zero: sqrt(1 - b2^t) / (1 - b1^t), a factor of m / sqrt(v)."""
     beta1, beta2 = step.group["betas"]
     return math.sqrt(1 - beta2**step.t) / float(1 - beta1**step.t)
 

@@ -58,7 +58,7 @@ class AdamW(NamedOptimizer):
 
     def _new_state(self, parameter: Tensor, group: Mapping[str, Any]) -> dict[str, Tensor]:
         if group["moments"] == "8bit":
-            moment_store.quantizer()  # missing: better now than in the first step
+            moment_store.quantizer()  # fail now if it is missing, not in the first step
         return moment_store.new(list(parameter.shape), group["moments"], parameter.device)
 
     def takes_rows(self, parameter: Tensor) -> bool:
@@ -68,8 +68,8 @@ class AdamW(NamedOptimizer):
         return self._adam(step, gradient)
 
     def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        """Every element counts by itself, rows without gradient, too: their moments go on. Asked for twice: the norm
-        comes first."""
+        """Handles every element, also rows without gradient, whose moments decay. Needs the rows twice: the norm comes
+        first."""
         return self._adam(step, gradient)
 
     def _adam(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:

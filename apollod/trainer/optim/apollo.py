@@ -1,7 +1,7 @@
-"""APOLLO (arXiv:2412.05270): its options, its state, and who makes its updates. The formulas: apollo_update.py.
+"""APOLLO (arXiv:2412.05270): its options, its state, and the choice of its back end. The formulas: apollo_update.py.
 
-A parameter that is not 2-D, or whose smaller side is below the rank, takes Adam (adam_update.py) with the same betas
-and eps.
+A parameter that is not 2-D, or whose smaller side is below the rank, uses Adam (adam_update.py) with the same betas and
+eps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from apollod.wire.messages import Kernels
 
 Scale = Literal["channel", "tensor"]
 
-WARM_UP_ROWS = 64  # of a matrix; a multiple of 16, as pointers and strides are specialized by that
+WARM_UP_ROWS = 64  # of a matrix; a multiple of 16, since pointers and strides are specialized by that
 
 
 class Apollo(NamedOptimizer):
@@ -87,9 +87,9 @@ class Apollo(NamedOptimizer):
 
     @torch.no_grad()
     def warm_up(self) -> None:
-        """Launch every kernel once for each kind of parameter, on a gradient of zeros, which they skip: of a matrix
-        its first rows, since their number is nothing that a kernel is compiled for; of one that may get its gradient
-        in rows, a row, too."""
+        """Launch every kernel once for each kind of parameter, on a gradient of zeros, which they skip: for a matrix on
+        its first rows, since kernels do not depend on their number; if its gradient may come in rows, also on one row.
+        """
         if self._triton is None:
             return
         kinds = {_launch(named, parameter): parameter for parameter, named in self._named.items()}
@@ -127,7 +127,7 @@ class Apollo(NamedOptimizer):
         return moment_store.new(shape, group["moments"], parameter.device) | {"norm": norm}
 
     def takes_rows(self, parameter: Tensor) -> bool:
-        """Of bf16 matrices whose rows are channels."""
+        """True for bf16 matrices whose rows are channels."""
         if not self._rows_will_do(parameter):
             return False
         return summed_dim(parameter, self._named[parameter].group["rank"]) == 1
@@ -143,6 +143,5 @@ class Apollo(NamedOptimizer):
 
 
 def _launch(named: NamedParameter, parameter: Tensor) -> tuple[Any, ...]:
-    """What Triton compiles once more for: shape, dtypes, options, and whether memory begins at a multiple of 16
-    bytes."""
+    """The key by which Triton compiles variants: shape, dtypes, options, and alignment of the memory to 16 bytes."""
     return parameter.shape, parameter.dtype, named.round_to, id(named.group), parameter.data_ptr() % 16

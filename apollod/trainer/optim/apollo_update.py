@@ -34,10 +34,10 @@ from apollod.trainer.optim.row_gradient import RowGradient
 
 
 def update_matrix(step: ParameterStep, gradient: Tensor, summed: int) -> Norms:
-    """Update weight, moments and limiter. `summed`: as `projector.summed_dim`. The norm is that of U / L with its
+    """Update weight, moments and limiter. `summed`: see `projector.summed_dim`. The norm is that of U / L with its
     corrections."""
     rank, key = step.group["rank"], _projection_key(step)
-    if fused_update.fits(step, gradient):  # all of what follows in one call, to the same bits
+    if fused_update.fits(step, gradient):  # all of the following in one call, with the same bits
         factor = _factor(step, summed)
         norms = fused_update.apollo(step, gradient, key, -step.group["lr"] * factor, summed)
         return Norms(norms.grad_square, norms.update * factor)
@@ -49,8 +49,8 @@ def update_matrix(step: ParameterStep, gradient: Tensor, summed: int) -> Norms:
 
 
 def update_rows(step: ParameterStep, gradient: RowGradient) -> Norms:
-    """`update_matrix`, to the same bits, of a gradient in rows that are channels. Each can be projected, scaled and
-    written without the others. Only the limiter needs all of them, so the rows are asked for twice."""
+    """`update_matrix`, with the same bits, for a gradient in rows that are channels. Each row can be projected, scaled
+    and written by itself. Only the limiter needs all of them, so the rows are requested twice."""
     rank, key, channels, device = step.group["rank"], _projection_key(step), gradient.shape[0], step.weight.device
     low_rank, squares = (
         torch.zeros(channels, rank, device=device),
@@ -71,13 +71,13 @@ def _projection_key(step: ParameterStep) -> int:
 
 
 def _factor(step: ParameterStep, summed: int) -> float:
-    """What M and V that begin at zero, and the projection, make up for."""
+    """Compensates for M and V that begin at zero, and for the projection."""
     return bias_correction(step) * math.sqrt(step.weight.shape[summed] / step.group["rank"])
 
 
 def _rates(step: ParameterStep, low_rank: Tensor, squares: Tensor, summed: int) -> tuple[Tensor | None, Norms]:
-    """Update M, V and the limiter: the coefficients of the write, and the norms. None, and no state changed, where
-    the gradient is zero or not finite."""
+    """Update M, V and the limiter; returns the coefficients of the write, and the norms. (None, norms), with no state
+    changed, if the gradient is zero or not finite."""
     factor, wide = _factor(step, summed), step.moments()
     coef, norms = channel_rates_(low_rank, squares, -step.group["lr"] * factor, summed, wide, step.group)
     if norms.zero or norms.nonfinite:
@@ -89,7 +89,7 @@ def _rates(step: ParameterStep, low_rank: Tensor, squares: Tensor, summed: int) 
 def channel_rates_(
     low_rank: Tensor, squares: Tensor, rate: float, summed: int, state: Mapping[str, Tensor], group: Mapping[str, Any]
 ) -> tuple[Tensor, Norms]:
-    """Update m, v and the limiter's norm; the coefficients rate s / L of W += coef G, float32 [m, 1] or [1, n].
+    """Update m, v and the limiter's norm; returns the coefficients rate s / L of W += coef G, float32 [m, 1] or [1, n].
 
     low_rank  R, float32, contiguous, of the shape of m and v; overwritten
     squares   |G_c|^2, float64 [channels]

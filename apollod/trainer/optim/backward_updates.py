@@ -1,7 +1,7 @@
 """Updates inside the backward pass: each parameter's as soon as its gradient is complete, which is then freed.
 
-Small gradients are held back until WAITING_BYTES of them are together; gradients in rows are counted until all that a
-forward pass announced have come; while gradients are accumulated nobody is updated.
+Small gradients are held back until they add up to WAITING_BYTES; gradients in rows are counted until all that a forward
+pass announced have come; while gradients are accumulated no parameter is updated.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.trainer.optim.row_gradient import Arrivals, RowGradient
 
 WAITING_BYTES = 1 << 20
-"""Gradients that may be held back, all together; a larger one is used at once."""
+"""Most bytes of gradients held back together; a larger one is used at once."""
 
 
 class HookHandle:
-    """The hooks of `NamedOptimizer.attach`; `remove()` takes them off again."""
+    """The hooks of `NamedOptimizer.attach`; `remove()` detaches them."""
 
     def __init__(self, hooks: list[torch.utils.hooks.RemovableHandle]) -> None:
         self._hooks = hooks
@@ -31,8 +31,8 @@ class HookHandle:
 
 
 class BackwardUpdates:
-    """Calls `update` with a parameter and its gradient. `second`: the error for a parameter whose gradient comes
-    twice in a step."""
+    """Calls `update` with a parameter and its gradient. `second`: makes the error for a parameter with a second
+    gradient in a step."""
 
     def __init__(
         self, update: Callable[[Tensor, Tensor | RowGradient], None], second: Callable[[Tensor], OptimizerError]
@@ -56,7 +56,7 @@ class BackwardUpdates:
             raise OptimizerError("hooks are attached already", "remove() them first")
 
         def on_gradient(parameter: Tensor) -> None:
-            if not self._accumulating and parameter.grad is not None:  # None: it came in rows
+            if not self._accumulating and parameter.grad is not None:  # None: the gradient came in rows
                 self._update_soon(parameter)
 
         register = torch.Tensor.register_post_accumulate_grad_hook
@@ -73,11 +73,11 @@ class BackwardUpdates:
             self._accumulating = False
 
     def begin(self) -> None:
-        """Forget what an error left held back."""
+        """Drop gradients that an error left held back."""
         self._held_back, self._held_back_bytes = {}, 0
 
     def finish(self, parameters: Iterable[Tensor]) -> None:
-        """Update by what earlier backward passes left, and was no part of the last one."""
+        """Update with gradients left by earlier backward passes to which the last one did not add."""
         if self._hooks:
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -99,8 +99,8 @@ class BackwardUpdates:
             self._update(parameter, self._arrivals.take(parameter))
 
     def _update_soon(self, parameter: Tensor) -> None:
-        """Update it when WAITING_BYTES of gradients are together: alone, between the layers' own work, it would find
-        nothing of ours in the processor's caches and take twice as long."""
+        """Update once WAITING_BYTES of gradients have come: a single update between the layers' own work would find its
+        code and data out of the processor's caches and take twice as long."""
         if parameter in self._held_back:
             raise self._second(parameter)
         if not self._held_back:  # at the latest when the backward pass ends

@@ -1,6 +1,5 @@
-"""A small parameter's update, from gradient to weight, in one compiled call: otherwise calls, and torch operations on
-little memory, take most of the time. The same bits as the formulas in parts, which do everything that does not fit
-here."""
+"""Updates a small parameter, from gradient to weight, in one compiled call: otherwise calls and torch operations on
+little memory take most of the time. Same bits as the separate formulas, which handle all other cases."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ from apollod.trainer.optim.projector import unscaled
 
 
 def fits(step: ParameterStep, gradient: object) -> bool:
-    """bf16 on CPU with float32 moments, rounded as it is written; no larger than a working block, and of whole
-    words."""
+    """True for bf16 on CPU with float32 moments, rounded when written; at most a working block, of whole words."""
     if (
         not isinstance(gradient, Tensor)
         or gradient.numel() > projector.BLOCK_ELEMENTS
@@ -53,7 +51,7 @@ def adam(step: ParameterStep, gradient: Tensor, rate: float, eps: float) -> Norm
 
 
 def apollo(step: ParameterStep, gradient: Tensor, projection_key: int, rate: float, summed: int) -> Norms:
-    """As `apollo_update.channel_rates_` and the write that follows from it; arguments as there."""
+    """Like `apollo_update.channel_rates_` and the following write; same arguments."""
     group, state, (beta1, beta2) = step.group, step.state, step.group["betas"]
     rank, (rows, columns) = group["rank"], gradient.shape
     product = unscaled(gradient, projection_key, rank)

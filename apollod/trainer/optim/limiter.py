@@ -18,7 +18,7 @@ from typing import Literal
 LimiterRule = Literal["envelope", "growth"]
 
 FALL: dict[str, float] = {"growth": 0.0, "envelope": 0.97}
-"""Least share of the compared norm that is left after one update, by rule. Part of the bits of a step."""
+"""Least remaining share of the compared norm after one update, by rule. Part of the bits of a step."""
 
 
 def next_norm(update: float, previous: float, fall: float) -> float:

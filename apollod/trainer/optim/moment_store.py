@@ -1,7 +1,7 @@
-"""Stores moments between steps: float32, bfloat16 with a rounding of its own, or 8 bits a value.
+"""Stores moments between steps: float32, bfloat16 with its own rounding, or 8 bits a value.
 
-The formulas see float32 only. bfloat16 is rounded stochastically, whatever the weights' rounding: to the nearest,
-v (1 - b2) + b2 v is v again at b2 = 0.999, so a second moment would never decay. 8 bits: blocks of 256 values with one
+The formulas see float32 only. bfloat16 is rounded stochastically, whatever the weights' rounding: to the nearest, v (1
+- b2) + b2 v is v again at b2 = 0.999, so a second moment would never decay. 8 bits: blocks of 256 values with one
 float32 scale each and a dynamic code (arXiv:2110.02861), by bitsandbytes.
 """
 
@@ -20,14 +20,14 @@ from apollod.trainer.optim.rounding import write_update_
 
 Moments = Literal["float32", "bfloat16", "8bit"]
 
-QUANTIZED_BLOCK = 256  # values with one scale; BLOCK_ELEMENTS is a multiple, so that working blocks do not cut one
+QUANTIZED_BLOCK = 256  # values with one scale; BLOCK_ELEMENTS is a multiple, so that working blocks do not split it
 QUANTIZED_MIN = (
     4096  # a smaller parameter keeps float32 (bitsandbytes does, too): norms and biases are few and sensitive
 )
 
 
 class QuantizerMissing(ApolloError, ImportError):
-    """8-bit state without bitsandbytes."""
+    """8-bit state was requested without bitsandbytes."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -50,13 +50,13 @@ def new(shape: list[int], kind: Moments, device: torch.device) -> dict[str, Tens
 
 
 def load(state: Mapping[str, Tensor], part: slice | None) -> dict[str, Tensor]:
-    """`state` with float32 m and v: float32 ones themselves, of others copies. With `part`, flat and only these
+    """`state` with float32 m and v: the same tensors if they are float32, else copies. With `part`, flat and only these
     elements."""
     return {**state, **{name: _load(state, name, part) for name in "mv"}}
 
 
 def save(state: Mapping[str, Tensor], wide: Mapping[str, Tensor], part: slice | None, keys: Mapping[str, int]) -> None:
-    """Store m and v of `wide`, which `load` gave; `keys`: of the noise of bfloat16 m and v."""
+    """Store m and v of `wide`, from `load`; `keys`: for the noise of bfloat16 m and v."""
     first = 0 if part is None else part.start
     for name in "mv":
         kept = state[name] if part is None else state[name].view(-1)[part]
@@ -81,7 +81,7 @@ def quantizer() -> Any:
 
 @cache
 def _code(name: str, device: torch.device) -> Tensor:
-    """The 256 values that a code stands for, float32 in [-1, 1]; of the second moment in [0, 1]."""
+    """The 256 values of the code, float32 in [-1, 1]; for the second moment in [0, 1]."""
     code: Tensor = quantizer().create_dynamic_map(signed=name == "m").to(device)
     return code
 

@@ -1,8 +1,8 @@
-"""Shared by the formulas of adam_update.py and apollo_update.py: moments, norms, and when a gradient is used at all.
+"""Shared by the formulas of adam_update.py and apollo_update.py: moments, norms, and the range of usable gradients.
 
 Law of this file: eager torch defines the values, on any device; the compiled kernels give the same float32 bits.
 Products and sums are separate operations (`lerp_`, `add_(alpha=)` and `addcmul_` fuse them on some machines only).
-Norms are float64 sums of float32 squares, so that their order does not show in the float32 that is made of them.
+Norms are float64 sums of float32 squares, so that their order does not affect the float32 result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 from apollod.trainer.kernels.passes import compiled_passes
 from apollod.trainer.optim.row_gradient import RowGradient, parts
 
-NORM_EPSILON = 1e-8  # added to the norms that are divided by (paper)
+NORM_EPSILON = 1e-8  # added to norms in denominators (paper)
 
-# Outside this range a gradient counts as zero or as not finite. Below, the epsilons are all there is: the update would
+# Outside this range a gradient counts as zero or as not finite. Below, the epsilons dominate: the update would
 # be near zero, and the limiter (+1 % a step) would hold it there for hundreds of steps. Above, the second moment
 # overflows.
 GRADIENT_NORM_MIN, GRADIENT_NORM_MAX = 1e-8, 1e15
@@ -25,12 +25,11 @@ SQUARES = (GRADIENT_NORM_MIN**2, GRADIENT_NORM_MAX**2)
 
 
 class Norms(NamedTuple):
-    """Norms of one parameter in one step. Where `zero` or `nonfinite`, no state has changed and nothing else has a
-    meaning."""
+    """Norms of one parameter in one step. If `zero` or `nonfinite`, no state changed and all else is meaningless."""
 
     grad_square: float
     update: float
-    """|U| (of APOLLO: |U| / L), or what an optimizer makes of it: see there"""
+    """|U| (of APOLLO: |U| / L), or the optimizer's variant of it: see there"""
 
     @property
     def zero(self) -> bool:

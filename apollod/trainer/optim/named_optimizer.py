@@ -51,18 +51,18 @@ class NamedOptimizer(torch.optim.Optimizer):
 
     NAME: ClassVar[str]
     SHAPING: ClassVar[tuple[str, ...]] = ()
-    """options that shapes and dtypes of the state follow from"""
+    """options that determine shapes and dtypes of the state"""
 
     def __init__(
         self, params: Named, options: dict[str, Any], seed: int, round_to: Mapping[str, torch.dtype] | None
     ) -> None:
         self.last_report: StepReport | None = None
-        self.updates = 0  # of parameters, begun since it was made: where it has not changed, nothing was written
-        self.undo: UndoRing | None = None  # keeps the steps; its owner says `end` after each
+        self.updates = 0  # updates of parameters begun so far; unchanged: nothing was written
+        self.undo: UndoRing | None = None  # records the steps; its owner calls `end` after each
         self._seed = seed
         self._next_step = 1
         self._open_step: OpenStep | None = None
-        this = weakref.proxy(self)  # no circle of references: an optimizer that is dropped frees its state at once
+        this = weakref.proxy(self)  # no reference cycle: a dropped optimizer frees its state at once
         self._backend: Backend = FormulaBackend(this)
         self._round_to = dict(round_to or {})
         self._named: dict[Tensor, NamedParameter] = {}
@@ -76,19 +76,21 @@ class NamedOptimizer(torch.optim.Optimizer):
 
     @abstractmethod
     def _new_state(self, parameter: Tensor, group: Mapping[str, Any]) -> dict[str, Tensor]:
-        """State of a parameter that has had no update; `t` and `master` come on top."""
+        """Initial state of a parameter, without `t` and `master`."""
 
     @abstractmethod
     def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
         """Update weight and state of one parameter, or neither. Norms: of the gradient, and of the update before lr.
-        gradient: contiguous, bf16 or float32, of the weight's shape; not to be changed."""
+
+        gradient: contiguous, bf16 or float32, of the weight's shape; must not be changed.
+        """
 
     def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        """`_apply`, to the same bits, of a parameter for which `takes_rows` is true."""
+        """`_apply`, with the same bits, for a parameter whose `takes_rows` is true."""
         raise NotImplementedError
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
-        """True if each option of a group has a value that can work."""
+        """True for each option of a group with a valid value."""
         return {
             "lr": 0 <= group["lr"] < math.inf,
             "weight_decay": 0 <= group["weight_decay"] < math.inf,
@@ -103,8 +105,7 @@ class NamedOptimizer(torch.optim.Optimizer):
             raise OptimizerError("; ".join(wrong))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add {"params": (name, Parameter) pairs, option: value} and allocate its state; or raise and change
-        nothing."""
+        """Add {"params": (name, Parameter) pairs, option: value} and its state; or raise and change nothing."""
         if self._backward.attached:
             raise OptimizerError(
                 "hooks are attached to the parameters so far", "remove() them, add the group, attach again"
@@ -159,7 +160,7 @@ class NamedOptimizer(torch.optim.Optimizer):
 
     def begin(self, step: int, lr: float | None = None, known_as: int = 0) -> None:
         """Open a step with the random streams of number `step`; with `lr`, set that learning rate in every group.
-        `known_as`: its number where steps are undone (0: the same). Forgets a step that an error left open."""
+        `known_as`: its number for undoing (0: the same). Drops a step that an error left open."""
         self.set_step(step)
         if lr is not None:
             for group in self.param_groups:
@@ -171,8 +172,8 @@ class NamedOptimizer(torch.optim.Optimizer):
             self.undo.begin(known_as or step)
 
     def abandon(self) -> None:
-        """Give up a step that failed before its first update (`updates` tells): its gradients are dropped, and the
-        next step begins as if it had not been."""
+        """Give up a step that failed before its first update (see `updates`): its gradients are dropped, and the next
+        step begins as if it had never been."""
         self.zero_grad()
         self._open_step = None
         self._backward.begin()
@@ -180,11 +181,11 @@ class NamedOptimizer(torch.optim.Optimizer):
             self.undo.cancel()
 
     def warm_up(self) -> None:
-        """Do now what the first step would have to wait for, such as compiling. Weights and state keep their bits."""
+        """Do the slow preparations of the first step, such as compiling. Weights and state keep their bits."""
 
     def attach(self) -> HookHandle:
-        """Update every parameter inside the backward pass, as soon as its gradient is complete or, if that is small,
-        those of some others are, too; and free the gradient.
+        """Update every parameter inside the backward pass, as soon as its gradient is complete or, for a small one,
+        enough others are, too; and free the gradient.
 
         Between `begin` and `finish` run exactly one backward pass: a parameter that fires twice (gradient accumulation,
         reentrant gradient checkpointing) would be updated between its uses, so the second firing raises OptimizerError.
@@ -192,14 +193,15 @@ class NamedOptimizer(torch.optim.Optimizer):
         return self._backward.attach(self._named)
 
     def accumulating(self) -> AbstractContextManager[None]:
-        """Backward passes in here leave their gradients, added up by autograd in the parameter's dtype; the next one
-        outside adds its own and updates by the sum. Until then all gradients exist at once. `zero_grad` drops them."""
+        """Backward passes within this context keep their gradients, summed by autograd in the parameter's dtype; the
+        next one outside adds its own and updates by the sum. Until then all gradients exist at once. `zero_grad` drops
+        them."""
         return self._backward.accumulating()
 
     @contextmanager
     def trying(self, step: OpenStep) -> Iterator[None]:
-        """Hand every gradient of the backward passes in here to `step`, as soon as it is complete, and free it. Nothing
-        is written unless `step` does."""
+        """Within this context, pass every gradient of backward passes to `step`, as soon as it is complete, and free
+        it. Nothing is written unless `step` does."""
         self._open_step = step
         self._backward.begin()
         try:
@@ -211,18 +213,18 @@ class NamedOptimizer(torch.optim.Optimizer):
             self.zero_grad()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's; drops row gradients, too, and those that a forward pass announced."""
+        """Like torch's; also drops row gradients, and the announcements of a forward pass."""
         super().zero_grad(set_to_none)
         self._backward.clear_rows()
 
     # --- row gradients: see row_gradient.RowSink ------------------------------------------------------------------
 
     def takes_rows(self, parameter: Tensor) -> bool:
-        """True if `_apply_rows` can do with this parameter; only ever inside the backward pass."""
+        """True if `_apply_rows` supports this parameter; only within the backward pass."""
         return False
 
     def _rows_will_do(self, parameter: Tensor) -> bool:
-        """`takes_rows` of optimizers that can do with the rows of any bf16 matrix."""
+        """`takes_rows` for optimizers that support the rows of any bf16 matrix."""
         known = parameter in self._named and self._backward.attached
         return known and parameter.dim() == 2 and parameter.dtype == torch.bfloat16
 
@@ -233,8 +235,8 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._backward.deliver_rows(parameter, gradient)
 
     def finish(self, queued: Callable[[], object] = lambda: None) -> StepReport:
-        """Close the open step and return its report, which is also kept as `last_report`. `queued` is called when all
-        updates are made or queued, before a device is waited for."""
+        """Close the open step and return its report, also kept as `last_report`. `queued` is called once all updates
+        are made or queued, before waiting for a device."""
         self._backward.finish(self._named)
         queued()
         report = self._open().report()
@@ -262,21 +264,21 @@ class NamedOptimizer(torch.optim.Optimizer):
         return self._open_step
 
     def _update(self, parameter: Tensor, gradient: Tensor | RowGradient) -> None:
-        """Update one parameter. Weights are written through `.data`: autograd counts versions a storage, not a view,
-        and would take a write to one slice of a merged weight for a change to all of them."""
+        """Update one parameter. Weights are written through `.data`: autograd counts versions per storage, not per
+        view, and would take a write to one slice of a merged weight for a change to all of them."""
         self.updates += 1
         self._open().update(self._named[parameter], parameter.data, gradient, self.state[parameter], self.undo)
 
     # --- state ----------------------------------------------------------------------------------------------------
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """{"<name>.<field>": tensor}, fit for safetensors. Live: the next step changes the tensors."""
+        """{"<name>.<field>": tensor}, suitable for safetensors. Live: the next step changes the tensors."""
         return {
             f"{known.name}.{key}": tensor for p, known in self._named.items() for key, tensor in self.state[p].items()
         }
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], strict: bool = True) -> None:
-        """Copy in what `state_tensors` gave, all or nothing; see `saved_state.load_tensors`. Raises StateRefused."""
+        """Copy in the result of `state_tensors`, all or nothing: `saved_state.load_tensors`. Raises StateRefused."""
         load_tensors(self.state_tensors(), tensors, strict)
 
     def state_dict(self) -> dict[str, Any]:
@@ -295,9 +297,9 @@ class NamedOptimizer(torch.optim.Optimizer):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave, options and seed included. (torch's would cast the moments to the weights'
-        dtype.) Raises StateRefused, with nothing changed, where optimizer, version, groups, ranks, shapes or dtypes
-        differ."""
+        """Restore the result of `state_dict`, options and seed included. (torch's would cast the moments to the
+        weights' dtype.) Raises StateRefused, with nothing changed, if optimizer, version, groups, ranks, shapes or
+        dtypes differ."""
         check_options(state_dict, self.NAME, self.SHAPING, self.param_groups)
         self.load_state_tensors(state_dict["state"])
         for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):

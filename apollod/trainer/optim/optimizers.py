@@ -23,7 +23,7 @@ _DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "adafactor": (),
     "adamw8bit": (),
 }
-"""Settings that the state of an optimizer is worthless without; the others may change from one run to the next."""
+"""Settings that the state of an optimizer depends on; the others may change from one run to the next."""
 
 
 def make_optimizer(
@@ -32,8 +32,8 @@ def make_optimizer(
     round_to: Mapping[str, torch.dtype] | None = None,
     kernels: Kernels = "auto",
 ) -> NamedOptimizer:
-    """The optimizer that `settings` name, for (name, parameter) pairs; `round_to`: see `NamedOptimizer`. `kernels`: of
-    APOLLO, the others have one kind.
+    """The optimizer that `settings` name, for (name, parameter) pairs; `round_to`: see `NamedOptimizer`. `kernels`: for
+    APOLLO; the others have no choice.
 
     Raises OptimizerError for settings that cannot work with these parameters, QuantizerMissing for adamw8bit without
     bitsandbytes.
@@ -60,7 +60,7 @@ def make_optimizer(
 
 
 def misfit(saved: OptimizerSettings, here: OptimizerSettings) -> tuple[str, object, object] | None:
-    """The first setting ([trainer] key, saved value, value here) for which saved state cannot be used here."""
+    """The first setting ([trainer] key, saved value, value here) that makes the saved state unusable here."""
     if saved.name != here.name:
         return "optimizer", saved.name, here.name
     for name in _DEPENDS_ON.get(here.name, ()):

@@ -1,4 +1,4 @@
-"""One parameter in one step, as an optimizer's formulas need it: its moments in float32, and the rounded write."""
+"""One parameter in one step, for an optimizer's formulas: its moments in float32, and the rounded write."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from apollod.trainer.undo.undo_ring import WRITE_BYTES, ParameterUndo
 
 @dataclass(frozen=True)
 class ParameterStep:
-    """One parameter's share of a step, as an optimizer's formulas see it.
+    """One parameter's share of a step, for an optimizer's formulas.
 
     number    of the step; keys the random streams
     t         updates of this parameter, this one included
-    undo      where the writes are kept so that they can be taken back
+    undo      records the writes, so that they can be undone
     """
 
     name: str
@@ -36,19 +36,19 @@ class ParameterStep:
     undo: ParameterUndo | None = None
 
     def moments(self, part: slice | None = None) -> dict[str, Tensor]:
-        """State with float32 m and v: all of them, or flat the elements `part`. `keep` makes changes to them last."""
+        """State with float32 m and v: all of them, or flat the elements `part`. `keep` stores changes to them."""
         return moment_store.load(self.state, part)
 
     def keep(self, wide: Mapping[str, Tensor], part: slice | None = None) -> None:
-        """Store what `moments` gave. bfloat16 moments are rounded stochastically, by streams of their own."""
+        """Store the result of `moments`. bfloat16 moments are rounded stochastically, by streams of their own."""
         if self.state["m"].dtype == torch.float32:
             return  # they are the state itself
         keys = {name: stream_key(f"moment {name}", self.seed, self.name, self.number) for name in "mv"}
         moment_store.save(self.state, wide, part, keys)
 
     def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
-        """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, of those elements, update being
-        flat."""
+        """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, for these elements and a flat
+        update."""
         weight, master = self.weight, self.state.get("master")
         if part is not None:
             self._write(
@@ -58,7 +58,7 @@ class ParameterStep:
             self._write(weight, master, update, coef, 0)
         else:
             width = weight.shape[1]
-            # what it was before and is then, while it is in the processor's caches; or as much as a device shall hold
+            # block by block: old and new values stay in the processor's caches; on a device, bounds its memory
             length = None if weight.is_cpu else WRITE_BYTES // weight.element_size()
             for block in blocks(weight.numel(), width, length):
                 rows = slice(block.start // width, block.stop // width)
@@ -80,12 +80,11 @@ class ParameterStep:
 
     @property
     def writes_all(self) -> bool:
-        """True if a row without gradient has to be written, too: weights decay, or the master copy is taken."""
+        """True if rows without gradient have to be written, too: weights decay, or the master copy is initialised."""
         return self.decay != 1 or ("master" in self.state and self.t == 1)
 
     def write_rows(self, rows: Tensor, update: Tensor, coef: Tensor) -> None:
-        """The share of `write` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k,
-        1]."""
+        """`write` for some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k, 1]."""
         master = self.state.get("master")
         if master is None:
             with self._kept_rows(rows, self.weight):
@@ -98,7 +97,7 @@ class ParameterStep:
             self.weight[rows] = wide.to(self.weight.dtype)
 
     def kept(self, *targets: Tensor) -> AbstractContextManager[None]:
-        """Whoever writes these contiguous tensors, the weight or its master, does it in here."""
+        """Context for all writes to these contiguous tensors, the weight or its master, which records them for undo."""
         return nullcontext() if self.undo is None else self.undo.writing(*targets)
 
     def _kept_rows(self, rows: Tensor, *targets: Tensor) -> AbstractContextManager[None]:
@@ -106,10 +105,10 @@ class ParameterStep:
 
     @property
     def decay(self) -> float:
-        """What the weight is multiplied by."""
+        """The factor of the weight."""
         return 1 - float(self.group["lr"] * self.group["weight_decay"])
 
     @property
     def rounding_key(self) -> int:
-        """Of the write's noise."""
+        """Key of the write's noise."""
         return stream_key("rounding", self.seed, self.name, self.number)

@@ -17,7 +17,7 @@ from apollod.trainer.kernels.passes import compiled_passes
 
 BLOCK_ELEMENTS = 1 << 18  # elements of a working block: bounds every temporary, never changes a result
 
-_GEMM_ROWS = 64  # from here on the bits of a row of a product do not depend on the number of rows
+_GEMM_ROWS = 64  # least rows of a product for which the bits of a row do not depend on their number
 _PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums in a left projection
 
 
@@ -35,7 +35,7 @@ def stream_key(purpose: str, seed: int, name: str, counter: int) -> int:
 
 
 def _int32(value: int) -> int:
-    """The low 32 bits of `value` as a signed integer, as torch wants its scalars."""
+    """The low 32 bits of `value` as a signed integer, for torch scalars."""
     return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
 
 
@@ -72,8 +72,8 @@ def _signs_reference(key: int, rows: int, rank: int, dtype: torch.dtype, device:
 
 
 def summed_dim(weight: Tensor, rank: int) -> int | None:
-    """The dimension inside a channel, that is the smaller one, which is projected: 1 = rows are channels, 0 =
-    columns are. None for what takes Adam: not 2-D, or a smaller side below the rank."""
+    """The dimension inside a channel, which is the smaller one and gets projected: 1 = rows are channels, 0 = columns
+    are. None for Adam's parameters: not 2-D, or a smaller side below the rank."""
     if weight.dim() != 2 or min(weight.shape) < rank:
         return None
     return 1 if weight.shape[0] >= weight.shape[1] else 0
@@ -91,7 +91,7 @@ def project(gradient: Tensor, key: int, rank: int) -> Tensor:
 
 
 def unscaled(gradient: Tensor, key: int, rank: int) -> Tensor:
-    """`project` before it is scaled: in the gradient's dtype where it is one product, else float32. Contiguous."""
+    """`project` before scaling: in the gradient's dtype if it is one product, else float32. Contiguous."""
     m, n = gradient.shape
     if m >= n:
         return _unscaled_rows(gradient, key, rank)
@@ -111,7 +111,7 @@ def project_rows(rows: Tensor, key: int, rank: int) -> Tensor:
 
 
 def _unscaled_rows(rows: Tensor, key: int, rank: int) -> Tensor:
-    """Products of fewer than 64 rows may be summed in another order; zeros make up for what is missing."""
+    """G P of some rows, padded to 64, since products of fewer rows may be summed in another order."""
     count, width = rows.shape
     basis = signs(key, width, rank, rows.dtype, rows.device)
     if count < _GEMM_ROWS:
@@ -120,7 +120,7 @@ def _unscaled_rows(rows: Tensor, key: int, rank: int) -> Tensor:
 
 
 def as_words(tensor: Tensor) -> np.ndarray | None:
-    """A contiguous bf16 CPU tensor [..., n] as uint32 [..., n/2] on the same memory; None where that cannot be had."""
+    """A contiguous bf16 CPU tensor [..., n] as uint32 [..., n/2] on the same memory; None if that is impossible."""
     if not tensor.is_cpu or tensor.dtype != torch.bfloat16 or tensor.dim() == 0 or tensor.shape[-1] % 2:
         return None
     return tensor.view(torch.int16).numpy().view(np.uint32)
@@ -128,8 +128,7 @@ def as_words(tensor: Tensor) -> np.ndarray | None:
 
 def square_norms(gradient: Tensor, dim: int) -> Tensor:
     """Squared channel norms, summed over `dim`: gradient [m, n] -> float64 [m] (dim 1) or [n] (dim 0), no full-size
-    temporary. float64, so that the order of the sums does not show in the float32 that is made of them.
-    """
+    temporary. float64, so that the order of the sums does not affect the float32 result."""
     if as_words(gradient) is not None and compiled_passes():
         return square_norms_of([gradient], dim)[0]
     m, n = gradient.shape
@@ -146,7 +145,7 @@ def square_norms_of(pieces: Iterable[Tensor], *dims: int) -> list[Tensor]:
 
 
 class _Squares:
-    """Squared norms over one dimension, so far. The compiled sums do not depend on where a matrix is cut."""
+    """Running squared norms over one dimension. The compiled sums do not depend on where a matrix is cut."""
 
     def __init__(self, dim: int) -> None:
         self._dim = dim

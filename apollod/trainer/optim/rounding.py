@@ -21,7 +21,7 @@ from apollod.trainer.kernels.passes import compiled_passes
 from apollod.trainer.optim.projector import BLOCK_ELEMENTS, as_words, random_words
 
 Rounding = Literal["stochastic", "nearest"]
-"""Of one write. The third choice of an optimizer, "master", writes a float32 copy and rounds that: see
+"""Rounding of one write. The third choice of an optimizer, "master", writes a float32 copy and rounds that: see
 named_optimizer.py."""
 
 
@@ -82,8 +82,7 @@ def write_update_(
 def write_rows_(
     weight: Tensor, rows: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding
 ) -> None:
-    """The share of `write_update_` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32
-    [k, 1]."""
+    """`write_update_` for some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k, 1]."""
     options = (decay, key, rounding)
     compiled, weight_words, update_words = compiled_passes(), as_words(weight), as_words(update)
     if compiled is not None and weight_words is not None and update_words is not None:
@@ -121,7 +120,7 @@ def write_reference_(
 def _write_channels_compiled(
     weight: Tensor, update: Tensor, coef: Tensor, first: int, decay: float, key: int, rounding: Rounding
 ) -> bool:
-    """The same write by a compiled kernel; False, with nothing written, where none applies."""
+    """The same write by a compiled kernel; False, with nothing written, if none applies."""
     compiled, weight_words, update_words = compiled_passes(), as_words(weight), as_words(update)
     if compiled is None or weight_words is None or update_words is None:
         return False
@@ -139,7 +138,7 @@ def _write_channels_compiled(
 def _write_elements_compiled(
     weight: Tensor, update: Tensor, first: int, coef: float, decay: float, key: int, rounding: Rounding
 ) -> bool:
-    """As `_write_channels_compiled`, of flat tensors with one coefficient; of float32 weights as well."""
+    """Like `_write_channels_compiled`, for flat tensors with one coefficient, also float32 weights."""
     compiled, words = compiled_passes(), as_words(weight) if first % 2 == 0 else None
     if compiled is None or not weight.is_cpu or (words is None and weight.dtype != torch.float32):
         return False

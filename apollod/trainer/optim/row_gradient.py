@@ -1,9 +1,9 @@
-"""Gradients [m, n] that never exist whole: the few rows of an embedding that an example uses, a head's rows as products
-of factors.
+"""Gradients [m, n] that never exist whole: the few rows of an embedding that an example uses, or a head's rows as
+products of factors.
 
-Law of this file: a row has the bits that autograd's dense gradient would have, however it is asked for and whichever
-rows come with it (a product in bf16 of at least 64 rows gives a row the same bits on CPU;
-`tests/unit/trainer/test_loss.py` holds it to that).
+Law of this file: a row has the bits of autograd's dense gradient, however it is requested and whichever rows come with
+it (a product in bf16 of at least 64 rows gives a row the same bits on CPU; `tests/unit/trainer/test_loss.py` checks
+that).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 from apollod.trainer.optim.projector import BLOCK_ELEMENTS, blocks
 
 BLOCK_ROWS = 4096
-"""Rows of a block: bounds the temporaries; a matrix of no more rows is not worth all this."""
+"""Rows of a block: bounds the temporaries; smaller matrices are not worth this."""
 
 
 class RowGradient(ABC):
-    """Gradient [m, n] of a parameter, which gives its rows as often as it is asked, with the same bits each time."""
+    """Gradient [m, n] of a parameter that returns its rows on request, any number of times, with the same bits."""
 
     def __init__(self, shape: torch.Size) -> None:
         self.shape = shape
@@ -42,7 +42,7 @@ class RowGradient(ABC):
             yield torch.arange(first, first + block.shape[0], device=block.device), block
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """As `every_block`, without rows that are known to be zero."""
+        """Like `every_block`, without rows that are known to be zero."""
         return self.every_block()
 
     def dense(self) -> Tensor:
@@ -57,8 +57,8 @@ class RowGradient(ABC):
 
 
 def parts(gradient: Tensor | RowGradient, unit: int = 1) -> Iterator[tuple[slice, Tensor]]:
-    """The whole gradient in the working blocks of `projector.blocks`, which do not depend on how it comes:
-    (elements, flat)."""
+    """The whole gradient in the working blocks of `projector.blocks`, the same for a tensor and for rows: (elements,
+    flat)."""
     if isinstance(gradient, Tensor):
         flat = gradient.view(-1)
         for part in blocks(flat.numel(), unit):
@@ -77,7 +77,7 @@ def parts(gradient: Tensor | RowGradient, unit: int = 1) -> Iterator[tuple[slice
 
 class SparseRows(RowGradient):
     """rows  int64 [k], ascending, each once; values [k, n]. All other rows are zero. rows_here: `rows` in host memory,
-    where they are in a device's, so that it need not be waited for."""
+    if they are on a device, so that it need not be waited for."""
 
     def __init__(self, shape: torch.Size, rows: Tensor, values: Tensor, rows_here: Tensor | None = None) -> None:
         super().__init__(shape)
@@ -92,7 +92,7 @@ class SparseRows(RowGradient):
         return block
 
     def add_to(self, total: Tensor, first: int) -> None:
-        """The zeros of all other rows count, too: they make a -0 of the total a 0."""
+        """Adds the zeros of all other rows, too: they turn a -0 of the total into 0."""
         inside = (self._rows >= first) & (self._rows < first + len(total))
         rows = self._rows[inside] - first
         found = total[rows] + self._values[inside]
@@ -117,7 +117,7 @@ class FactoredRows(RowGradient):
 
 
 class RowSum(RowGradient):
-    """The sum of gradients of one shape, added up in the order given and in their dtype, as autograd does it."""
+    """The sum of gradients of one shape, in the given order and in their dtype, like autograd's."""
 
     def __init__(self, parts: Sequence[RowGradient]) -> None:
         super().__init__(parts[0].shape)
@@ -137,10 +137,10 @@ class RowSink(Protocol):
         """True if this parameter's gradient may come as rows; if so, all of it has to."""
 
     def expect_rows(self, parameter: Tensor) -> None:
-        """Announce, in a forward pass, one `deliver_rows` of the backward pass to come."""
+        """Announce, in a forward pass, one `deliver_rows` of the following backward pass."""
 
     def deliver_rows(self, parameter: Tensor, gradient: RowGradient) -> None:
-        """One of the contributions to a parameter's gradient. The last one that was announced completes it."""
+        """Deliver one contribution to a parameter's gradient. The last announced one completes it."""
 
 
 class Arrivals:
@@ -152,11 +152,11 @@ class Arrivals:
         self._sums: dict[Tensor, list[RowGradient]] = {}  # sums of earlier ones
 
     def expect(self, parameter: Tensor) -> None:
-        """One more contribution will come."""
+        """Announce one more contribution."""
         self._missing[parameter] = self._missing.get(parameter, 0) + 1
 
     def add(self, parameter: Tensor, gradient: RowGradient) -> bool:
-        """Take a contribution; whether it was the last one."""
+        """Take a contribution; true if it was the last one."""
         arrived = self._arrived.setdefault(parameter, [])
         arrived.append(gradient)
         self._missing[parameter] -= 1
@@ -166,15 +166,15 @@ class Arrivals:
         return True
 
     def complete(self) -> list[Tensor]:
-        """Parameters with a complete gradient that `take` would give."""
+        """Parameters whose gradient is complete, for `take`."""
         return list(self._sums)
 
     def take(self, parameter: Tensor) -> RowGradient:
-        """The sum over all backward passes since the last time."""
+        """The sum over all backward passes since the last `take`."""
         return _sum(self._sums.pop(parameter))
 
     def clear(self) -> None:
-        """Forget all of it: no step was made of it."""
+        """Drop everything: no step was made of it."""
         for held in (self._missing, self._arrived, self._sums):
             held.clear()
 

@@ -1,5 +1,4 @@
-"""Optimizer state that was saved, compared with what is here and copied in. Nothing is written unless everything
-fits."""
+"""Compares saved optimizer state with the present one and copies it in, only if everything matches."""
 
 from __future__ import annotations
 
@@ -11,14 +10,15 @@ from torch import Tensor
 from apollod.trainer.optim.optimizer_errors import StateRefused
 
 STATE_VERSION = 1
-"""Of what state means. Another one is refused, here and by checkpoints."""
+"""Version of the meaning of state. Another one is refused, here and by checkpoints."""
 
 
 def load_tensors(here: Mapping[str, Tensor], tensors: Mapping[str, Tensor], strict: bool) -> None:
     """Copy `tensors` into those of the same names `here` ("<parameter>.<field>"); nothing is ever cast.
 
-    Raises StateRefused where a shape or dtype differs or, if `strict`, where a tensor is missing or unknown.
-    Not strict: unknown tensors are ignored, and a parameter without saved tensors keeps its state; the others need all.
+    Raises StateRefused if a shape or dtype differs or, if `strict`, if a tensor is missing or unknown. Not strict:
+    unknown tensors are ignored, and a parameter without any saved tensor keeps its state; the others need all of
+    theirs.
     """
     saved_parameters = {name.rpartition(".")[0] for name in tensors}
     own = {name: t for name, t in here.items() if strict or name.rpartition(".")[0] in saved_parameters}

@@ -1,5 +1,4 @@
-"""The account of a step, kept by the names of parameters, so that it does not depend on the order of the backward
-pass."""
+"""The account of a step, keyed by parameter name, so that the order of the backward pass does not matter."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ class StepReport:
 
 
 def second_gradient(name: str, step: int) -> OptimizerError:
-    """What a parameter that fires twice in a step is refused with."""
+    """The error for a parameter that fires twice in a step."""
     return OptimizerError(f"{name} got a second gradient in step {step}", "run one backward pass a step")
 
 
 def dense(name: str, gradient: Tensor) -> Tensor:
-    """The gradient, contiguous and out of the graph; raises OptimizerError for a sparse one."""
+    """The gradient, contiguous and detached; raises OptimizerError for a sparse one."""
     if gradient.layout != torch.strided:
         raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
     return gradient.detach().contiguous()
@@ -64,13 +63,13 @@ class StepAccount:
     fired: set[str] = field(default_factory=set)
 
     def take(self, name: str) -> None:
-        """A parameter's gradient is here; raises OptimizerError for its second one."""
+        """Register a parameter's gradient; raises OptimizerError for its second one."""
         if name in self.fired:
             raise second_gradient(name, self.step)
         self.fired.add(name)
 
     def note(self, name: str, norms: Norms) -> bool:
-        """Enter what became of a gradient; false where it is zero or not finite, and nothing was written."""
+        """Enter the result for a gradient; false if it is zero or not finite, and nothing was written."""
         if norms.zero or norms.nonfinite:
             (self.zero if norms.zero else self.nonfinite).append(name)
             return False

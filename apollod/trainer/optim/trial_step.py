@@ -1,10 +1,10 @@
-"""A step that is not made: how far it would move a loss, to first order.
+"""Estimates how far a step would move a loss, to first order, without making it.
 
-    score = sum over parameters of <dL, U>      dL  the gradient of the loss that is watched, summed over its items
+    score = sum over parameters of <dL, U>      dL  the gradient of the watched loss, summed over its items
                                                 U   what the step would add to the weights
 
-U comes from the optimizer's own formulas, at moments that have seen nothing yet: what an example does is told for
-itself, and does not depend on what was learned before it. (TracIn, Pruthi et al. 2020, "Estimating training data
+U comes from the optimizer's own formulas, with fresh moments: the effect of an example is measured by
+itself, independent of earlier steps. (TracIn, Pruthi et al. 2020, "Estimating training data
 influence by tracing gradient descent", with the update in place of the gradient.)
 
 Law: neither weights nor state are written, and no gradient lives longer than in a step. Of dL a sketch is kept, RANK
@@ -33,7 +33,7 @@ SEED = 0
 
 @dataclass
 class Sketch:
-    """The sum of gradients of one parameter: of rows longer than RANK their projections, else all of it."""
+    """The sum of gradients of one parameter: for rows longer than RANK their projections, else all of it."""
 
     name: str
     shape: torch.Size
@@ -57,11 +57,11 @@ class Sketch:
             self.kept[self._rows(part)] += self._projected(gradient.reshape(-1)[part].view(-1, self._width))
 
     def product(self, rows: slice | Tensor, values: Tensor) -> float:
-        """<sum, values> of some rows: values float32 [k, length of a row]."""
+        """<sum, values> over some rows: values float32 [k, length of a row]."""
         return float((self._projected(values) * self.kept[rows]).sum(dtype=torch.float64))
 
     def blocks(self, update: Tensor, coef: Tensor | float) -> Iterator[tuple[slice, Tensor]]:
-        """Rows, and `coef` times those of an update of the parameter's shape, float32."""
+        """Rows, and `coef` times those rows of an update of the parameter's shape, float32."""
         wide = update.reshape(-1, self._width)
         for part in blocks(wide.numel(), self._width):
             rows = self._rows(part)
@@ -69,7 +69,7 @@ class Sketch:
             yield rows, wide[rows].float() * scale
 
     def whole_rows(self, part: slice, values: Tensor) -> tuple[slice, Tensor]:
-        """The rows that the elements `part` lie in, with zeros in place of what is missing of them."""
+        """The rows that contain the elements `part`, with zeros for all other elements."""
         first, last = part.start // self._width, -(-part.stop // self._width)
         wide = values.new_zeros((last - first) * self._width)
         at = part.start - first * self._width
@@ -108,7 +108,7 @@ class Watched(StepAccount):
 
 
 class Trial(StepAccount):
-    """An open step that is not made. `score`: see the head of this file."""
+    """An open step that is never made. `score`: see the head of this file."""
 
     def __init__(self, formulas: Formulas, watched: Watched, lr: float) -> None:
         super().__init__(1, SEED)
@@ -144,7 +144,7 @@ class Trial(StepAccount):
 
 
 def _fresh(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """State that has seen no update; large moments are left where they are, and made block by block."""
+    """State without any update; large moments are left alone, and made block by block."""
     if "m" in state:
         return state
     return {name: torch.zeros_like(one) for name, one in state.items()}
@@ -152,7 +152,7 @@ def _fresh(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 @dataclass(frozen=True)
 class _TrialShare(ParameterStep):
-    """One parameter's share: what would be written is multiplied with what is watched."""
+    """One parameter's share: the write is multiplied with the watched gradient instead of being made."""
 
     sketch: Sketch = field(kw_only=True)
     products: list[float] = field(default_factory=list)

@@ -1,14 +1,14 @@
-"""The way back from one write to the values before it: `Packed`, made of the bytes before and after, small and fast.
+"""Undo data of one write: `Packed`, made of the bytes before and after, small and fast.
 
 Numbers are compared as integers, so that every bit comes back: NaN with their payloads, both zeros, everything. 16-bit
 floats:
 
-    2 bits an element: 0 the same, 1 one up, 2 one down, 3 something else; the old values of those in a list, in order
+    2 bits an element: 0 the same, 1 one up, 2 one down, 3 any other change; the old values of those in a list, in order
     blocks of 512 elements, of which those without a change take a byte. Code word k of a block holds elements k, 64 +
     k, ...
 
 float32 that holds values of bfloat16 (`cast` views) is packed by its upper halves, other float32 as differences of 16
-bits with the old values of what does not fit; and where that is not smaller, the old values are kept as they are. On
+bits with the old values where those do not fit; and if that is not smaller, the old values are kept as they are. On
 CPU in kernels of one thread; elsewhere, and without numba, in torch operations.
 """
 
@@ -32,12 +32,12 @@ i16, u8, u16, u32, u64 = np.int16, np.uint8, np.uint16, np.uint32, np.uint64
 
 PACKED_MIN = 1024  # elements; fewer are kept as they are
 ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
-ROOM_KEPT_BYTES = 1 << 20  # room to pack in that is kept for the next time: that of a working block
+ROOM_KEPT_BYTES = 1 << 20  # largest packing buffer kept for reuse: that of a working block
 
 
 @cache
 def kernels() -> ModuleType | None:
-    """undo_kernels.py; None without numba, which nothing imports before it is needed."""
+    """undo_kernels.py; None without numba, which is only imported when needed."""
     module = import_module("apollod.trainer.kernels.undo_kernels")
     return module if module.AVAILABLE else None
 
@@ -49,8 +49,8 @@ def _compiled() -> ModuleType:
 
 
 def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
-    """For `values` that are going to change as a whole: a copy of them in host memory, or, if that may be, the fact
-    that they are zero."""
+    """Undo data for `values` that will change as a whole: a copy in host memory, or, if `maybe_zero`, the fact that
+    they are zero."""
     if not values.is_cpu:
         return Sent(values.view(-1).clone())
     if maybe_zero:
@@ -61,13 +61,13 @@ def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
 
 
 def packable(values: Tensor) -> bool:
-    """True if `packed` would look at both sides; if not, a copy of the old values is as good and can be had before the
-    write."""
+    """True if `packed` would compare old and new; if not, a copy of the old values is as good and can be made before
+    the write."""
     return not values.is_cpu or (values.numel() >= PACKED_MIN and values.element_size() in (2, 4))
 
 
 def least_bytes(values: Tensor) -> int:
-    """What the way back of a write to all of `values` takes at least, whatever is written."""
+    """Least size of the undo data of a write to all of `values`, whatever is written."""
     if not packable(values):
         return values.nbytes
     if values.is_cpu:
@@ -76,8 +76,8 @@ def least_bytes(values: Tensor) -> int:
 
 
 def packed(old: Tensor, new: Tensor) -> Packed:
-    """For values that were `old` and are `new`: flat, contiguous, of one dtype and device. `old` is not kept, unless
-    on a GPU."""
+    """Undo data for values that changed from `old` to `new`: flat, contiguous, of one dtype and device. `old` is not
+    kept, except on a GPU."""
     if old.is_cpu:
         return _packed_here(old, new)
     return TorchPacked(old, new, deferred=True) if old.element_size() == 2 else Sent(old)
@@ -137,20 +137,19 @@ class Raw(Packed):
 
 
 class HalfPacked(Packed):
-    """16 bits an element: codes of the blocks that changed, and the values that a code cannot say, one behind the
-    other in `data`."""
+    """16 bits an element: codes of the changed blocks, then the values without a code, concatenated in `data`."""
 
     def __init__(self, data: Array, blocks: int, kept: int) -> None:
         self._data, self._blocks, self._kept = data, blocks, kept
 
     @classmethod
     def of(cls, old: Array, new: Array) -> HalfPacked | None:
-        """As `at`, of contiguous uint16."""
+        """Like `at`, for contiguous uint16."""
         return cls.at(old.ctypes.data, new.ctypes.data, old.size)
 
     @classmethod
     def at(cls, old: int, new: int, size: int) -> HalfPacked | None:
-        """Of values at these addresses; None where too many changed by more than one."""
+        """Undo data of values at these addresses; None if too many changed by more than one."""
         blocks, most = -(-size // BLOCK), int(size * ESCAPES_MAX) + BLOCK
         room, address = _room(blocks * (1 + 2 * LANES) + 2 * most + 16)
         codes, escapes = _parts(blocks, blocks)
@@ -168,14 +167,14 @@ class HalfPacked(Packed):
 
     @property
     def escapes(self) -> Array:
-        """The values that a code cannot say: uint16 [n]."""
+        """The values without a code: uint16 [n]."""
         return self._data[_parts(self._blocks, self._kept)[1] :].view(u16)
 
     def restore(self, values: Tensor) -> None:
         self.restore_words(words(values))
 
     def restore_words(self, values: Array) -> None:
-        """As `restore`, of uint16."""
+        """Like `restore`, for uint16."""
         whole, (first, end) = values.size // BLOCK, _parts(self._blocks, self._kept)
         flags, codes = self._data[: self._blocks], self._data[first:end].view(u64).reshape(-1, LANES // 4)
         way = codes, codes.view(u16), self.escapes
@@ -187,7 +186,8 @@ class HalfPacked(Packed):
 
 
 def _parts(blocks: int, kept: int) -> tuple[int, int]:
-    """Where codes and escapes begin: behind a flag a block, at whole words, and behind the codes of `kept` blocks."""
+    """Offsets of codes and escapes: codes at whole words behind one flag per block, escapes behind the codes of `kept`
+    blocks."""
     codes = -(-blocks // 8) * 8
     return codes, codes + kept * 2 * LANES
 
@@ -196,8 +196,7 @@ _kept_room: tuple[Array, int] = (np.empty(0, u8), 0)
 
 
 def _room(size: int) -> tuple[Array, int]:
-    """Memory to pack in and its address, valid until the next call: new memory would cost more than what is done in
-    it."""
+    """A packing buffer and its address, valid until the next call: allocating it would cost more than the packing."""
     global _kept_room
     if _kept_room[0].size >= size:
         return _kept_room
@@ -214,7 +213,7 @@ def _blocks(values: Array) -> Array:
 
 
 def _padded(values: Array) -> Array:
-    """What is behind them, as one more block."""
+    """The elements behind the whole blocks, as one more block."""
     block = np.zeros((1, BLOCK), u16)
     block[0, : values.size % BLOCK] = values[values.size // BLOCK * BLOCK :]
     return block
@@ -243,14 +242,14 @@ class _UpperHalves(Packed):
 
 
 class FloatPacked(Packed):
-    """32 bits an element: differences of 16 bits, and the old values where they are too far for that."""
+    """32 bits an element: differences of 16 bits, and the old values where the difference is larger."""
 
     def __init__(self, steps: Array, escapes: Array) -> None:
         self._steps, self._escapes = steps, escapes
 
     @classmethod
     def of(cls, old: Array, new: Array) -> FloatPacked | None:
-        """None where that is too often so."""
+        """Undo data, or None if too many differences do not fit."""
         steps, escapes = np.empty(old.size, i16), np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u32)
         count = _compiled().pack_floats(old, new, steps, escapes)
         return None if count < 0 else cls(steps, escapes[:count].copy())

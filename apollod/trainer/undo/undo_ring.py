@@ -1,9 +1,9 @@
-"""The last steps, kept so that they can be undone in memory: of each write its way back (undo_codec.py), and the
+"""The last steps, kept so that they can be undone in memory: the undo data of each write (undo_codec.py), and the
 optimizer's state.
 
 Law of this file: nothing here changes a bit of a step, and nothing is undone on a guess. The ring knows the fingerprint
-between every two of its steps; whatever else writes the weights, or leaves one step half done, has to `restart` or
-`clear` it.
+between every two of its steps; any other writer of the weights, and a step left half done, must `restart` or `clear`
+it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from apollod.trainer.undo.way_back import OnDevice, Packed, Sent
 _LACKING = (MemoryError, RuntimeError)  # torch's OutOfMemoryError is a RuntimeError
 
 WRITE_BYTES = 64 << 20
-"""of a weight in device memory, at most, that are written at once where the way back is kept: what was there before has
-to be on the device until it is packed"""
+"""most bytes of a weight in device memory to write at once while recording: the old values stay on the device until
+they are packed"""
 
 UNKNOWN = ""
-"""fingerprint of weights that nobody has looked at"""
+"""fingerprint of weights that was not computed"""
 
 _KEPT_WHEN_WRITTEN = frozenset({"master"})
-"""state that is not copied before an update, because it is written as the weights are"""
+"""state that is not copied before an update, because it is recorded when written, like the weights"""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Record:
 
 @dataclass(slots=True)
 class _Copies:
-    """Contiguous tensors on CPU, and their bytes as they were: all state of a parameter in one record."""
+    """Contiguous tensors on CPU, and their old bytes: all state of a parameter in one record."""
 
     targets: list[Tensor]
     old: list[bytes]
@@ -67,7 +67,7 @@ class _Copies:
 
 @dataclass
 class _Step:
-    """A step and what was before it: the fingerprint of the weights, the number of the last step (None: not known).
+    """A step and the situation before it: the fingerprint of the weights, the number of the last step (None: unknown).
     `nbytes` counts settled records."""
 
     number: int
@@ -78,12 +78,13 @@ class _Step:
 
 
 class ParameterUndo:
-    """The changes of one parameter in the open step; part of the step only once it is given to `UndoRing.add`.
+    """The changes of one parameter in the open step; part of the step only after `UndoRing.add`.
 
-    failed     why something could not be kept (no memory, say). The update itself must not suffer from it
-    unsettled  ways back that the device is still making; `nbytes` counts all else
-    taken      memory that the ring's open step takes already, of `budget`. What cannot fit is not even begun: a copy
-               on the device would be as large as the weight
+    failed     reason why something could not be recorded (no memory, for example). It must not affect the update itself
+    unsettled  undo data that the device is still making; `nbytes` counts all other data
+    taken      memory that the ring's open step already uses, of `budget`. Recording that cannot fit is not even begun:
+    a
+               copy on the device would be as large as the weight
     """
 
     def __init__(self, scratch: list[Tensor], taken: int, budget: int) -> None:
@@ -93,10 +94,10 @@ class ParameterUndo:
         self.failed = ""
         self._scratch = scratch
         self._taken, self._budget = taken, budget
-        self._promised = 0  # least size of what is unsettled
+        self._promised = 0  # least size of unsettled data
 
     def copy(self, state: Mapping[str, Tensor]) -> None:
-        """Take the optimizer's state as it is before the update."""
+        """Copy the optimizer's state before the update."""
         tensors = [tensor for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN]
         here = state["t"].is_cpu
         old_bytes = sum(tensor.nbytes for tensor in tensors)
@@ -115,7 +116,7 @@ class ParameterUndo:
 
     @contextmanager
     def writing(self, *targets: Tensor) -> Iterator[None]:
-        """Whoever writes these contiguous tensors does it in here."""
+        """Context for all writes to these contiguous tensors; records them."""
         try:
             fits = self._fits(sum(map(least_bytes, targets)))
             before = [self._before(number, target) for number, target in enumerate(targets)] if fits else []
@@ -132,7 +133,7 @@ class ParameterUndo:
 
     @contextmanager
     def writing_rows(self, rows: Tensor, *targets: Tensor) -> Iterator[None]:
-        """As `writing`, of some rows only: int64 [k] ascending, each once."""
+        """Like `writing`, for some rows only: int64 [k] ascending, each once."""
         if rows.is_cpu:  # a device would be waited for
             first, last = int(rows[0]), int(rows[-1])
             if last - first + 1 == len(rows):
@@ -163,7 +164,7 @@ class ParameterUndo:
                 self.nbytes += part.nbytes
 
     def _hold(self, back: OnDevice) -> None:
-        """No more than two writes' old values wait on the device, the newest among them."""
+        """Keep the newest unsettled data on the device, at most two writes' worth; fetch older ones."""
         self.unsettled.append(back)
         self._promised += back.nbytes
         while len(self.unsettled) > 1 and sum(held.held_bytes for held in self.unsettled) > 2 * WRITE_BYTES:
@@ -173,7 +174,7 @@ class ParameterUndo:
             self.nbytes += first.nbytes
 
     def _fits(self, least: int) -> bool:
-        """True if the budget may hold this much more."""
+        """True if the budget has room for this much more."""
         needed = self._taken + self.nbytes + self._promised + least
         if needed > self._budget and not self.failed:
             self.failed = _too_much(needed, self._budget)
@@ -183,7 +184,7 @@ class ParameterUndo:
         self.failed = line_of(error)
 
     def _before(self, number: int, target: Tensor) -> Tensor | Packed:
-        """The target's values, flat and on CPU valid until the next `writing`; or the way back to them, if no other
+        """The target's values, flat and on CPU valid until the next `writing`; or complete undo data, if nothing else
         is needed."""
         if not packable(target):
             return copied(target, maybe_zero=False)
@@ -204,15 +205,15 @@ def _too_much(needed: int, budget: int) -> str:
 
 
 class UndoRing:
-    """The undo records of as many of the last steps as `budget` bytes hold. Used by the optimizer that has it as its
-    `undo`."""
+    """The undo records of as many of the last steps as fit into `budget` bytes. Used by the optimizer whose `undo` it
+    is."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._at = UNKNOWN  # fingerprint of the weights now
-        self._last: int | None = None  # number of the last step; None: not known
+        self._last: int | None = None  # number of the last step; None: unknown
         self._steps: deque[_Step] = deque()
-        self._complete_bytes = 0  # of all of them
+        self._complete_bytes = 0  # of all complete steps
         self._open: _Step | None = None
         self._unsettled: list[OnDevice] = []
         self._settled: list[OnDevice] = []
@@ -221,58 +222,58 @@ class UndoRing:
         warm_up()
 
     def __len__(self) -> int:
-        """Steps that can be undone."""
+        """Number of steps that can be undone."""
         return len(self._steps)
 
     @property
     def given_up(self) -> str:
-        """The reason why it keeps no step any more; empty while it does."""
+        """The reason why no more steps are recorded; empty while they are."""
         return self._given_up
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes: steps, and room for a parameter before its update."""
+        """Memory in use: steps, and a buffer for a parameter before its update."""
         now = self._open.nbytes if self._open else 0
         return self._complete_bytes + now + sum(scratch.nbytes for scratch in self._scratch)
 
     @property
     def recording(self) -> bool:
-        """True if a step is open whose writes are wanted."""
+        """True if a step is open whose writes are recorded."""
         return self._open is not None
 
     def restart(self, fingerprint: str) -> None:
-        """Forget every step, and begin again from weights with this fingerprint."""
+        """Drop every step, and begin again from weights with this fingerprint."""
         self._steps.clear()
         self._complete_bytes = 0
         self._open, self._unsettled, self._settled = None, [], []
         self._at, self._last = fingerprint, None
 
     def clear(self) -> None:
-        """Forget every step: something else wrote, or will."""
+        """Drop every step, because of another writer."""
         self.restart(UNKNOWN)
 
     # --- a step ---------------------------------------------------------------------------------------------------
 
     def begin(self, number: int) -> None:
-        """The next writes belong to this step."""
+        """Assign the next writes to this step."""
         if self._open is not None:
             self.clear()  # that one was left half done
         if not self._given_up:
             self._open = _Step(number, self._at, self._last)
 
     def cancel(self) -> None:
-        """The open step, if there is one, wrote nothing, and is given up."""
+        """Give up the open step, if any, which wrote nothing."""
         self._open = None
 
     def parameter(self, state: Mapping[str, Tensor]) -> ParameterUndo:
-        """Of the parameter with this optimizer state, which is about to be updated. Only while `recording`."""
+        """Start recording the parameter with this optimizer state, before its update. Only while `recording`."""
         taken = self.nbytes - self._complete_bytes + sum(back.nbytes for back in self._unsettled)
         undo = ParameterUndo(self._scratch, taken, self._budget)
         undo.copy(state)
         return undo
 
     def add(self, undo: ParameterUndo) -> None:
-        """The parameter is updated. Older steps make room."""
+        """Finish recording a parameter after its update. Older steps make room."""
         assert self._open is not None
         if undo.failed:
             self._give_up(undo.failed)
@@ -284,8 +285,8 @@ class UndoRing:
         self._make_room()
 
     def end(self, fingerprint: str) -> None:
-        """The step is complete, and the weights have this fingerprint. Without `begin` there was none: nothing was
-        written."""
+        """The step is complete, and the weights have this fingerprint. Without `begin` there was no step, and nothing
+        was written."""
         if self._open is not None:
             self._settle()
             self._settle()  # the last parameter's, too: nothing of a step stays on the device
@@ -297,8 +298,8 @@ class UndoRing:
         self._at = fingerprint
 
     def _settle(self) -> None:
-        """Of the two parameters before the next: the later one's is settled, the earlier one's fetched, each when the
-        device has long been done with it."""
+        """Settle the undo data of the last parameter, and fetch that of the one before, each when the device has long
+        finished it."""
         for back in self._settled:
             back.fetch()
         self._settled, self._unsettled = self._unsettled, []
@@ -314,7 +315,7 @@ class UndoRing:
             self._give_up(_too_much(needed, self._budget))
 
     def _give_up(self, reason: str) -> None:
-        """From here on no step is recorded."""
+        """Stop recording steps."""
         self.clear()
         self._scratch.clear()
         self._given_up = reason
@@ -323,9 +324,8 @@ class UndoRing:
     # --- undoing --------------------------------------------------------------------------------------------------
 
     def leads_to(self, step: int, fingerprint: str) -> int | None:
-        """The number of steps that have to be undone until `step` is the last one and the weights have this
-        fingerprint; None if the ring does not go there. Not both can be asked of fingerprints alone: a step may leave
-        all weights as they were."""
+        """The number of steps to undo until `step` is the last one and the weights have this fingerprint; None if the
+        ring does not reach back to it. Fingerprints alone cannot decide: a step may leave all weights unchanged."""
         if self._open is not None or fingerprint == UNKNOWN:
             return None
         at, last, count = self._at, self._last, 0
@@ -335,12 +335,10 @@ class UndoRing:
             at, last, count = past.before, past.last, count + 1
         if at != fingerprint or (last is not None and last > step):
             return None
-        return (
-            count if count or last is not None else None
-        )  # the optimizer may be another one, and only the weights be right
+        return count if count or last is not None else None  # the weights match, but the optimizer may be another one
 
     def undo(self, count: int) -> None:
-        """Take back the last `count` steps, the newest first: weights and optimizer state. They cannot be redone."""
+        """Undo the last `count` steps, the newest first: weights and optimizer state. They cannot be redone."""
         for _ in range(count):
             step = self._steps.pop()
             self._complete_bytes -= step.nbytes

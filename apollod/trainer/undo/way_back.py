@@ -1,4 +1,4 @@
-"""The way back from a write, `Packed`, and those that a device makes while the step goes on, in torch operations
+"""Undo data of a write, `Packed`, and the kinds that a device makes while the step goes on, in torch operations
 (undo_codec.py has the others, and chooses)."""
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ TORCH_CHUNK = 1 << 22  # elements: bounds the temporaries on a GPU
 
 
 class Packed(ABC):
-    """The values before a write, given those after it."""
+    """Reconstructs the values before a write from those after it."""
 
     @abstractmethod
     def restore(self, values: Tensor) -> None:
-        """`values` (flat, contiguous, what was there after the write) become what was there before, in place."""
+        """Turn `values` (flat, contiguous, as after the write) into those before the write, in place."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Memory in use."""
 
 
 class OnDevice(Packed):
-    """A way back that a device is still making. `settle` first, then `fetch`, each when the device may have done what
-    was asked of it before: neither waits for what was queued later."""
+    """Undo data that a device is still making. Call `settle` first, then `fetch`, each when the device may have
+    finished the earlier work: neither waits for work queued later."""
 
     held_bytes: int
-    """device memory until it is fetched, of what was there before the write"""
+    """device memory of the old values, in use until `fetch`"""
 
     @abstractmethod
     def settle(self) -> None:
-        """From here on `nbytes` is known."""
+        """Determine `nbytes`."""
 
     @abstractmethod
     def fetch(self) -> None:
-        """It is in host memory then, and nothing of it on the device."""
+        """Move the data to host memory, and free that of the device."""
 
 
 class Sent(OnDevice):
-    """Old values themselves, in tensors that are not changed any more."""
+    """Old values themselves, in tensors that do not change any more."""
 
     def __init__(self, old: Tensor) -> None:
         self._old, self._there, self._fetched = old, _queued(old), False
         self.held_bytes = old.nbytes
 
     def settle(self) -> None:
-        """Nothing is left to find out."""
+        """Do nothing: the size is known."""
 
     def fetch(self) -> None:
         if not self._fetched:
             self._old, self._fetched = to_host(self._old, after=self._there), True
 
     def values(self) -> Tensor:
-        """In host memory."""
+        """The old values in host memory."""
         self.fetch()
         return self._old
 
@@ -71,8 +71,8 @@ class Sent(OnDevice):
 
 
 class TorchPacked(OnDevice):
-    """As `HalfPacked`, on any device, without blocks. How many values no code says is read in `settle`, so that the
-    device is not waited for in between; `old` is kept until then. Not `deferred`: at once."""
+    """Like `HalfPacked`, on any device, without blocks. The number of values without a code is read in `settle`, so
+    that the device is not waited for in between; `old` is kept until then. Not `deferred`: read it at once."""
 
     def __init__(self, old: Tensor, new: Tensor, deferred: bool = False) -> None:
         self._size = old.numel()
@@ -130,14 +130,14 @@ class TorchPacked(OnDevice):
         return [slice(first, min(first + TORCH_CHUNK, self._size)) for first in range(0, self._size, TORCH_CHUNK)]
 
     def _split(self, codes: Tensor, chunk: slice) -> Tensor:
-        """uint8 codes of one chunk, an element each."""
+        """uint8 codes of one chunk, one per element."""
         size = chunk.stop - chunk.start
         four = codes[chunk.start // 4 : chunk.start // 4 + -(-size // 4)]
         return torch.cat([(four >> shift) & 3 for shift in (0, 2, 4, 6)])[:size]
 
 
 def _queued(values: Tensor) -> Any:
-    """A CUDA event at which all is done that is queued by now; None on CPU, where it is."""
+    """A CUDA event after all work queued so far; None on CPU, where it is done."""
     return torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
 
 
@@ -148,7 +148,7 @@ def _codes(steps: Tensor) -> Tensor:
 
 
 def _joined(codes: Tensor) -> Tensor:
-    """Four codes a byte: elements k, q + k, 2 q + k, 3 q + k of 4 q."""
+    """Pack four codes into a byte: elements k, q + k, 2 q + k, 3 q + k of 4 q."""
     missing = -codes.numel() % 4
     a, b, c, d = torch.nn.functional.pad(codes, (0, missing)).view(4, -1)
     joined: Tensor = a | b << 2 | c << 4 | d << 6

@@ -1,8 +1,8 @@
-"""APOLLO's updates on a GPU, queued without waiting for it: which kernel runs on which part of a parameter.
+"""APOLLO's updates on a GPU, queued without waiting for it: launches the kernels on the parts of a parameter.
 
 Every size follows from the shape of the parameter alone, never from the device or from a measurement, since sizes
-decide the order of sums: the same step gives the same bits on every GPU of a kind. What a step did is read once, at
-its end.
+decide the order of sums: the same step gives the same bits on every GPU of a kind. The results of a step are read once,
+at its end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BLOCK_C, BLOCK_K = 64, 64  # kernel 1: channels of a program, elements of the in
 PROGRAMS_WANTED = 256  # kernel 1: below it the inner side is split, two programs for each multiprocessor of a large GPU
 SPLIT_MIN = 256  # elements of the inner side: a split costs rank values written and read for each channel
 STATE_TILE = 2048  # kernel 2: moments at once
-STATE_PROGRAMS = 512  # kernel 2 and Adam's: what each program of the next kernel has to add up
+STATE_PROGRAMS = 512  # kernel 2 and Adam's: partial sums that each program of the next kernel adds up
 WRITE_TILE = (16, 256)  # kernel 3: rows and columns (words of two elements, where it can) at once
 WRITE_PROGRAMS = 2048
 ADAM_TILE = 1024
@@ -45,8 +45,8 @@ _INTERPRETED = not isinstance(k.project, triton.runtime.JITFunction)
 
 @dataclass(frozen=True)
 class Update:
-    """One parameter's share of a step. `summed` as `projector.summed_dim`; state as `Apollo` documents it, all on one
-    device. `undo`: where writes are kept."""
+    """One parameter's share of a step. `summed`: see `projector.summed_dim`; state as `Apollo` documents it, all on one
+    device. `undo`: records the writes."""
 
     name: str
     weight: Tensor
@@ -60,7 +60,7 @@ class Update:
     undo: ParameterUndo | None = None
 
     def key(self, purpose: str, counter: int | None = None) -> tuple[int, int]:
-        """Both halves of a stream's key, as the signed integers that kernels are given."""
+        """Both halves of a stream's key, as signed integers for the kernels."""
         key = stream_key(purpose, self.seed, self.name, self.number if counter is None else counter)
         return _signed(key & 0xFFFFFFFF), _signed(key >> 32)
 
@@ -69,7 +69,7 @@ class Update:
         return k.NONE if self.round_to == torch.float32 else _ROUNDINGS[self.group["rounding"]]
 
     def kept(self, rows: Tensor | slice | None = None) -> AbstractContextManager[None]:
-        """Whoever writes weight and master, or these rows of them, does it in here."""
+        """Context for all writes to weight and master, or to these rows of them, which records them for undo."""
         if self.undo is None:
             return nullcontext()
         master = self.state.get("master")
@@ -80,7 +80,7 @@ class Update:
 
 
 class TritonBackend:
-    """See `Backend`. Raises OptimizerError where Triton has no kernels for the device."""
+    """See `Backend`. Raises OptimizerError if Triton has no kernels for the device."""
 
     def __init__(self, device: torch.device) -> None:
         if device.type != "cuda" and not _INTERPRETED:
@@ -112,8 +112,8 @@ class DeviceStep(StepAccount):
         state: Mapping[str, Tensor],
         ring: UndoRing | None,
     ) -> None:
-        """See `OpenStep`: queue one parameter's kernels on the current stream. `ring` keeps what they change, which
-        may be nothing: that is not known yet."""
+        """See `OpenStep`: queue one parameter's kernels on the current stream. `ring` records the changes; it is not
+        known yet if there are any."""
         name, group = parameter.name, parameter.group
         self.take(name)
         gradient = dense(name, gradient) if isinstance(gradient, Tensor) else gradient
@@ -128,7 +128,7 @@ class DeviceStep(StepAccount):
             ring.add(undo)
 
     def report(self) -> StepReport:
-        """As `StepAccount.report`, of what the kernels noted. Waits for the device."""
+        """See `StepAccount.report`; reads the kernels' results. Waits for the device."""
         rows = self._results.tolist()
         for name in self.fired:
             self.note(name, Norms(*rows[self._rows[name]][:2]))
@@ -143,13 +143,13 @@ def _scalars(group: Mapping[str, Any]) -> list[float]:
 
 
 def _to_device(values: Tensor, device: torch.device) -> Tensor:
-    """A copy that nobody waits for: from pinned memory, which torch keeps until it is done."""
+    """Copy without waiting: from pinned memory, which torch keeps until the copy is complete."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 def _apollo(step: Update, scalars: Tensor, result: Tensor) -> None:
-    """All three kernels. A gradient in rows is gone through twice: to project it, and, when moments and limiter are
-    known, to write."""
+    """All three kernels. A gradient in rows is read twice: to project it, and, once moments and limiter are known, to
+    write."""
     state, group = step.state, step.group
     (rows, columns), by_row, rank = step.weight.shape, step.summed == 1, group["rank"]
     channels, inner = (rows, columns) if by_row else (columns, rows)
@@ -172,15 +172,15 @@ def _apollo(step: Update, scalars: Tensor, result: Tensor) -> None:
 
 
 def _project(step: Update, channels: int, inner: int, rank_block: int) -> tuple[Tensor, Tensor, Tensor]:
-    """R [splits, channels, rank], |G_c|^2 [splits, channels] and sums of blocks of them, of any shape. The sums of a
-    channel have one order, whether the gradient is whole or comes in rows."""
+    """R [splits, channels, rank], |G_c|^2 [splits, channels] and sums of blocks of them, of any shape. A channel is
+    summed in the same order, whether the gradient is whole or comes in rows."""
     gradient, rank, device = step.gradient, step.group["rank"], step.weight.device
     blocks = triton.cdiv(channels, BLOCK_C)
     splits = min(triton.cdiv(PROGRAMS_WANTED, blocks), triton.cdiv(inner, SPLIT_MIN))
     length = triton.cdiv(triton.cdiv(inner, splits), BLOCK_K) * BLOCK_K
     splits = triton.cdiv(inner, length)
     whole = isinstance(gradient, Tensor) and gradient.shape == step.weight.shape
-    new = torch.empty if whole else torch.zeros  # rows that do not come are zero
+    new = torch.empty if whole else torch.zeros  # missing rows are zero
     low_rank = new(splits, channels, rank, dtype=torch.float32, device=device)
     squares = new(splits, channels, dtype=torch.float64, device=device)
 
@@ -215,8 +215,8 @@ def _write(
     by_row: bool,
     one_scale: bool,
 ) -> None:
-    """In one launch; in several where the gradient comes in rows, or where what they change has to be kept: no more
-    than a block's old values wait on the device then."""
+    """Write in one launch; in several if the gradient comes in rows, or if writes are recorded: then at most one
+    block's old values wait on the device."""
     norms = (step.state["norm"], step.state["t"], scalars, result)
     closed = False
     for values, rows, closed in _written(step):
@@ -227,8 +227,8 @@ def _write(
 
 
 def _written(step: Update) -> Iterator[tuple[Tensor, Tensor | slice, bool]]:
-    """(gradient, its rows, whether these are all in one) of all rows that have to be written. A row without a
-    gradient has to be where weights decay, or may have to be copied to their master."""
+    """(gradient, its rows, true if these are all) for all rows to write. Rows without a gradient are included if
+    weights decay, or if the master copy may have to be initialised."""
     gradient, decay = step.gradient, 1 - step.group["lr"] * step.group["weight_decay"]
     if isinstance(gradient, RowGradient):
         for numbers, values in gradient.every_block() if decay != 1 or "master" in step.state else gradient.blocks():
@@ -292,7 +292,7 @@ def _adam(step: Update, scalars: Tensor, result: Tensor) -> None:
 
 
 def share_out(tiles: int, programs: int) -> tuple[int, int]:
-    """(tiles of one program, programs), at most about this many."""
+    """(tiles per program, programs), with at most about this many programs."""
     each = triton.cdiv(tiles, programs)
     return each, triton.cdiv(tiles, each)
 
@@ -308,8 +308,8 @@ def _words(tensor: Tensor) -> Tensor:
 
 
 def _operand(gradient: Tensor) -> Any:
-    """What the product is taken in. A sign times a bf16 value is exact in both; Triton's interpreter multiplies bf16
-    as integers."""
+    """The dtype of the product. A sign times a bf16 value is exact in both; Triton's interpreter multiplies bf16 as
+    integers."""
     return tl.bfloat16 if gradient.dtype == torch.bfloat16 and not _INTERPRETED else tl.float32
 
 

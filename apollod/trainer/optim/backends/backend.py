@@ -1,7 +1,7 @@
 """The protocol of the back ends that carry out the updates of a step. There are two.
 
 formulas.py: an optimizer's own formulas, one parameter at a time; plain torch on any device, which defines the values,
-and on CPU compiled passes that give the same bits (kernels/passes.py). apollo_triton.py: APOLLO on a GPU; kernels are
+and on CPU compiled passes with the same bits (kernels/passes.py). apollo_triton.py: APOLLO on a GPU; kernels are
 queued, and the device is waited for once, in `report`.
 """
 
@@ -20,11 +20,11 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 class OpenStep(Protocol):
-    """A step whose updates are being made."""
+    """A step in progress."""
 
     @property
     def step(self) -> int:
-        """Its number."""
+        """The step's number."""
 
     def update(
         self,
@@ -34,16 +34,16 @@ class OpenStep(Protocol):
         state: Mapping[str, Tensor],
         ring: UndoRing | None,
     ) -> None:
-        """Update weight and state of one parameter, now or queued; or, where its gradient is zero or not finite,
-        neither. `ring` keeps the way back. Raises OptimizerError for a second gradient in one step, and for one that
-        is sparse."""
+        """Update weight and state of one parameter, now or queued; neither if its gradient is zero or not finite.
+        `ring` records the changes for undo. Raises OptimizerError for a second gradient in one step, and for a sparse
+        one."""
 
     def report(self) -> StepReport:
-        """What was done, once all of it is."""
+        """The report, once all updates are complete."""
 
 
 class Backend(Protocol):
     """See the head of this file."""
 
     def open(self, step: int, seed: int, parameters: Collection[NamedParameter], groups: Groups) -> OpenStep:
-        """A new step of the optimizer with these parameters."""
+        """Open a step of the optimizer with these parameters."""

@@ -1,9 +1,8 @@
 """Chooses the kernels that update the weights on a GPU: Triton's, or plain torch ("eager"). Decided once, when weights
 are attached.
 
-Both follow the same formulas, but not to the same bits (kernels_cuda.py says where), so the choice is recorded with
-what is bound and a replay takes the recorded one. On a CPU there is nothing to choose: the compiled passes there have
-the eager bits.
+Both follow the same formulas, but with different bits (see kernels_cuda.py), so the choice is recorded with the binding
+and a replay uses the recorded one. On a CPU there is no choice: the compiled passes there have the eager bits.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ PROBE_WORDS = 4096
 
 
 def choose(wanted: Kernels, optimizer: str, device: torch.device) -> Kernels:
-    """ "triton" where an `optimizer` on this device shall use it, else "eager". Fingerprints are taken accordingly
-    from here on.
+    """ "triton" if an `optimizer` on this device shall use it, else "eager". From now on, fingerprints are computed
+    accordingly.
 
-    Raises OptimizerError where Triton is asked for and cannot run; "auto" says why on standard error then.
+    Raises OptimizerError if Triton is required and cannot run; "auto" reports the reason on standard error instead.
     """
     live_fingerprint.use_triton(False)
     if wanted == "triton" and optimizer != "apollo":
@@ -40,7 +39,7 @@ def choose(wanted: Kernels, optimizer: str, device: torch.device) -> Kernels:
 
 
 def give_up(wanted: Kernels, why: str) -> Kernels:
-    """ "eager", with a line that says why it is not Triton; raises OptimizerError where nothing else will do."""
+    """ "eager", reporting the reason; raises OptimizerError if Triton is required."""
     if wanted == "triton":
         raise OptimizerError(f"Triton's kernels cannot run: {why}", 'set [trainer] kernels = "auto", or "eager"')
     live_fingerprint.use_triton(False)
@@ -49,7 +48,7 @@ def give_up(wanted: Kernels, why: str) -> Kernels:
 
 
 def _why_not(device: torch.device) -> str:
-    """The reason why Triton cannot compile and run a kernel here; empty where it can."""
+    """The reason why Triton cannot compile and run a kernel here; empty if it can."""
     try:
         import_module("apollod.trainer.optim.backends.apollo_triton").TritonBackend(device)
         share = Share(torch.arange(PROBE_WORDS, dtype=torch.int32, device=device), torch.int32, 1)

@@ -1,4 +1,4 @@
-"""The back end of an optimizer's own formulas: one parameter at a time, at once."""
+"""The back end that runs an optimizer's own formulas, one parameter at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Formulas(Protocol):
 
 
 def applied(formulas: Formulas, share: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
-    """Have the formulas write an update of one parameter. Raises OptimizerError for a sparse gradient."""
+    """Let the formulas write the update of one parameter. Raises OptimizerError for a sparse gradient."""
     if isinstance(gradient, RowGradient):
         return formulas._apply_rows(share, gradient)
     return formulas._apply(share, dense(share.name, gradient))

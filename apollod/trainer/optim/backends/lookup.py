@@ -1,4 +1,4 @@
-"""The Triton back end, if it is asked for; Triton is imported only then."""
+"""Finds the Triton back end, if requested; Triton is imported only then."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from apollod.wire.messages import Kernels
 
 
 def triton_backend(kernels: Kernels, device: torch.device) -> Backend | None:
-    """APOLLO's updates in Triton; None where `kernels` and the device ask for the formulas. Raises OptimizerError
-    where Triton is asked for and cannot be used."""
+    """APOLLO's updates in Triton; None if `kernels` and the device call for the formulas. Raises OptimizerError if
+    Triton is required and cannot be used."""
     if kernels == "eager" or (kernels == "auto" and (device.type != "cuda" or find_spec("triton") is None)):
         return None
     try:

@@ -26,7 +26,7 @@ EXIT_REFUSED = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGTERM. Returns 2 when the model or the settings are refused (the supervisor is told)."""
+    """Serve until SIGTERM. Returns 2 if the model or the settings are refused (the supervisor is told)."""
     die_with_supervisor()
     try:
         socket_path = _socket_path()
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
             refusals.choose_backends(args)
         except ModelRefused as refused:
             link = Link.connect(socket_path)
-            link.send(Hello("engine-worker", os.getpid()))  # it speaks for the loader that will not be started
+            link.send(Hello("engine-worker", os.getpid()))  # in place of the loader, which will not start
             link.send(LoadRefused(str(refused), refused.hint))
             link.close()
             raise
@@ -50,8 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _socket_path() -> str:
-    """The supervisor's socket; raises ConfigError where vLLM would not load our plugin or it would not find the
-    socket."""
+    """The supervisor's socket; raises ConfigError if vLLM would not load our plugin or the socket is not set."""
     if "apollod" not in os.environ.get("VLLM_PLUGINS", "").split(","):
         raise ConfigError("VLLM_PLUGINS does not name apollod", "start the engine with `apollod run`")
     path = os.environ.get("APOLLOD_SOCKET")
@@ -61,12 +60,12 @@ def _socket_path() -> str:
 
 
 def _prepare_children() -> None:
-    """Have `site/sitecustomize.py` run in every Python process below this one, and their semaphores named as ours."""
+    """Make every Python child process run `site/sitecustomize.py`, and name semaphores as ours."""
     semaphores.name_ours()
     site = str(Path(__file__).parent / "site")
     rest = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{site}{os.pathsep}{rest}" if rest else site
-    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a forked child (vLLM's default on CUDA) would not run it
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a forked child (vLLM's default on CUDA) would not run site/
 
 
 def _parse(arguments: Sequence[str]) -> Namespace:
@@ -96,8 +95,8 @@ async def _run(server: Any, args: Namespace) -> None:
     """vLLM's `run_server` without its handler for a SIGTERM during the start.
 
     That raises KeyboardInterrupt, which `zmq_socket_ctx` (utils/network_utils.py) swallows in 0.26 and 0.32: the start
-    then waits ten minutes for an engine core that nobody talks to. By default the signal ends this process, and with it
-    the children. Once the server is up vLLM handles it (launcher.py, `serve_http`).
+    then waits ten minutes for an engine core that is gone. By default the signal ends this process, and with it the
+    children. Once the server is up vLLM handles it (launcher.py, `serve_http`).
     """
     from vllm.utils.system_utils import decorate_logs
 
@@ -130,10 +129,10 @@ async def _serve_and_keep(server: Any, args: Namespace, address: str, sock: Any,
 
 
 def _module(name: str, older: str) -> Any:
-    """Module `name` of vLLM 0.32, or what it was called in 0.26."""
+    """Module `name` of vLLM 0.32, or its counterpart `older` in 0.26."""
     try:
         found = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # a package on the way to it is missing
+    except ModuleNotFoundError:  # a parent package is missing
         found = None
     return importlib.import_module(older if found is None else name)
 

@@ -1,7 +1,6 @@
 """vLLM's general plugin `apollod`: runs in every vLLM process, before it loads anything.
 
-vLLM logs and swallows what goes wrong here, so the supervisor waits for the loader's handshake and never trusts
-silence.
+vLLM logs and swallows errors here, so the supervisor waits for the loader's handshake and never trusts silence.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Models and settings that apollod refuses to serve, before a weight can go wrong.
 
 `check_arguments` sees the command line and the model directory, before vLLM starts anything; `check_config` sees vLLM's
-resolved configuration inside the worker and is the one that counts.
+resolved configuration inside the worker and is decisive.
 """
 
 import os
@@ -23,9 +23,9 @@ UNSHAREABLE = {"expandable_segments:true": "expandable segments", "backend:cudam
 
 
 def check_arguments(args: Namespace) -> None:
-    """Raise ModelRefused for what the arguments of vLLM's API server and `config.json` already show.
+    """Raise ModelRefused for problems visible in the arguments of vLLM's API server and in `config.json`.
 
-    Otherwise a refusal would take a whole engine start, and some would be errors of vLLM that do not say what to do.
+    Otherwise a refusal would take a whole engine start, and some would be errors of vLLM without a remedy.
     """
     check_model_dir(args.model)
     _check_parallel(args.tensor_parallel_size * args.pipeline_parallel_size, args.data_parallel_size)
@@ -38,7 +38,7 @@ def check_arguments(args: Namespace) -> None:
 
 
 def check_config(vllm_config: Any, model_config: Any) -> None:
-    """Raise ModelRefused for a vLLM configuration under which the shared memory would not be what is multiplied.
+    """Raise ModelRefused for a vLLM configuration under which products would not use the shared memory.
 
     Source: vllm/config (VllmConfig, ModelConfig) of 0.26 to 0.32.
     """
@@ -65,10 +65,10 @@ def check_config(vllm_config: Any, model_config: Any) -> None:
 
 
 def choose_backends(args: Namespace) -> None:
-    """Where vLLM would choose, have the experts of a mixture computed by a backend that takes them as they are stored.
+    """If the choice is vLLM's, select a backend for mixture experts that uses them as they are stored.
 
-    On Blackwell FlashInfer comes first and packs them (fused_moe/oracle/unquantized.py of 0.32). An engine without
-    the option is left alone: `check_experts` looks at what it chose.
+    On Blackwell FlashInfer comes first and packs them (fused_moe/oracle/unquantized.py of 0.32). An engine without the
+    option is left alone: `check_experts` examines its choice.
     """
     from vllm.platforms import current_platform
 
@@ -77,8 +77,8 @@ def choose_backends(args: Namespace) -> None:
 
 
 def check_experts(model: Any) -> None:
-    """Raise ModelRefused, before any weight is loaded, where experts would be packed after loading: swapped halves and
-    shuffled blocks are not what a trainer's views show, in one case at the very same address."""
+    """Raise ModelRefused, before any weight is loaded, if experts would be packed after loading: swapped halves and
+    shuffled blocks do not match a trainer's views, in one case at the very same address."""
     for name, module in model.named_modules():
         backend = getattr(getattr(module, "quant_method", None), "unquantized_backend", None)
         if backend is not None and backend.name not in PLAIN_EXPERTS:
@@ -89,7 +89,7 @@ def check_experts(model: Any) -> None:
 
 
 def check_allocator(environment: Mapping[str, str]) -> None:
-    """Raise ModelRefused for settings of torch's allocator that give device memory without a CUDA IPC handle."""
+    """Raise ModelRefused for settings of torch's allocator that yield device memory without a CUDA IPC handle."""
     for name in ALLOCATOR_VARIABLES:
         settings = environment.get(name, "").lower().replace(" ", "")
         for setting, what in UNSHAREABLE.items():

@@ -17,10 +17,10 @@ class WorkerExtension:
     model_runner: Any
 
     def apollod_rederive(self) -> int:
-        """Derive again what vLLM holds in another form than the shared memory; returns how many parameters that were.
+        """Refresh vLLM's derived copies of shared parameters; returns their number.
 
-        Waits for no device: the trainer has waited for its own writes before it reported the step, and what is copied
-        here goes before whatever the engine launches next on the same stream.
+        Waits for no device: the trainer has waited for its own writes before it reported the step, and these copies
+        precede the engine's next launches on the same stream.
         """
         derived = self.model_runner.get_model().apollod.derived
         for one in derived:
@@ -28,7 +28,7 @@ class WorkerExtension:
         return len(derived)
 
     def apollod_synchronize(self) -> None:
-        """Return when the device has done what it was given."""
+        """Wait until the device has finished all queued work."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 

@@ -1,1 +1,1 @@
-"""Facts about a model told from its files: shapes, layers, what it takes in memory. No torch."""
+"""Facts about a model derived from its files: shapes, layers, memory. No torch."""

@@ -1,5 +1,5 @@
-"""A model's decoder as its tensors show it: ends, layers, experts. They tell what a config.json leaves out, and many
-write down only what differs from the defaults of their class. Pure."""
+"""A model's decoder derived from its tensors: ends, layers, experts. Many config.json files contain only the
+differences from the defaults of their class; tensors supply the rest. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _EXPERT = re.compile(r"(?:^|\.)experts\.(?:(\d+)\.)?(\w+?)(?:\.weight)?$")
 _ATTENTION = re.compile(r"att")
 _TAKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
-"""names by which config.json says how many experts a token goes through"""
+"""keys of config.json for the number of experts per token"""
 
 
 @cache
 def of_text(name: str) -> bool:
-    """True if it belongs to the text model. Other parts of a checkpoint are served, if at all, but not trained."""
+    """True if it belongs to the text model. Other parts of a checkpoint may be served, but are not trained."""
     return not _OTHER_PARTS.search(name)
 
 
@@ -36,7 +36,7 @@ def is_head(name: str) -> bool:
 
 @cache
 def layer_of(name: str) -> int | None:
-    """Number of the decoder layer that a tensor is of."""
+    """Number of the decoder layer of a tensor; None for others."""
     found = _LAYER.search(name)
     return int(found[1]) if found else None
 
@@ -54,26 +54,25 @@ def is_expert(name: str) -> bool:
 
 @cache
 def part_of_expert(name: str) -> str:
-    """Which of an expert's tensors it is; empty where it is of none."""
+    """The name of an expert's tensor within the expert; empty for other tensors."""
     found = _EXPERT.search(name)
     return found[2] if found else ""
 
 
 def is_stack(name: str, shape: Shape) -> bool:
-    """True if all experts of a layer are in this one tensor [experts, out, in]. Each is a matrix of its own to an
-    optimizer."""
+    """True if all experts of a layer are in this one tensor [experts, out, in]. To an optimizer each is a matrix."""
     return len(shape) == 3 and is_expert(name)
 
 
 def expert_name(name: str, number: int) -> str:
-    """The name of one matrix of a stack to an optimizer: the one in a checkpoint that stores it by itself."""
+    """The optimizer's name for one matrix of a stack: the name it would have if stored by itself."""
     before, _, part = name.rpartition("experts.")
     return f"{before}experts.{number}.{part}"
 
 
 @cache
 def together(name: str) -> str:
-    """A name that tensors share whose gradients come at once: experts of a layer, which transformers multiplies with as
+    """A name shared by tensors whose gradients come at once: experts of a layer, which transformers multiplies with as
     one tensor, the two matrices before an activation in one and that after it in another; else the tensor's own."""
     found = _EXPERT.search(name)
     return f"{name[: found.start()]}.experts {found[2] in ('down_proj', 'w2')}" if found else name
@@ -89,7 +88,7 @@ def in_layers(shapes: Mapping[str, Shape]) -> list[dict[str, Shape]]:
 
 
 def across(shape: Shape, hidden: int) -> int:
-    """Width of a matrix's other side, or of both where neither is `hidden`; of a stack, of one of its matrices."""
+    """Width of a matrix's other side, or of both if neither is `hidden`; for a stack, of one of its matrices."""
     sides = list(shape[-2:])
     if hidden in sides:
         sides.remove(hidden)
@@ -97,8 +96,7 @@ def across(shape: Shape, hidden: int) -> int:
 
 
 def experts_taken(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> int:
-    """Experts that a token goes through in this layer, at most: all of them where config.json does not say; 0 where
-    it has none."""
+    """Most experts that a token passes in this layer: all of them if config.json does not say; 0 without experts."""
     stacked = [shape[0] for name, shape in layer.items() if is_stack(name, shape)]
     single = {found[1] for name in layer if (found := _EXPERT.search(name)) and found[1]}
     there = max([len(single), *stacked])
@@ -107,8 +105,8 @@ def experts_taken(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> int:
 
 
 def completed(text: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """`text` with what can be told from tensors: sizes that it does not name, and, of a mixture of experts, as
-    `intermediate_size` what one token goes through."""
+    """`text` completed from the tensors: missing sizes, and for a mixture of experts as `intermediate_size` the width
+    that one token passes."""
     embedding = next((shape for name, shape in shapes.items() if of_text(name) and is_embedding(name)), None)
     found: dict[str, Any] = (
         {} if embedding is None else dict(zip(("vocab_size", "hidden_size"), embedding, strict=True))
@@ -128,10 +126,10 @@ def completed(text: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str,
 
 
 def _inner(text: Mapping[str, Any], layer: Mapping[str, Shape], hidden: int) -> int:
-    """Width between both halves of a layer's MLP, of shared and chosen experts together."""
+    """Inner width of a layer's MLP, of shared and chosen experts together."""
     matrices = {name: shape for name, shape in layer.items() if len(shape) >= 2 and not is_attention(name)}
     single = _narrowest(across(s, hidden) for n, s in matrices.items() if not is_expert(n) and "down" in n)
-    if not single:  # by another name
+    if not single:  # named differently
         single = max((across(s, hidden) for n, s in matrices.items() if not is_expert(n)), default=0)
     of_expert = _narrowest(across(s, hidden) for n, s in matrices.items() if is_expert(n))
     return single + experts_taken(text, layer) * of_expert

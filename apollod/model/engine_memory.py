@@ -1,7 +1,8 @@
-"""Estimates the GPU memory that vLLM takes besides weights and KV cache, from its arguments. Pure.
+"""Estimates the GPU memory of vLLM besides weights and KV cache, from its arguments. Pure.
 
-From vLLM's sources (0.26 to 0.32), not measured on a GPU. Before it takes its KV cache it runs the largest batch once:
-`--max-num-batched-tokens` b through the layers, then `--max-num-seqs` s through the sampler, h and i elements wide:
+From vLLM's sources (0.26 to 0.32), not measured on a GPU. Before it allocates its KV cache it runs the largest batch
+once: `--max-num-batched-tokens` b through the layers, then `--max-num-seqs` s through the sampler, h and i elements
+wide:
 
     layers    b (12 h + 6 i)    residual, norms and attention; gate and up, and their product
     sampler   26 s vocabulary   logits in bf16 and float32; sorted values, their indices, probabilities and their sums
@@ -15,42 +16,42 @@ from apollod.model.positions import asked_length, human_number
 
 GIB = 1 << 30
 CUDA_CONTEXT = 600_000_000
-"""of one process, with the libraries that it loads"""
+"""bytes of one process, with the libraries that it loads"""
 CUDA_GRAPHS = 2_000_000_000
 
 DRIVER = 1 << 30
-"""of what nvidia-smi calls a GPU's total nobody can have: torch finds 79.11 GiB of the 81559 MiB of an H100 (vLLM's
-issue 27508), 14.75 GiB of the 15360 MiB of a T4, 31.37 of the 32607 MiB of an RTX 5090: 0.25 to 0.55 GiB less"""
+"""unusable part of a GPU's total in nvidia-smi: torch finds 79.11 GiB of the 81559 MiB of an H100 (vLLM's issue
+27508), 14.75 GiB of the 15360 MiB of a T4, 31.37 of the 32607 MiB of an RTX 5090: 0.25 to 0.55 GiB less"""
 CUBLAS = 2 * (32 << 20)
-"""of one process: the workspaces of cuBLAS and of cuBLASLt on a Hopper, less elsewhere (PyTorch,
+"""bytes of one process: the workspaces of cuBLAS and of cuBLASLt on a Hopper, less elsewhere (PyTorch,
 ATen/cuda/CUDABlas.cpp; the trainer's CUBLAS_WORKSPACE_CONFIG :4096:8 is as much)"""
 FRAGMENTS = 512 << 20
-"""of one process: what torch's allocator has from CUDA and gives to nobody. It takes 20 MiB at once for what is below
-10, and whole 2 MiB for all else (PyTorch, notes/cuda, "Memory management"); vLLM was seen with 331 MiB (issue 27508),
-and leaves 150 itself (v1/worker/gpu_worker.py)"""
+"""bytes of one process: unused memory in torch's allocator. It allocates 20 MiB at once for sizes below 10, and
+multiples of 2 MiB otherwise (PyTorch, notes/cuda, "Memory management"); vLLM was seen with 331 MiB (issue 27508), and
+reserves 150 itself (v1/worker/gpu_worker.py)"""
 SLACK = DRIVER + 2 * (CUBLAS + FRAGMENTS)
-"""of a GPU, that is planned for nothing: engine and trainer"""
+"""unplanned bytes of a GPU, for engine and trainer"""
 
 _OWN_SIZES = ("gpu-memory-utilization", "kv-cache-memory-bytes", "num-gpu-blocks-override")
 
 
 @dataclass(frozen=True)
 class EngineAsked:
-    """The values of `[engine] args` and `kv_cache_mib`; None where they are not given."""
+    """The values of `[engine] args` and `kv_cache_mib`; None if not given."""
 
     length: int | None = None
     kv: int | None = None
     """bytes of KV cache"""
     share: float | None = None
-    """of the device, for all that the engine takes"""
+    """share of the device for the engine's whole memory"""
     batched: int | None = None
     sequences: int | None = None
     sized: bool = False
-    """the arguments size the KV cache themselves, in whichever way"""
+    """the arguments determine the size of the KV cache"""
 
 
 def engine_asked(args: Sequence[str], kv_cache_mib: int = 0) -> EngineAsked:
-    """As vLLM reads its arguments: the last one counts."""
+    """Parse the arguments like vLLM: the last one counts."""
     given = _given(args)
     kv = human_number(given.get("kv-cache-memory-bytes", ""))
     share = given.get("gpu-memory-utilization", "")

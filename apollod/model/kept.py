@@ -1,8 +1,8 @@
 """Estimates the activations that decoder layers keep for the backward pass, for transformers' own PyTorch modules with
 PyTorch's scaled dot product attention. Pure.
 
-T: tokens of a step; h, i, q, k: bytes count elements of hidden size, MLP, query and key-value widths a token. Of these
-it is known to the byte (tests/unit/trainer/test_kept.py counts on CPU):
+T: tokens of a step; h, i, q, k: bytes count elements of hidden size, MLP, query and key-value widths a token. Exact
+for these (tests/unit/trainer/test_kept.py counts on CPU):
 
     llama and alike   T (16 h + 8 i + 4 q + 4 k + 4 heads + 8)
     qwen3 and alike   T (16 h + 8 i + 10 q + 10 k + 8 heads + 4 kv heads + 8)
@@ -11,18 +11,18 @@ it is known to the byte (tests/unit/trainer/test_kept.py counts on CPU):
                       + 8 h + 6 c + 4096 + 8 n
                       c channels of the convolution, n value heads of width d, P: T with each sequence rounded
                       up to a multiple of 64
-        with a mask, where sequences are filled up or longer than a window, keys and values are kept once a query
+        with a mask, if sequences are padded or longer than a window, keys and values are kept once per query
         head: 4 (q - k) a token more, and of each sequence 2 bytes for the square of its length
 
-Where layers have experts, i is the width of those that a token goes through and of shared ones, and there is at most
+In layers with experts, i is the width of those that a token passes and of shared ones, and there is at most
 T (e (4 h + 32) + 4 h + 20 experts) more, e of them a token, besides 4 experts and 1 KiB: their input sorted by expert
-and their output, and what the router chooses by.
+and their output, and the router's scores.
 
-Of any other decoder whose layers are made of matrices, norms and experts there is a bound, from the shapes of a layer
-alone, which those that it is checked with do not exceed (they take 0.3 to 0.95 of it): each norm takes 10 of its width
+For any other decoder whose layers are made of matrices, norms and experts there is a bound, from the shapes of a layer
+alone, which the tested ones do not exceed (they take 0.3 to 0.95 of it): each norm takes 10 of its width
 and 8 a head, and there are at least two; each matrix takes, of its side that is not h, 4 in attention and 3 elsewhere
-(an activation that is made of parts, as "gelu_new" is, no more); experts as above; and 4 heads, 64 h in all, and of
-each sequence 2 bytes for the square of its length, where attention has a mask.
+(an activation made of parts, such as "gelu_new", not more); experts as above; and 4 heads, 64 h in all, and of
+each sequence 2 bytes for the square of its length, if attention has a mask.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +52,7 @@ _FAMILIES = {kind: family[0] for family in (_LLAMA, _QWEN3, _QWEN3_5) for kind i
 
 def kept_bytes(model: ModelShapes) -> Callable[[StepShape], list[int]]:
     """A function from a step to the bytes that each decoder layer keeps. Raises ModelRefused for unknown layers;
-    KeyError, ValueError and the like for a config that makes no sense."""
+    KeyError, ValueError and the like for an invalid config."""
     text, layers = model.text, in_layers({name: stored.shape for name, stored in model.tensors.items()})
     experts = [_experts(text, layer) for layer in layers]
     if (family := _family(text)) is None:
@@ -69,12 +69,12 @@ def kept_bytes(model: ModelShapes) -> Callable[[StepShape], list[int]]:
 
 
 def is_bound(model: ModelShapes) -> bool:
-    """True if the estimate is an upper bound: of an unknown family, or with experts."""
+    """True if the estimate is an upper bound: for an unknown family, or with experts."""
     return _family(model.text) is None or any(map(is_expert, model.tensors))
 
 
 def _family(text: Mapping[str, Any]) -> str | None:
-    """None where config.json does not say what its formula needs, too."""
+    """The name of the formula; None if config.json lacks its parameters."""
     told = {"num_attention_heads", "num_key_value_heads", "hidden_size", "intermediate_size"} <= text.keys()
     return _FAMILIES.get(str(text.get("model_type", "none")).removesuffix("_text")) if told else None
 
@@ -94,7 +94,7 @@ def _full(text: Mapping[str, Any], step: StepShape, family: str, kind: str) -> i
 
 
 def _has_mask(text: Mapping[str, Any], batch: Batch, kind: str) -> bool:
-    """True where sequences are filled up to one length, or one is longer than a layer's window."""
+    """True if sequences are padded to one length, or one is longer than a layer's window."""
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     slides = kind == "sliding_attention" or not text.get("layer_types")
     return batch.rows > 1 or bool(window and slides and batch.length > window)
@@ -119,7 +119,7 @@ def _experts(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> Callable[[i
 
 
 def _token(text: Mapping[str, Any], layer: Mapping[str, Shape]) -> int:
-    """The bound, of a token."""
+    """The bound for one token."""
     hidden = text["hidden_size"]
     _check(text, layer, hidden)
     heads = int(text.get("num_attention_heads") or hidden // 32)
@@ -140,8 +140,8 @@ def _masks(batches: Iterable[Batch]) -> int:
 
 
 def _check(text: Mapping[str, Any], layer: Mapping[str, Shape], hidden: int) -> None:
-    """Raise ModelRefused for what is neither a matrix nor a norm, a convolution or a recurrence say, and for experts
-    that are stored the other way round, whose modules compute all of them."""
+    """Raise ModelRefused for tensors other than matrices and norms, such as a convolution or a recurrence, and for
+    experts that are stored transposed, whose modules compute all of them."""
     for name, shape in layer.items():
         turned = is_stack(name, shape) and hidden not in (shape[1:] if "down" in name else shape[2:])
         if len(shape) > 2 and (turned or not is_stack(name, shape)):

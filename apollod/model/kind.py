@@ -1,4 +1,5 @@
-"""Recognises kinds of models whose engine and trainer round more or less differently, from config.json. Pure."""
+"""Recognises the kind of a model, on which the rounding difference between engine and trainer depends, from
+config.json. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +8,11 @@ from apollod.core.alignment.bounds import ModelKind
 from apollod.model.shapes import layer_types
 
 _RECURRENT = ("linear", "mamba", "recurrent", "conv", "ssm")
-"""in the name of a kind of layer (`layer_types`, `layers_block_type`) or of a model"""
+"""words in the name of a recurrent kind of layer (`layer_types`, `layers_block_type`) or model"""
 
 
 def kind_of(config: Mapping[str, Any]) -> ModelKind:
-    """Hybrid where any layer is known to be recurrent, else dense, also where config.json does not say."""
+    """Hybrid if any layer is known to be recurrent, else dense, also if config.json does not say."""
     text = config.get("text_config") or config
     named = [*(text.get("layers_block_type") or ()), str(text.get("model_type", ""))]
     if isinstance(text.get("num_hidden_layers"), int):

@@ -6,8 +6,8 @@ _RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 
 
 def parse_layers(text: str) -> frozenset[int]:
-    """Indices, from 0, both ends of a range included; white space does not count. Raises ValueError with what to
-    write."""
+    """Indices, from 0, both ends of a range included; white space does not count. Raises ValueError with the right
+    form."""
     compact = "".join(text.split())
     if not compact:
         return frozenset()
@@ -23,7 +23,7 @@ def parse_layers(text: str) -> frozenset[int]:
 
 
 def format_layers(layers: frozenset[int]) -> str:
-    """The shortest text that `parse_layers` reads as these."""
+    """The shortest text that `parse_layers` turns into these."""
     parts: list[list[int]] = []
     for layer in sorted(layers):
         if parts and layer == parts[-1][1] + 1:

@@ -1,9 +1,8 @@
-"""Plans one device's memory among weights, training and the KV cache, and says what to change where they do not fit.
-Pure.
+"""Plans one device's memory among weights, training and the KV cache, and suggests changes if they do not fit. Pure.
 
-Weights and optimizer state are exact; what a step takes besides is known to a tenth (memory_table.py), so a tenth more
-of that is put aside, and on a GPU SLACK (engine_memory.py) for what nobody asks for and CUDA, torch and cuBLAS take all
-the same. What is left is the KV cache, unless somebody sized it.
+Weights and optimizer state are exact; the further memory of a step is known to a tenth (memory_table.py), so a tenth
+more of it is reserved, and on a GPU SLACK (engine_memory.py) for unavoidable overhead of CUDA, torch and cuBLAS. The
+rest is the KV cache, unless its size is configured.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +24,15 @@ MIB = 1 << 20
 CPU_ENGINE, CPU_TRAINER = 1_500_000_000, 800_000_000
 """Python, torch and their libraries in a process, on a machine without a GPU"""
 UNDO_COPIES = 3
-"""matrices that wait on a GPU for their way to the host (trainer/undo/undo_ring.py)"""
+"""matrices that wait on a GPU for their transfer to the host (trainer/undo/undo_ring.py)"""
 WAYS = 3
 TOKENS_LEAST, LAYERS_LEAST = 256, 1 / 8
-"""below which a way out is none: what is learned of an example, and share of the layers"""
+"""least useful values of a suggestion: tokens of an example, and share of the layers"""
 
 
 @dataclass(frozen=True)
 class Device:
-    """`bytes` of a GPU's memory, or of the host's where there is none."""
+    """`bytes` of a GPU's memory, or of the host's without a GPU."""
 
     bytes: int
     gpu: bool
@@ -41,8 +40,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Asked:
-    """The settings that memory depends on. `holds`: steps hold anchors; `bound`: tokens of steps that are there
-    already; 0: as many as fit."""
+    """The settings that memory depends on. `holds`: steps hold anchors; `bound`: most tokens of the existing steps; 0:
+    as many as fit."""
 
     settings: OptimizerSettings
     accumulate: int = 1
@@ -54,10 +53,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes. `engine`, `trainer`: besides weights, KV cache and `table.training`. `kv`: what the KV cache gets, at
-    least `kv_least`, one request of full length; with `kv_given` somebody said so. `slack`: given to nobody.
-    `step_tokens`: the most that one step may have with its anchors (core/training/room.py); `table` is of the step that
-    takes most of these."""
+    """Bytes. `engine`, `trainer`: besides weights, KV cache and `table.training`. `kv`: size of the KV cache, at least
+    `kv_least`, one request of full length; with `kv_given` it is configured. `slack`: reserved. `step_tokens`: most
+    tokens of a step with its anchors (core/training/room.py); `table` is for the step of at most so many that takes the
+    most memory."""
 
     device: Device
     table: MemoryTable
@@ -72,19 +71,20 @@ class MemoryPlan:
 
     @property
     def taken(self) -> int:
-        """By all but the KV cache."""
+        """Memory of everything but the KV cache."""
         return self.table.weights + self.table.training + self.engine + self.trainer + self.slack
 
     @property
     def missing(self) -> int:
-        """The bytes that the device would need besides; 0 where everything fits."""
+        """The bytes that the device lacks; 0 if everything fits."""
         kv = self.kv if self.kv_given else max(self.kv, self.kv_least)
         return max(0, self.taken + kv - self.device.bytes)
 
 
 def memory_plan(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
-    """Layers are computed again exactly where the step would not fit otherwise, if that is left to us ("auto"). Where
-    that is not enough, steps may have fewer tokens, though one example alone may not. Raises as `memory_table`."""
+    """The plan for a device. If it is left to us ("auto"), layers are recomputed only if the step would not fit
+    otherwise. If that is not enough, steps may have fewer tokens, though never fewer than one example. Raises like
+    `memory_table`."""
     given = (asked.bound, asked.bound) if asked.bound else ()
     wished, *fewer = given or bounds(asked.settings.max_tokens, asked.holds)
     if asked.gradient_checkpointing == "auto":
@@ -100,7 +100,7 @@ def memory_plan(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
 
 
 def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool, bound: int) -> MemoryPlan:
-    """For steps of at most `bound` tokens."""
+    """The plan for steps of at most `bound` tokens."""
     table = bounded_table(model, asked.settings, asked.accumulate, again, bound, asked.holds)
     doubt = (table.training - table.state_total) // 10
     engine, trainer, slack = CPU_ENGINE, CPU_TRAINER + doubt, 0
@@ -118,7 +118,7 @@ def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool, bound: 
     return plan if given else replace(plan, kv=max(0, (device.bytes - plan.taken) // MIB * MIB))
 
 
-# --- what does not fit --------------------------------------------------------------------------------------------
+# --- shortages ----------------------------------------------------------------------------------------------------
 
 
 def check_fits(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
@@ -142,8 +142,8 @@ def shortage(plan: MemoryPlan) -> str:
 
 
 def ways_out(model: ModelShapes, device: Device, asked: Asked) -> str:
-    """What to change, the three ways that cost serving and learning least; where nothing is enough alone, together
-    with what costs nothing but time."""
+    """The changes to suggest, the three with the least cost for serving and learning; if none is enough alone, together
+    with those that cost only time."""
     found = _enough(model, device, asked)
     free, thrifty = _free(asked), asked
     for _, change in free:
@@ -157,7 +157,7 @@ def ways_out(model: ModelShapes, device: Device, asked: Asked) -> str:
 
 
 def _enough(model: ModelShapes, device: Device, asked: Asked) -> list[str]:
-    """Single changes with which it fits."""
+    """Single changes that are sufficient."""
     return [text for text, way in _ways(model, device, asked) if not memory_plan(model, device, way).missing]
 
 
@@ -178,7 +178,7 @@ def _free(asked: Asked) -> list[tuple[str, Callable[[Asked], Asked]]]:
 
 
 def _ways(model: ModelShapes, device: Device, asked: Asked) -> Iterator[_Way]:
-    """One change each, whether it is enough or not, the cheapest first."""
+    """One change each, sufficient or not, the cheapest first."""
     for text, change in _free(asked):
         yield text, change(asked)
     yield from _smaller_cache(model, device, asked)
@@ -200,7 +200,7 @@ def _ways(model: ModelShapes, device: Device, asked: Asked) -> Iterator[_Way]:
 
 
 def _smaller_cache(model: ModelShapes, device: Device, asked: Asked) -> Iterator[_Way]:
-    """Less KV cache, or less that one request may need of it."""
+    """A smaller KV cache, or a smaller share of it for one request."""
     plan, engine = memory_plan(model, device, asked), asked.engine
     left = (plan.kv - plan.missing) // MIB * MIB
     if plan.kv_given and left >= max(plan.kv_least, MIB):
@@ -224,7 +224,7 @@ def _smaller_cache(model: ModelShapes, device: Device, asked: Asked) -> Iterator
 
 
 def _largest(model: ModelShapes, device: Device, above: int, way: Callable[[int], Asked]) -> int:
-    """The largest n from 1 on, below `above`, with which it fits; 0 where none does."""
+    """The largest n >= 1, below `above`, that fits; 0 if none does."""
     low, high = 0, above
     while high - low > 1:
         middle = (low + high) // 2
@@ -240,12 +240,11 @@ def _gb(count: int) -> str:
     return f"{count / GB:.1f} GB"
 
 
-# --- what a new configuration should say --------------------------------------------------------------------------
+# --- values for a new configuration -------------------------------------------------------------------------------
 
 
 def fitting(model: ModelShapes, device: Device, asked: Asked) -> tuple[Asked, MemoryPlan]:
-    """What comes closest to `asked` and fits: the first of the ways out that is enough. Raises DoesNotFit where none
-    is."""
+    """The settings closest to `asked` that fit: the first sufficient way out. Raises DoesNotFit if there is none."""
     plan = memory_plan(model, device, asked)
     if not plan.missing:
         return asked, plan

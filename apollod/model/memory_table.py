@@ -1,8 +1,8 @@
-"""Computes training's memory from shapes and settings alone: loads nothing, and does not import torch.
+"""Computes the memory of training from shapes and settings alone: loads nothing, and does not import torch.
 
-Sums are exact for weights and optimizer state. The rest is what exists at once at the highest moment of a step, every
-token learned. T: its tokens, examples and the anchors that are held (step_shape.py), all of which have one backward
-pass; t: those of the one of these batches that is at work, and a, b of both; h, i, q, k: bytes count elements of hidden
+Sums are exact for weights and optimizer state. The rest is the memory at the peak of a step, with every
+token learned. T: its tokens, of examples and anchors (step_shape.py), all of which have one backward
+pass; t: those of the batch at work, and a, b of both; h, i, q, k: bytes count elements of hidden
 size, MLP, query and key-value widths a token.
 
     kept for the backward pass: kept.py
@@ -12,7 +12,7 @@ size, MLP, query and key-value widths a token.
         rank more; of the others a working block of 2^18 elements, 16 bytes each. Of a gradient in rows (embedding and
         head above 4096 entries) R alone, 4 channels rank, and 8 channels; two blocks of 4096 rows and one of R
 
-The highest moment is one of these, the first three on top of what is kept for the backward pass:
+The peak is one of these moments, the first three on top of the memory kept for the backward pass:
 
     loss      up to 4096 entries 14 T vocabulary; above, 10 t 4096 + 6 T h, the examples' before anything of anchors is
               kept; where t <= h / 2, 2 t vocabulary are kept; and of each token 60 for each that a teacher names
@@ -47,7 +47,7 @@ LIKELIEST = 16  # adapters/llm/teaching.py
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """Bytes, of a `step` of this shape. `state` by kind of parameter; `kv_token`: KV cache of one token, None where
+    """Bytes, for a `step` of this shape. `state` by kind of parameter; `kv_token`: KV cache of one token, None if
     config.json does not tell."""
 
     step: StepShape
@@ -55,22 +55,22 @@ class MemoryTable:
     state: Mapping[str, int]
     gradients: int
     accumulated: int
-    """of them through the whole step"""
+    """bytes of gradients held through the whole step"""
     update: int
     activations: int
     bound: bool
-    """of them, and of `layer`, this is known: they are no more"""
+    """`activations` and `layer` are upper bounds, not exact"""
     layer: int
-    """with gradient checkpointing: of the layer that is computed again"""
+    """with gradient checkpointing: memory of the layer being recomputed"""
     loss: int
     head: int
     backward: int
     ends: int
     kv_token: int | None
     kv_sequence: int
-    """state of the linear layers, of one sequence"""
+    """state of the linear layers for one sequence"""
     largest: int
-    """the largest trained matrix whose gradient comes whole"""
+    """the largest trained matrix with a whole gradient"""
     parameters: int
     trained: int
     trained_bytes: int
@@ -82,12 +82,12 @@ class MemoryTable:
 
     @property
     def training(self) -> int:
-        """What training adds to the weights, at most."""
+        """Upper bound of the memory that training adds to the weights."""
         return self.state_total + self.accumulated + max(self.moments.values())
 
     @property
     def moments(self) -> dict[str, int]:
-        """What exists at once beside weights, state and `accumulated`, by the moment of a step."""
+        """Memory beside weights, state and `accumulated`, by the moment of a step."""
         return {
             "the loss": self.activations + self.loss,
             "the update of the head": self.activations + self.head,
@@ -97,8 +97,8 @@ class MemoryTable:
 
     @property
     def checkpoint(self) -> int:
-        """The copy that a checkpoint is written from (trainer/checkpoints/weights_snapshot.py); in host memory, and
-        gone afterwards."""
+        """The copy from which a checkpoint is written (trainer/checkpoints/weights_snapshot.py); in host memory,
+        temporary."""
         return self.weights + self.state_total
 
 
@@ -109,9 +109,9 @@ def memory_table(
     gradient_checkpointing: bool,
     step: StepShape | None = None,
 ) -> MemoryTable:
-    """Of a step of this shape, or of one example of `max_tokens`; `accumulate`: examples that it learns one by one.
-    Raises ModelRefused for an architecture whose activations are not known or a config that makes no sense,
-    SelectionRefused as the trainer would."""
+    """The table for a step of this shape, or of one example of `max_tokens`; `accumulate`: examples learned one by one.
+    Raises ModelRefused for an architecture with unknown activations or an invalid config, SelectionRefused like the
+    trainer."""
     shape = step or StepShape(Batch(1, settings.max_tokens))
     return _largest(model, settings, accumulate, gradient_checkpointing, lambda _width: (shape,))
 
@@ -124,8 +124,8 @@ def bounded_table(
     bound: int,
     holds: bool,
 ) -> MemoryTable:
-    """Of the step that takes most of all that have at most `bound` tokens, with anchors if it `holds` any. Raises
-    likewise."""
+    """The table for the step with the highest memory of all that have at most `bound` tokens, with anchors if it
+    `holds` any. Raises likewise."""
     return _largest(
         model, settings, accumulate, gradient_checkpointing,
         lambda width: largest_steps(settings.max_tokens, bound, holds, width),
@@ -139,7 +139,7 @@ def _largest(
     gradient_checkpointing: bool,
     steps: Callable[[int], Iterable[StepShape]],
 ) -> MemoryTable:
-    """Of these steps of a model of a width the one that takes most."""
+    """The table of the most expensive of these steps; `steps` takes the hidden size."""
     try:
         of_step = _tables(model, settings, accumulate, gradient_checkpointing)
         return max(map(of_step, steps(model.text["hidden_size"])), key=lambda table: table.training)
@@ -152,7 +152,7 @@ def _largest(
 def _tables(
     model: ModelShapes, settings: OptimizerSettings, accumulate: int, gradient_checkpointing: bool
 ) -> Callable[[StepShape], MemoryTable]:
-    """All that no step changes is found once."""
+    """A function from a step to its table; everything independent of the step is computed once."""
     text, shapes = model.text, model.tensors
     candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and of_text(n)]
     names = selected(candidates, settings.layers, settings.freeze, shapes, _tied(candidates))
@@ -205,7 +205,7 @@ def _tables(
 
 
 def _matrices(name: str, stored: Stored) -> Iterator[tuple[str, Stored]]:
-    """A tensor as the optimizer has it: a stack of experts one by one."""
+    """A tensor as the optimizer sees it: a stack of experts as its matrices."""
     if not is_stack(name, stored.shape):
         yield name, stored
         return
@@ -215,7 +215,7 @@ def _matrices(name: str, stored: Stored) -> Iterator[tuple[str, Stored]]:
 
 
 def _tied(names: list[str]) -> dict[str, str]:
-    """A head that is stored as the embedding."""
+    """The alias of a head that is stored as the embedding."""
     embedding = next(filter(is_embedding, names), None)
     return {} if embedding is None or any(map(is_head, names)) else {"lm_head.weight": embedding}
 
@@ -235,7 +235,7 @@ def _lowest(trained: Mapping[str, Stored]) -> int:
 
 
 def _state(trained: Mapping[str, Stored], settings: OptimizerSettings) -> dict[str, int]:
-    """Bytes by what holds them: every parameter also has a count of its updates, int64."""
+    """Bytes by kind; every parameter also has a count of its updates, int64."""
     kinds: dict[str, int] = {}
     for name, stored in trained.items():
         kind, own = _parameter_state(name, stored, settings)
@@ -262,7 +262,7 @@ def _projected(stored: Stored, rank: int) -> bool:
     return len(stored.shape) == 2 and min(stored.shape) >= rank
 
 
-# --- what a step needs for a moment -------------------------------------------------------------------------------
+# --- temporary memory of a step -----------------------------------------------------------------------------------
 
 
 def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bool:
@@ -272,7 +272,7 @@ def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bo
 
 
 def _as_they_come(gradients: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of the gradient in which each parameter's comes: that of an expert with those of all others of its layer
+    """Bytes of the gradient that arrives with each parameter: an expert's comes with those of all others of its layer
     (trainer/bind/experts.py)."""
     whole: dict[str, int] = {}
     for name, count in gradients.items():
@@ -294,7 +294,8 @@ def _update(stored: Stored, settings: OptimizerSettings, in_rows: bool) -> int:
 
 
 def _loss(text: Mapping[str, Any], step: StepShape, kept: int) -> int:
-    """`kept`: bytes that layers keep of a token. Those of anchors do not exist yet while the examples' logits do."""
+    """Memory of the loss. `kept`: bytes that layers keep per token. Those of anchors do not exist yet while the
+    examples' logits do."""
     vocabulary, hidden, tokens = text["vocab_size"], text["hidden_size"], step.tokens
     told = 60 * LIKELIEST * step.held.tokens
     if vocabulary <= BLOCK_ROWS:
@@ -305,13 +306,13 @@ def _loss(text: Mapping[str, Any], step: StepShape, kept: int) -> int:
 
 
 def _kept_logits(text: Mapping[str, Any], step: StepShape) -> int:
-    """Of each batch that is short enough for that."""
+    """Logits kept, of each batch that is short enough."""
     kept = sum(batch.targets for batch in step.batches if 2 * batch.targets <= text["hidden_size"])
     return 2 * kept * int(text["vocab_size"])
 
 
 def _head(text: Mapping[str, Any], step: StepShape) -> int:
-    """What the gradients of a large head are made from, block by block."""
+    """Factors of the gradients of a large head, block by block."""
     if text["vocab_size"] <= BLOCK_ROWS:
         return 0
     hidden = text["hidden_size"]

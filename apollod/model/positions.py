@@ -1,4 +1,4 @@
-"""Reads how many tokens a model can attend to from config.json, and how many the engine is asked for. Pure."""
+"""Reads the model's context length from config.json, and the one requested of the engine. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,14 @@ from typing import Any
 
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _UNSCALED = ("default", "su", "longrope", "llama3", "mrope")
-"""kinds of rotary scaling whose factor is part of `max_position_embeddings` already"""
+"""kinds of rotary scaling whose factor is already included in `max_position_embeddings`"""
 _OVERRIDES = ("hf-overrides", "rope-scaling")
 _MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
-"""as vLLM reads them (utils/argparse_utils.py, `human_readable_int`)"""
+"""suffixes as in vLLM (utils/argparse_utils.py, `human_readable_int`)"""
 
 
 def context_length(config: Mapping[str, Any]) -> int | None:
-    """Positions that the model has, rotary scaling included; None where its config.json does not say."""
+    """Number of positions of the model, rotary scaling included; None if its config.json does not say."""
     text = config.get("text_config") or config
     found = [length for name in _LENGTHS if isinstance(length := text.get(name), int) and length > 0]
     if not found:
@@ -27,8 +27,8 @@ def context_length(config: Mapping[str, Any]) -> int | None:
 
 
 def asked_length(args: Sequence[str]) -> int | None:
-    """`--max-model-len` among the arguments of the engine; None where it is not given, left to vLLM, or where another
-    argument changes the model's own length."""
+    """`--max-model-len` among the arguments of the engine; None if it is missing, left to vLLM, or if another argument
+    changes the model's own length."""
     asked: int | None = None
     for place, arg in enumerate(args):
         name, equals, value = arg.partition("=")
@@ -41,6 +41,6 @@ def asked_length(args: Sequence[str]) -> int | None:
 
 
 def human_number(text: str) -> int | None:
-    """As vLLM reads "8192", "32k" or "1.5G"; None for anything else."""
+    """Parse "8192", "32k" or "1.5G" like vLLM; None for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", text)
     return int(float(found[1]) * _MULTIPLES.get(found[2], 1)) if found else None

@@ -1,26 +1,26 @@
-"""Computes the memory and disk that a search for culprits takes beside the daemon, and whether there is that much.
+"""Computes the memory and disk space of a search for culprits beside the daemon, and checks that they are available.
 Pure."""
 
 from apollod.model.memory_plan import GB, MemoryPlan
 from apollod.model.memory_table import MemoryTable
 
 DISK_LEFT = 1_000_000_000
-"""bytes that the daemon can go on writing into: a full disk halts it"""
+"""bytes reserved for the daemon's own writes: a full disk halts it"""
 
 
 def memory_of(plan: MemoryPlan) -> int:
-    """Of the process that runs the steps, on the device of `plan`, in bytes: weights of its own and a step."""
+    """Memory of the process that runs the steps, on the device of `plan`, in bytes: its own weights and a step."""
     return plan.table.weights + plan.table.training + plan.trainer
 
 
 def disk_of(table: MemoryTable) -> int:
-    """Bytes of the weights and the optimizer state that every replay starts from, and for a while of the weights that
-    lead there, where those are only in deltas."""
+    """Bytes of the weights and the optimizer state that every replay starts from, and temporarily of the weights before
+    them, if those exist only as deltas."""
     return table.checkpoint + table.weights
 
 
 def lacking_memory(plan: MemoryPlan, free: int) -> str:
-    """The reason why a replay cannot be run with so many bytes free; empty where it can."""
+    """The reason why a replay cannot run with so many bytes free; empty if it can."""
     if (needed := memory_of(plan)) <= free:
         return ""
     what = "GPU memory" if plan.device.gpu else "memory"
@@ -31,7 +31,7 @@ def lacking_memory(plan: MemoryPlan, free: int) -> str:
 
 
 def lacking_disk(table: MemoryTable, free: int) -> str:
-    """Likewise, of the disk of the state directory."""
+    """The same for the disk of the state directory."""
     needed = disk_of(table)
     if needed + DISK_LEFT <= free:
         return ""

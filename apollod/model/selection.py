@@ -1,4 +1,4 @@
-"""Selects the parameters that are trained: `[trainer] layers` and `freeze`, by Hugging Face names."""
+"""Selects the parameters to train: `[trainer] layers` and `freeze`, by Hugging Face names."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from apollod.errors import SelectionRefused
 from apollod.model.layers import format_layers, parse_layers
 
 TEXT_PREFIX = re.compile(r"^model\.language_model\.")
-"""Where a multimodal checkpoint keeps its text model; the text-only class calls the same thing `model.`."""
+"""Prefix of the text model in a multimodal checkpoint; in the text-only class it is `model.`."""
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 NEAREST = 3  # names shown beside a pattern that matches none
@@ -19,13 +19,12 @@ NEAREST = 3  # names shown beside a pattern that matches none
 def selected(
     trainable: Iterable[str], layers: str, freeze: Iterable[str], stored: Iterable[str], tied: Mapping[str, str]
 ) -> set[str]:
-    """Those names of `trainable` that are to be trained.
+    """The names of `trainable` to train.
 
-    `layers`: decoder layers, and nothing outside of them; "" for everything. `freeze`: patterns that take names away;
-    one that matches an alias in `tied` takes the tensor away that the alias stands for. `stored`: all names of the
-    checkpoint, trained or not, which patterns may match too. Names may be written as the checkpoint or as the text
-    model has them. Raises SelectionRefused for a layer that there is not, a pattern that matches nothing, and when
-    nothing is left.
+    `layers`: decoder layers, and nothing outside of them; "" for everything. `freeze`: patterns that exclude names; one
+    that matches an alias in `tied` excludes the aliased tensor. `stored`: all names of the checkpoint, trained or not,
+    which patterns may match too. Names may be in the form of the checkpoint or of the text model. Raises
+    SelectionRefused for an unknown layer, a pattern that matches nothing, and if nothing is left.
     """
     names = list(trainable)
     known = {name: name for name in [*stored, *names]} | dict(tied)
@@ -53,7 +52,7 @@ def _matched(pattern: str, known: Mapping[str, str]) -> set[str]:
 
 
 def _likeness(pattern: str, name: str) -> float:
-    """Of a pattern's own characters to the most similar run of a name's parts."""
+    """Similarity of a pattern's literal characters to the closest run of a name's parts."""
     parts, own = name.split("."), pattern.replace("*", "").strip(".")
     runs = (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
     return max(SequenceMatcher(None, own, run).ratio() for run in runs)

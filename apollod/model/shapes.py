@@ -1,5 +1,4 @@
-"""Names, dtypes and shapes of a model's tensors: as its files have them, or, where there are none, from its
-config.json."""
+"""Names, dtypes and shapes of a model's tensors: from its files, or without files, from its config.json."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from apollod.model.decoder import completed
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor as the checkpoint stores it; `dtype` by its torch name."""
+    """One tensor of the checkpoint; `dtype` by its torch name."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -21,8 +20,8 @@ class Stored:
 
 @dataclass(frozen=True)
 class ModelShapes:
-    """`text`: the text model's part of config.json, completed from the tensors (decoder.py). `from_files`: headers were
-    read, else the config alone."""
+    """`text`: the text model's part of config.json, completed from the tensors (decoder.py). `from_files`: from
+    headers, else from the config alone."""
 
     text: Mapping[str, Any]
     tensors: Mapping[str, Stored]
@@ -30,8 +29,8 @@ class ModelShapes:
 
 
 def shapes_of(config: Mapping[str, Any], stored: Mapping[str, Stored], from_files: bool = True) -> ModelShapes:
-    """Of a config.json and what the headers hold, nothing where there are no files. Raises ModelRefused where that
-    gives no shapes."""
+    """The shapes from a config.json and the headers' tensors (empty without files). Raises ModelRefused if that is not
+    enough."""
     text = {"tie_word_embeddings": config.get("tie_word_embeddings", False), **(config.get("text_config") or config)}
     tensors = stored or _of_config(text)
     whole = completed(text, {name: tensor.shape for name, tensor in tensors.items()})
@@ -39,12 +38,12 @@ def shapes_of(config: Mapping[str, Any], stored: Mapping[str, Stored], from_file
 
 
 def taken_for_bf16(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Stored]:
-    """Tensors that are not there yet."""
+    """Tensors of these shapes, assumed to be bfloat16, for weights that do not exist yet."""
     return {name: Stored("bfloat16", shape, 2 * prod(shape)) for name, shape in shapes.items()}
 
 
 def known_from_config(config: Mapping[str, Any]) -> bool:
-    """True if `shapes_of` needs no tensors of this architecture."""
+    """True if `shapes_of` needs no tensors for this architecture."""
     return str((config.get("text_config") or config).get("model_type")) in _LAYERS
 
 
@@ -83,7 +82,7 @@ def _ends(text: Mapping[str, Any]) -> dict[str, _Shape]:
 
 
 def _block(text: Mapping[str, Any]) -> dict[str, _Shape]:
-    """Norms and MLP, alike in all of them."""
+    """Norms and MLP, the same in all architectures."""
     hidden, inner = text["hidden_size"], text["intermediate_size"]
     return {
         "input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,),
@@ -135,7 +134,7 @@ def _qwen3_5(text: Mapping[str, Any], index: int) -> dict[str, _Shape]:
 
 
 def layer_types(text: Mapping[str, Any]) -> list[str]:
-    """ "full_attention" or "linear_attention" of each decoder layer."""
+    """ "full_attention" or "linear_attention" for each decoder layer."""
     if given := text.get("layer_types"):
         return list(given)
     every = text.get("full_attention_interval") or (4 if str(text.get("model_type", "")).startswith("qwen3_5") else 1)

@@ -1,4 +1,4 @@
-"""The shape of one step's batches, as far as memory depends on it. Pure."""
+"""The shape of one step's batches, which determines its memory. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,37 +6,37 @@ from dataclasses import dataclass
 from apollod.core.holding.choice import OF_PRACTICE
 
 ROWS = OF_PRACTICE
-"""sequences of a batch, at most: wordings that one step practises, and anchors that it holds"""
+"""most sequences of a batch: wordings that one step practises, and anchors that it holds"""
 
 CHUNK = 64
-"""tokens of a gated delta net's chunk (transformers, torch_chunk_gated_delta_rule)"""
+"""tokens in a chunk of a gated delta net (transformers, torch_chunk_gated_delta_rule)"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences that are filled up to the longest of them."""
+    """Sequences padded to the longest of them."""
 
     rows: int = 0
     length: int = 0
 
     @property
     def tokens(self) -> int:
-        """All of them, filled up."""
+        """All tokens, padding included."""
         return self.rows * self.length
 
     @property
     def targets(self) -> int:
-        """Tokens that are learned, at most: all but the first one of each sequence."""
+        """Most learned tokens: all but the first one of each sequence."""
         return self.rows * max(0, self.length - 1)
 
     def in_chunks(self, size: int) -> int:
-        """As `tokens`, where each sequence is filled up to whole chunks, too."""
+        """Like `tokens`, with each sequence padded to whole chunks."""
         return self.rows * (-(-self.length // size) * size)
 
 
 @dataclass(frozen=True)
 class StepShape:
-    """`learned`: examples; `held`: anchors. Each token counts as learned, and as one that a teacher speaks of."""
+    """`learned`: examples; `held`: anchors. Each token counts as learned, and as having a teacher."""
 
     learned: Batch
     held: Batch = Batch()
@@ -55,12 +55,13 @@ class StepShape:
 
 
 def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Iterator[StepShape]:
-    """Shapes, one of which takes the most memory of all that are one example of at most `max_tokens`, or have at most
+    """Shapes, one of which has the highest memory of all that are one example of at most `max_tokens`, or have at most
     `bound` tokens, with their anchors if steps hold any.
 
-    What a step takes grows with the tokens of each, but for two things: logits are kept of at most width / 2 learned
-    tokens (trainer/objectives/head.py), and a gated delta net fills each sequence up to whole chunks. So a shorter
-    batch may take more than a longer one."""
+    The memory of a step grows with the tokens of each batch, with two exceptions: logits are kept for at most width / 2
+    learned tokens (trainer/objectives/head.py), and a gated delta net pads each sequence to whole chunks. So a shorter
+    batch may need more than a longer one.
+    """
     half = width // 2
     for length in {max_tokens, min(max_tokens, half + 1)}:
         yield StepShape(Batch(1, length))
@@ -73,8 +74,8 @@ def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Itera
 
 
 def _sizes(most: int, half: int) -> Iterator[Batch]:
-    """Yield batches of at least `most` tokens, in one sequence and in as many as there may be; among those of at most
-    `most` the one that fills the most chunks; and one with `half` learned tokens, if those are fewer."""
+    """Yield batches of at least `most` tokens, in one sequence and in as many as possible; among those of at most
+    `most` the one with the most chunks; and one with `half` learned tokens, if those are fewer."""
     rows = min(ROWS, most)
     yield Batch(rows, -(-most // rows))
     yield Batch(1, most)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 
 def template_text(model_dir: Path) -> str:
-    """From `chat_template.jinja`, else from `tokenizer_config.json`; empty where neither has one. Blocking."""
+    """The template from `chat_template.jinja`, else from `tokenizer_config.json`; empty if neither has one.
+    Blocking."""
     try:
         if (own := model_dir / "chat_template.jinja").exists():
             return own.read_text(encoding="utf-8")

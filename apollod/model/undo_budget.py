@@ -1,7 +1,7 @@
 """Approximate host memory of the undo ring, and the number of steps that it holds. Pure.
 
-A step in the ring is a way back for every weight that it wrote and a copy of the optimizer's state. The way back takes
-two bits of a 16-bit weight and 16 more where the weight moved by more than one ulp: measured as 0.08 to 0.16 of the
+A step in the ring has undo data for every weight that it wrote and a copy of the optimizer's state. The undo data takes
+two bits per 16-bit weight and 16 more where the weight moved by more than one ulp: measured as 0.08 to 0.16 of the
 weights at a learning rate of 1e-5, and up to 0.4 at the 1e-4 of direct corrections
 (docs/benchmarks/2026-11-22-memory.md).
 """
@@ -14,18 +14,18 @@ from apollod.model.memory_table import MemoryTable
 
 PACKED_SHARE = 1 / 6
 DIRECT = 2.4
-"""times a step, that a direct correction may take; a ring that does not hold one gives up for good"""
+"""size of a direct correction in ordinary steps; a ring too small for one gives up for good"""
 STEPS = 6
-"""that are worth memory, even if each is a direct correction: further back, a checkpoint is near"""
+"""steps worth their memory, even if each is a direct correction: further back, a checkpoint is near"""
 LEAST = 1 << 30
-"""also where that is many more steps"""
+"""least bytes of a budget, even if that is many more steps"""
 
 UndoBytes = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
 class UndoBudget:
-    """`bytes` for the ring, `step` of one step. `refused`: why it is 0 although nobody asked for that."""
+    """`bytes` for the ring, `step` for one step. `refused`: reason for 0 bytes, if that was not configured."""
 
     bytes: int
     step: int
@@ -33,13 +33,13 @@ class UndoBudget:
 
     @property
     def steps(self) -> int:
-        """That can be undone at once, about."""
+        """Approximate number of steps that can be undone in memory."""
         return self.bytes // self.step if self.step else 0
 
 
 def undo_budget(table: MemoryTable, wanted: UndoBytes, host_free: int, gpu: bool) -> UndoBudget:
-    """`host_free`: bytes of host memory before training takes its own, of which the copy for a checkpoint goes off
-    first, without a GPU what a step takes as well, and half of the rest is left alone."""
+    """The budget of the ring. `host_free`: free host memory before training starts; the copy for a checkpoint is
+    subtracted, without a GPU also a step's memory, and half of the rest is left free."""
     copied = table.state_total - table.state.get("float32 master copy", 0)
     step = int(table.trained_bytes * PACKED_SHARE + copied)
     if wanted != "auto":

@@ -1,8 +1,8 @@
-"""vLLM's engine client, seen by vLLM's HTTP handlers, with every finished answer given to a keeper on its way.
+"""vLLM's engine client for its HTTP handlers, which passes every finished answer to a keeper, too.
 
-`EngineClient` (vllm/engine/protocol.py) is what vLLM's servers are built on, whichever engine is behind it; this one
-hands everything on to the real one. Chat completions, completions, messages and responses, streamed or not, all ask
-`generate`, and all name their answer after the request id that they give it: one of ours (`own_ids`).
+vLLM's servers use `EngineClient` (vllm/engine/protocol.py), whichever engine is behind it; this one forwards everything
+to the real one. Chat completions, completions, messages and responses, streamed or not, all call `generate`, and all
+name their answer after the request id that they pass: one of ours (`own_ids`).
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger("vllm.apollod")
 
 
 class Finished(NamedTuple):
-    """An answer as the engine gave it. `final`: see `Answer`."""
+    """An answer from the engine. `final`: see `Answer`."""
 
     response: str
     choice: int
@@ -31,7 +31,7 @@ class Finished(NamedTuple):
 
 
 class CapturingClient:
-    """Anything but `generate` is the client's own."""
+    """Wraps `generate`; all other attributes are the client's own."""
 
     def __init__(
         self,
@@ -44,18 +44,18 @@ class CapturingClient:
         self._keep = keep
         self._now_ns = now_ns
         self.settle_captures = settle
-        """waits until what was answered so far can be found, at most so many seconds; blocks"""
+        """waits until all answers so far can be found, at most so many seconds; blocks"""
         self.captured_version: Callable[[], int | None] = lambda: None
-        """of the weights that are served now"""
+        """version of the weights being served"""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def generate(self, prompt: Any, sampling_params: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-        """What the client's own `generate` gives. Source: vllm/engine/protocol.py, 0.26 to 0.32."""
+        """The outputs of the client's own `generate`. Source: vllm/engine/protocol.py, 0.26 to 0.32."""
         outputs = self._client.generate(prompt, sampling_params, request_id, *args, **kwargs)
         named = response_of(request_id, own_id.get())
-        if named is None or getattr(sampling_params, "prompt_logprobs", None) is not None:  # that is a measurement
+        if named is None or getattr(sampling_params, "prompt_logprobs", None) is not None:  # a measurement
             return outputs
         response, prompt_number = named
         first = prompt_number * (getattr(sampling_params, "n", 1) or 1)
@@ -73,8 +73,8 @@ class CapturingClient:
 
 
 def response_of(request_id: str, own: str) -> tuple[str, int] | None:
-    """The id of the response as its client sees it, and the number of the prompt in its request. None for what is no
-    answer to a request, and for an id that is not made of `own`: a client may have chosen it."""
+    """The id of the response as its client sees it, and the number of the prompt in its request. None if the id does
+    not belong to an answer, or is not made of `own`: a client may have chosen it."""
     if own and request_id in (f"chatcmpl-{own}", f"resp_{own}"):
         return request_id, 0
     response, completion = f"resp_{own}_", f"cmpl-{own}-"
@@ -87,7 +87,7 @@ def response_of(request_id: str, own: str) -> tuple[str, int] | None:
 
 
 class _Taking:
-    """The tokens of one request so far. Outputs hold all tokens of a choice, or those that are new."""
+    """The tokens of one request so far. An output holds all tokens of a choice, or only new ones."""
 
     def __init__(self, response: str, first: int, version: int | None) -> None:
         self._response = response

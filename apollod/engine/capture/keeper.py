@@ -1,6 +1,6 @@
-"""The thread that keeps finished answers: tokens to text, secrets out of both, into the store.
+"""The thread that stores finished answers: converts tokens to text, redacts secrets from both.
 
-Requests only put into a queue. What goes wrong here is said once in the log and costs captures, never an answer.
+Requests only put into a queue. Errors here are logged once and cost captures, never an answer.
 """
 
 import copy
@@ -25,7 +25,7 @@ from apollod.wire.capture_terms import CaptureTerms
 
 logger = logging.getLogger("vllm.apollod")
 
-WAITING_MAX = 1024  # answers in the queue; more come only while the disk or the processor is held up
+WAITING_MAX = 1024  # answers in the queue; more would come only while the disk or the processor is stalled
 _PLACEHOLDER = re.compile(r"\[redacted [^\]\[]{1,64}\]")
 
 
@@ -36,7 +36,7 @@ class Tokenizer:
         self._tokenizer = copy.deepcopy(tokenizer)
 
     def text(self, ids: Sequence[int], told: bool = False) -> str:
-        """As they read; `told`: without what a client is not told, such as the token that ends a turn."""
+        """The text of tokens; `told`: as the client gets it, without tokens such as the end of a turn."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=told))
 
     def ids(self, text: str) -> list[int]:
@@ -44,7 +44,7 @@ class Tokenizer:
 
 
 class Keeper:
-    """Takes answers from any thread."""
+    """Takes answers from any thread and stores them."""
 
     def __init__(self, terms: CaptureTerms, tokenizer: Tokenizer, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._terms = terms
@@ -66,12 +66,12 @@ class Keeper:
             self._more.notify_all()
 
     def settle(self, timeout_s: float) -> None:
-        """Wait until everything given so far is kept, at most so long. Blocks."""
+        """Wait until everything given so far is stored, at most `timeout_s`. Blocks."""
         with self._more:
             self._more.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
     def close(self) -> None:
-        """Keep what waits, and end."""
+        """Store the queued answers, and end."""
         with self._more:
             self._closed = True
             self._more.notify_all()
@@ -101,15 +101,15 @@ class Keeper:
             writer.close()
 
     def _say(self, error: Exception) -> None:
-        """Once, as long as the reason stays."""
+        """Log an error once, as long as it stays the same."""
         if self._failed != str(error):
             self._failed = str(error)
             logger.warning("answers are not kept in %s: %s", self._terms.path, error)
 
 
 def started(terms: CaptureTerms, client: Any) -> Keeper | None:
-    """A keeper with the tokenizer of vLLM's engine client; None, and a line in the log, where that has none that can
-    be used: serving goes before."""
+    """A keeper with the tokenizer of vLLM's engine client; None, with a warning, if there is no usable one: serving has
+    priority."""
     try:
         use(terms.personal)
         return Keeper(terms, Tokenizer(client.get_tokenizer()))
@@ -119,7 +119,7 @@ def started(terms: CaptureTerms, client: Any) -> Keeper | None:
 
 
 def readable(one: Finished, tokenizer: Tokenizer) -> Answer | None:
-    """The answer with its texts, without secrets; None where they cannot be taken out of its tokens."""
+    """The answer with its texts, without secrets; None if they cannot be removed from its tokens."""
     prompt, answer = clean(one.prompt_ids, tokenizer), clean(one.answer_ids, tokenizer)
     if prompt is None or answer is None:
         return None
@@ -134,10 +134,10 @@ def readable(one: Finished, tokenizer: Tokenizer) -> Answer | None:
 
 
 def clean(ids: "array[int]", tokenizer: Tokenizer) -> "tuple[array[int], str, bool] | None":
-    """Tokens, their text, and whether secrets were in it, which are placeholders in both then.
+    """(tokens, their text, true if secrets were in it), with placeholders for secrets in both.
 
-    Tokens that have a part in a secret are replaced by those of its placeholder and of what else they were; all others
-    stay as they are.
+    Tokens that contain part of a secret are replaced by those of its placeholder and of the rest of their text; all
+    others stay.
     """
     text = tokenizer.text(ids)
     redacted = without_secrets(text)
@@ -157,12 +157,12 @@ def clean(ids: "array[int]", tokenizer: Tokenizer) -> "tuple[array[int], str, bo
 
 
 def without_secrets(text: str) -> str:
-    """The text as it is redacted in a log, which is JSON."""
+    """The text redacted as in a log, which is JSON."""
     return str(msgspec.json.decode(redact(msgspec.json.encode(text))[0]))
 
 
 def replaced(text: str, redacted: str) -> list[tuple[int, int, str]]:
-    """What of `text` each placeholder of `redacted` stands for: characters [start, end), and the placeholder."""
+    """The spans of `text` that the placeholders of `redacted` replace: characters [start, end), and the placeholder."""
     found, at, read = [], 0, 0
     for match in _PLACEHOLDER.finditer(redacted):
         start = at + match.start() - read
@@ -178,12 +178,12 @@ def replaced(text: str, redacted: str) -> list[tuple[int, int, str]]:
 
 
 def _before(ids: "array[int]", place: int, tokenizer: Tokenizer) -> tuple[int, int]:
-    """The number of tokens that end at or before a character, and how many characters they have."""
+    """The number of tokens that end at or before a character, and their length in characters."""
     count = bisect_right(range(len(ids) + 1), place, key=lambda n: len(tokenizer.text(ids[:n]))) - 1
     return count, len(tokenizer.text(ids[:count]))
 
 
 def _behind(ids: "array[int]", place: int, tokenizer: Tokenizer) -> tuple[int, int]:
-    """The number of tokens that reach at least to a character, and how many characters they have."""
+    """The number of tokens that reach at least up to a character, and their length in characters."""
     count = bisect_left(range(len(ids) + 1), place, key=lambda n: len(tokenizer.text(ids[:n])))
     return count, len(tokenizer.text(ids[:count]))

@@ -1,7 +1,7 @@
-"""Ids of responses that no client chose: an ASGI middleware, added by our plugin where answers are kept.
+"""Response ids that no client chose: an ASGI middleware, added by our plugin if answers are kept.
 
-vLLM names a response after the header X-Request-Id or the field `request_id`, where a client sends one. Two clients may
-send the same, and one of them the same twice, so that an id would name an answer that its client never saw. Here every
+vLLM names a response after the header X-Request-Id or the field `request_id`, if a client sends one. Two clients may
+send the same, or one of them the same twice, so that an id would name an answer that its client never saw. Here every
 request gets an id of our own in place of the client's, and only answers under that id are kept (`capturing_client`).
 """
 
@@ -12,8 +12,8 @@ import msgspec
 
 from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of, with_body
 
-HEADER = b"x-request-id"  # vllm/entrypoints/serve/engine/serving.py, `_base_request_id`: it goes before the body's
-RESPONSES = "/v1/responses"  # has its id from the body alone (vllm/entrypoints/openai/responses/protocol.py)
+HEADER = b"x-request-id"  # vllm/entrypoints/serve/engine/serving.py, `_base_request_id`: it precedes the body's
+RESPONSES = "/v1/responses"  # takes its id from the body alone (vllm/entrypoints/openai/responses/protocol.py)
 
 own_id: ContextVar[str] = ContextVar("own_id", default="")
 """Id of the HTTP request being handled; empty outside of a request."""
@@ -43,8 +43,8 @@ class OwnIds:
 
 
 def with_request_id(body: bytes, request_id: str) -> bytes:
-    """The JSON object `body` with this `request_id`; all other values stay the bytes they were. What msgspec does not
-    read is returned as it is, and its answer is not kept."""
+    """The JSON object `body` with this `request_id`; all other values keep their bytes. A body that msgspec cannot read
+    is returned unchanged, and its answer is not kept."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

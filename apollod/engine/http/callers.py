@@ -1,7 +1,7 @@
-"""Authorises callers of our routes: a process that has a key; without a configured one, on a loopback address, any
-process of this daemon's user and of root.
+"""Authorises callers of our routes: a process with a key; if none is configured, and on a loopback address, any process
+of this daemon's user and of root.
 
-Another user of the machine reaches a loopback address, too, and the control socket is closed to them.
+Another user of the machine can reach a loopback address, too, and the control socket is closed to them.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from apollod.engine.http.guard import Refused
 from apollod.engine.http.request_body import App, Receive, Scope, Send
 
 TRANSPORT = "apollod.transport"
-"""key of a scope: the connection that a request came by"""
+"""key of a scope for the connection of its request"""
 KEY_BYTES_MAX = 4096
-THREADS = 2  # that look into files of the system, which takes a millisecond
+THREADS = 2  # to read files of the system, which takes a millisecond
 
 
 class Connections:
     """ASGI middleware that keeps the connection of each request for `Callers`.
 
-    The scope's own `client` is what a header says: uvicorn believes X-Forwarded-For, port included, from everybody on
-    a loopback address. What receives is a method of uvicorn's, which has the connection.
+    The scope's own `client` comes from a header: uvicorn trusts X-Forwarded-For, port included, from every client on a
+    loopback address. `receive` is a bound method of uvicorn's object that has the connection.
     """
 
     def __init__(self, app: App) -> None:
@@ -43,8 +43,8 @@ class Connections:
 
 
 class Callers:
-    """The rule. `listener`: the address that the server listens on, as configured; `keys`: the engine's; `key_file`:
-    has one more key that opens routes of ours, and is read whenever one is offered."""
+    """The authorisation rule. `listener`: the server's configured address; `keys`: the engine's; `key_file`: holds
+    another key for our routes, and is read whenever a key is offered."""
 
     def __init__(self, listener: str, keys: Sequence[str], key_file: Path | None) -> None:
         self._keys = [_digest(key) for key in keys]
@@ -53,7 +53,7 @@ class Callers:
         self._by_user = not keys and is_loopback(listener) and tcp_peer.can_tell()
 
     async def refusal(self, scope: Scope, authorization: str) -> Refused | None:
-        """The reason why a request is not let in; None where it is. `authorization`: the header."""
+        """The refusal of a request; None if it is allowed. `authorization`: the header."""
         scheme, _, token = authorization.partition(" ")
         offered = _digest(token) if scheme.lower() == "bearer" else None
         if offered and await self._in_thread(self._opens, offered):
@@ -71,7 +71,7 @@ class Callers:
 
     def _opens(self, offered: bytes) -> bool:
         keys = [*self._keys, *([_digest(key)] if (key := key_in(self._key_file)) else [])]
-        return any([secrets.compare_digest(offered, key) for key in keys])  # all of them: takes the same time
+        return any([secrets.compare_digest(offered, key) for key in keys])  # compare with all, in constant time
 
     async def _is_ours(self, transport: asyncio.BaseTransport | None) -> bool:
         if transport is None or transport.is_closing():
@@ -84,7 +84,7 @@ class Callers:
 
 
 def key_in(file: Path | None) -> str:
-    """The key that a file has; none of one that others may read or write, or that another user made."""
+    """The key in a file; "" if others can read or write the file, or another user owns it."""
     if file is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""POST /feedback and GET /feedback/{id}: bodies to requests."""
+"""POST /feedback and GET /feedback/{id}: parses bodies into requests."""
 
 from typing import Literal
 
@@ -30,7 +30,7 @@ def feedback_of(body: bytes) -> FeedbackRequest:
 
 
 def question_of(response: str, choice: str | None) -> FeedbackQuestion:
-    """The question for an answer; `choice` as the URL has it. Raises RecordRefused."""
+    """The query about an answer; `choice` as it stands in the URL. Raises RecordRefused."""
     if choice is not None and not choice.isdecimal():
         raise RecordRefused(f"choice={choice} is no number", "ask for one of `choices`, the first is 0")
     return FeedbackQuestion(response, int(choice) if choice else None)

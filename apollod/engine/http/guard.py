@@ -1,10 +1,10 @@
-"""Guards routes against web pages: refuses what a page could send without its reader's knowledge.
+"""Guards routes against web pages: refuses requests that a page could send without its reader's knowledge.
 
 A page on any site can make its visitor's browser POST to a loopback address. As long as it is `text/plain` the browser
-asks nobody (Fetch standard, CORS-safelisted request), and vLLM by default tells those that do ask that every origin is
-welcome (`--allowed-origins`), so that such a page may read, too. With DNS rebinding the page's own name leads here, so
-that even its origin matches. Hence three checks, of what a page cannot forge: `Host` names this server, `Origin` is
-this server's own, and the body of what changes something says that it is JSON.
+sends no preflight (Fetch standard, CORS-safelisted request), and vLLM by default allows every origin
+(`--allowed-origins`), so that such a page may read, too. With DNS rebinding the page's own name leads here, so that
+even its origin matches. Hence three checks, of headers that a page cannot forge: `Host` names this server, `Origin` is
+this server's own, and the body of a changing request is declared as JSON.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 READS = frozenset({"GET", "HEAD"})
-"""methods of routes that change nothing"""
+"""methods of read-only routes"""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
@@ -21,7 +21,7 @@ JSON_TYPE = "application/json"
 
 
 class Refused(NamedTuple):
-    """The answer to a request that is not let in."""
+    """The answer to a refused request."""
 
     status: int
     error: str
@@ -29,10 +29,10 @@ class Refused(NamedTuple):
 
 
 class Guard:
-    """The rule for all routes of ours.
+    """The rule for all our routes.
 
-    `listener`: the address that the server listens on, as configured. `names`: what else the person calls it
-    (`[engine] names`): a host, or host:port. `keyed`: an API key is asked for, and was checked before this.
+    `listener`: the server's configured address. `names`: its further names (`[engine] names`): a host, or host:port.
+    `keyed`: an API key is required, and was checked before this.
     """
 
     def __init__(self, listener: str, names: Iterable[str] = (), keyed: bool = False) -> None:
@@ -42,13 +42,14 @@ class Guard:
         self._keyed = keyed
 
     def refusal(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-        """The reason why this request is not let in; None where it is.
+        """The refusal of this request; None if it is allowed.
 
-        `headers`: raw ones, names in lower case (ASGI)."""
-        if method == "OPTIONS":  # a browser asks what it may do
+        `headers`: raw ones, names in lower case (ASGI).
+        """
+        if method == "OPTIONS":  # a browser's preflight
             return None
         hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
-        # A page that was rebound to this address does not have the key, and no browser adds one by itself. So with a
+        # A page rebound to this address does not have the key, and no browser adds one by itself. So with a
         # key a reverse proxy may leave its own name in `Host`.
         if not self._keyed and not (len(hosts) == 1 and self._is_ours(hosts[0])):
             return Refused(
@@ -65,12 +66,12 @@ class Guard:
         return None if method in READS else self._not_json(headers)
 
     def _is_ours(self, authority: str) -> bool:
-        """Any port: the one that a client sees may be forwarded."""
+        """True for one of our hosts, with any port: the client's may be forwarded."""
         host = _host(authority)
         return host in self._hosts or (self._any_address and _is_address(host))
 
     def _is_own_origin(self, origin: str, hosts: Sequence[str]) -> bool:
-        """The very server that was asked, such as vLLM's /docs, or what the person named: a host with any port, or
+        """True for the requested server itself, such as vLLM's /docs, or a configured name: a host with any port, or
         one of its ports."""
         authority = _authority(origin)
         return bool(authority) and (
@@ -79,7 +80,8 @@ class Guard:
 
     @staticmethod
     def _not_json(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-        """Nothing at all is no text/plain: POST /checkpoint needs no body."""
+        """The refusal of a body that is not JSON. An empty request without a type is allowed: POST /checkpoint needs no
+        body."""
         types = _values(headers, b"content-type")
         empty = _values(headers, b"content-length") in ([], ["0"]) and not _values(headers, b"transfer-encoding")
         if (empty and not types) or (types and all(_media_type(each) == JSON_TYPE for each in types)):
@@ -98,7 +100,7 @@ def _media_type(value: str) -> str:
 
 
 def _authority(origin: str) -> str:
-    """host:port of an origin; empty for `null` and for what is none."""
+    """host:port of an origin; empty for `null` and for invalid ones."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -108,7 +110,7 @@ def _authority(origin: str) -> str:
 def _host(authority: str) -> str:
     """The host of `host:port`, in lower case, without the brackets of an IPv6 address and the root's dot."""
     text = authority.strip().lower()
-    if _is_address(text):  # an IPv6 address without brackets, as it is configured
+    if _is_address(text):  # an IPv6 address without brackets, as in the configuration
         return text
     if text.startswith("["):
         return text[1:].partition("]")[0]

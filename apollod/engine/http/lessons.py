@@ -1,4 +1,4 @@
-"""POST /lessons: bodies to requests."""
+"""POST /lessons: parses bodies into requests."""
 
 from typing import TypeVar
 
@@ -35,7 +35,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Behaviour(msgspec.Struct, forbid_unknown_fields=True):
-    """A behaviour as HTTP takes it: without commands and files, since a caller may run nothing here."""
+    """A behaviour in a request: without commands and files, since a caller must not run anything here."""
 
     instruction: str
     name: str = ""

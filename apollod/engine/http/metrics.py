@@ -1,12 +1,12 @@
-"""apollod's figures on the engine's /metrics: one scrape tells serving and learning.
+"""apollod's figures on the engine's /metrics: one scrape shows serving and learning.
 
-vLLM answers GET /metrics itself; where it keeps the collectors depends on the mode: one registry for ever, or a new one
+vLLM answers GET /metrics itself; the place of its collectors depends on the mode: one permanent registry, or a new one
 for each scrape under PROMETHEUS_MULTIPROC_DIR (vllm/v1/metrics/prometheus.py and `expose` of
-prometheus_fastapi_instrumentator). How a plugin may replace a route has changed between 0.26 and 0.32
-(plugins/endpoint_plugins/interface.py). So neither is relied on: a middleware appends our text to whatever vLLM
-answers. Names are prefixed `apollod_`, vLLM's `vllm:`.
+prometheus_fastapi_instrumentator). The way for a plugin to replace a route has changed between 0.26 and 0.32
+(plugins/endpoint_plugins/interface.py). So a middleware relies on neither and appends our text to vLLM's answer. Names
+are prefixed `apollod_`, vLLM's `vllm:`.
 
-The figures are those of `status`, numbers only, since vLLM asks no API key here.
+The figures are those of `status`, numbers only, since vLLM requires no API key here.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from apollod.wire.status_sections.weights_status import Alignment
 logger = logging.getLogger("vllm.apollod")
 
 PATH = "/metrics"
-FRESH_S = 1.0  # several scrapers, one question
+FRESH_S = 1.0  # several scrapers share one status request
 NEGOTIATED = (b"accept", b"accept-encoding")
 NAMES = "name[]"
-"""parameter of a scrape that wants only some metrics (prometheus_client)"""
+"""parameter of a scrape for selected metrics (prometheus_client)"""
 OURS = "apollod_"
 UP = "1 when the supervisor answers; when it does not, there is nothing else of apollod's here"
 EXAMPLES = ("pending", "held", "trained", "skipped", "undone", "withdrawn", "declined", "edited", "expired", "rejected",
@@ -45,7 +45,7 @@ EXAMPLES = ("pending", "held", "trained", "skipped", "undone", "withdrawn", "dec
 
 
 class Gauge(NamedTuple):
-    """A figure of the status. `value`: UNSET or None where the status has none; then it is not shown."""
+    """A figure of the status. `value`: UNSET or None if the status lacks it; then it is not shown."""
 
     name: str
     value: Callable[[Status], float | UnsetType | None]
@@ -123,11 +123,11 @@ COUNTERS = (
     Counter("quality_replays", lambda s: s.quality.replays, "Replays that looked for the examples that did it"),
 )
 PROBED_MAX = 64
-"""metrics of probes that are shown, the first by name: their groups are named by whoever wrote them"""
+"""most probe metrics shown, the first by name: their number depends on the user's probe files"""
 
 
 class Figures(Collector):
-    """The status as metrics. `ask` gives it or raises ApolloError; it may block, and is called when collected."""
+    """The status as metrics. `ask` returns it or raises ApolloError; it may block, and is called on collection."""
 
     def __init__(self, ask: Callable[[], Status]) -> None:
         self._ask = ask
@@ -136,7 +136,8 @@ class Figures(Collector):
         self._until = 0.0
 
     def text(self) -> bytes:
-        """The exposition, no older than FRESH_S; also that nobody answered. Blocks: not for an event loop."""
+        """The exposition, no older than FRESH_S, even if the supervisor does not answer. Blocks: not for an event
+        loop."""
         with self._asking:
             if time.monotonic() >= self._until:
                 self._text = generate_latest(self)
@@ -155,8 +156,8 @@ class Figures(Collector):
 
 
 class AppendedMetrics:
-    """The middleware: GET /metrics is answered by vLLM, then by us. An answer that is no plain exposition stays as
-    it is."""
+    """The middleware: appends our metrics to vLLM's answer to GET /metrics. An answer other than a plain exposition is
+    unchanged."""
 
     def __init__(self, app: App, figures: Figures) -> None:
         self._app = app
@@ -168,20 +169,19 @@ class AppendedMetrics:
             await self._app(scope, receive, send)
             return
         ours = await asyncio.to_thread(self._figures.text)
-        # What vLLM mounts under /metrics/ would send OpenMetrics, or gzip, to whom asks for it: nothing can be appended
-        # to those.
+        # vLLM's app under /metrics/ would send OpenMetrics, or gzip, on request, to which nothing can be appended.
         headers = [(k, v) for k, v in scope["headers"] if k not in NEGOTIATED]
         await self._app({**scope, "headers": headers}, receive, _appending(send, ours))
 
 
 def quieten_access_log() -> None:
-    """Leave scrapes of named metrics and waits for the next user out of uvicorn's log of requests: several a second
-    would hide the others. What uvicorn configures afterwards keeps a logger's filters."""
+    """Exclude scrapes of named metrics and waits for the next user from uvicorn's access log: several a second would
+    hide the other lines. uvicorn's later configuration keeps a logger's filters."""
     logging.getLogger("uvicorn.access").addFilter(_worth_a_line)
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
-    """uvicorn's arguments are: client, method, path with its query, HTTP version, status."""
+    """True for requests to log. uvicorn's arguments are: client, method, path with its query, HTTP version, status."""
     match record.args:
         case (_, "GET", str(target), _, 200):
             url = urlsplit(unquote(target))
@@ -218,7 +218,7 @@ def _is_metrics(scope: Scope) -> bool:
 
 
 def _wants_ours(scope: Scope) -> bool:
-    """Whoever names metrics, none of them the supervisor's, waits for no answer of it."""
+    """True unless the scrape names metrics and none of them comes from the supervisor, which need not be asked then."""
     names = parse_qs(scope["query_string"].decode("ascii", "replace")).get(NAMES)
     return not names or any(name.startswith(OURS) and name not in (BEGUN, ENDED) for name in names)
 
@@ -252,7 +252,7 @@ def _families(status: Status) -> Iterable[Metric]:
 
 
 def _of_probes(metrics: Sequence[QualityMetric]) -> Iterable[Metric]:
-    """What is not measured is absent, and so are both before there is a baseline."""
+    """Gauges of the probes; metrics without a measurement are absent, and both gauges before there is a baseline."""
     value = GaugeMetricFamily("apollod_quality_value", "Metric of the probes at the last look", labels=["metric"])
     drop = GaugeMetricFamily(
         "apollod_quality_drop", "How much worse it was than at the baseline; below 0: better", labels=["metric"]

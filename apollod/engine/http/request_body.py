@@ -1,4 +1,4 @@
-"""Change the body of a request on its way to vLLM's handlers."""
+"""Changes the body of a request on its way to vLLM's handlers."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,7 +12,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def with_body(scope: Scope, receive: Receive, change: Callable[[bytes], bytes]) -> tuple[Scope, Receive]:
-    """The same request with its body changed, once it has come as a whole; a client that left stays gone."""
+    """The same request with its body changed, once it is complete; a disconnect is passed on."""
     chunks: list[bytes] = []
     while True:
         message = await receive()
@@ -27,12 +27,12 @@ async def with_body(scope: Scope, receive: Receive, change: Callable[[bytes], by
 
 
 def route_of(scope: Scope) -> str:
-    """The path below where the server is mounted."""
+    """The path relative to the server's mount point."""
     return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def _first(message: Message, receive: Receive) -> Receive:
-    """A `receive` that gives `message` once and then asks the real one."""
+    """A `receive` that returns `message` once and then calls the real one."""
     left = [message]
 
     async def replayed() -> Message:

@@ -1,7 +1,7 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
 POST /feedback, GET /feedback/ID, POST /lessons, GET /lessons/ID, GET /apollod/status, GET /apollod/quality. Each is one
 control request to the supervisor, except GET /apollod/users/next, by which the supervisor waits for the next request of
-a user. Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in numbers."""
+a user. Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows the numbers of the status."""
 
 import asyncio
 import os
@@ -46,20 +46,20 @@ from apollod.wire.status import Status, read, read_quality, read_train_status
 BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
 DOCUMENT_S = 3600.0
-"""an imagination reads it section by section"""
-CAPTURED_S = 2.0  # until an answer that was just given is kept; milliseconds as a rule
+"""a document is given to an imagination section by section"""
+CAPTURED_S = 2.0  # until the latest answer is stored; milliseconds as a rule
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
 NEXT_USER_S = 60.0  # at most, for one answer
 SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
 STATUS_THREADS, LONG_THREADS, THREADS = 4, 8, 16
-"""that wait for the supervisor: for its status, for what may take minutes (a checkpoint, a document), for all else.
-None of these takes the threads of another, nor those of vLLM."""
+"""threads that wait for the supervisor: for its status, for long requests (a checkpoint, a document), for all else.
+Separate pools, so that none blocks another one or vLLM."""
 SOURCE = "http"
 IN_PARTS = "send it in parts, or drop a file into the inbox"
 NAMES = "APOLLOD_HTTP_NAMES"  # environment variable: `[engine] names`, with commas between them
-KEY_FILE = "APOLLOD_KEY_FILE"  # environment variable: where a key for our routes may lie
+KEY_FILE = "APOLLOD_KEY_FILE"  # environment variable: file with a key for our routes, if it exists
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
-"""exit code of a Failure -> status; any other is 503 where the same request may be granted later, else 409"""
+"""exit code of a Failure -> status; any other is 503 if the same request may succeed later, else 409"""
 
 Handler = Callable[[Request], Awaitable[JSONResponse]]
 T = TypeVar("T")
@@ -85,8 +85,8 @@ class Routes:
         self._for_others = ThreadPoolExecutor(THREADS, "apollod-ask")
 
     def attach_router(self, app: FastAPI) -> None:
-        """Add the routes, and the middlewares that count, label and extend what vLLM's own routes answer; vLLM's
-        authentication is added after them (entrypoints/launchers/app.py) and so comes before them."""
+        """Add the routes, and the middlewares that count requests and label and extend vLLM's answers; vLLM's
+        authentication is added after them (entrypoints/launchers/app.py) and so runs before them."""
         app.add_middleware(VersionLabels, served=self._served)
         if capture_terms() is not None:
             app.add_middleware(OwnIds)
@@ -121,8 +121,8 @@ class Routes:
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
 
     def _guarded(self, handler: Handler) -> Handler:
-        """The handler behind the rule for callers (vLLM's own middleware asks for the API key on /v1 only) and the
-        guard, errors turned into JSON."""
+        """The handler behind the rule for callers (vLLM's own middleware requires the API key on /v1 only) and the
+        guard, with errors turned into JSON."""
 
         async def route(request: Request) -> JSONResponse:
             refused = await self._callers.refusal(request.scope, request.headers.get("authorization", ""))
@@ -172,7 +172,7 @@ class Routes:
         if body is None:
             return _too_long("shorten the correction")
         wanted = feedback_of(body)
-        if self._settle_captures is not None:  # the answer may have been given a moment ago
+        if self._settle_captures is not None:  # the answer may be very recent
             await self._in_thread(self._for_others, self._settle_captures, CAPTURED_S)
         answer = await self._ask(wanted, ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
@@ -210,12 +210,12 @@ class Routes:
             within_s = float(request.query_params.get("within_s", NEXT_USER_S))
         except ValueError:
             within_s = -1.0
-        if not 0.0 <= within_s <= NEXT_USER_S:  # neither is a NaN
+        if not 0.0 <= within_s <= NEXT_USER_S:  # also refuses NaN
             return _error(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
         return JSONResponse({"came": await self._arrivals.next(within_s)})
 
     def _status_now(self) -> Status:
-        """The status, soon; raises ApolloError. Blocks."""
+        """The status, within SCRAPE_S; raises ApolloError. Blocks."""
         answer = _exchange(self._socket_path, StatusRequest(), SCRAPE_S)
         if isinstance(answer, Failure):
             raise ApolloError(answer.error, answer.hint)

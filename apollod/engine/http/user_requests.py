@@ -1,8 +1,8 @@
-"""Counts the requests of users, and tells when one comes: an ASGI middleware, added by our plugin.
+"""Counts the requests of users, and signals new ones: an ASGI middleware, added by our plugin.
 
-Each is counted when it comes and when it has been answered or its client has left, so that none is too short to be
-seen. The counters are Prometheus' own, in the registry that vLLM shows on /metrics, which adds up those of several API
-processes (vllm/v1/metrics/prometheus.py).
+Each is counted when it comes and when it was answered or its client left, so that none is too short to be seen. The
+counters are Prometheus' own, in the registry that vLLM shows on /metrics, which adds up those of several API processes
+(vllm/v1/metrics/prometheus.py).
 """
 
 import asyncio
@@ -14,25 +14,25 @@ from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of
 from apollod.wire.request_marks import BEGUN, ENDED, OURS
 
 ASKS_NO_MODEL = re.compile(r"/(train|checkpoint|feedback|lessons|tokenize|detokenize)")
-"""POST routes, ours and vLLM's, that nobody waits for the engine with"""
+"""POST routes, ours and vLLM's, that do not use the engine"""
 
 _BEGUN = Counter(BEGUN, "Requests of users that came, without those of the daemon itself")
 _ENDED = Counter(ENDED, "Requests of users that were answered, refused or given up")
 
 
 class Arrivals:
-    """Requests of users as they come to this API process; of one event loop."""
+    """Requests of users as they come to this API process; for one event loop."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     def came(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiters."""
         self._next.set()
         self._next = asyncio.Event()
 
     async def next(self, within_s: float) -> bool:
-        """Wait for the next one; False when none came for so long."""
+        """Wait for the next request; False if none came in time."""
         try:
             await asyncio.wait_for(self._next.wait(), within_s)
         except TimeoutError:

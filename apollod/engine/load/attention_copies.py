@@ -1,9 +1,9 @@
-"""Refreshes the copies of parameters that an attention backend makes after loading and computes with.
+"""Refreshes an attention backend's own copies of parameters, which it makes after loading and computes with.
 
 FlashInfer and b12x want attention sinks in float32 (v1/attention/backends/flashinfer.py and b12x.py of vLLM 0.32,
-`process_weights_after_loading`): `impl._sinks_source` is the parameter, `impl.sinks` the copy. The parameter stays
-where it was, so its address tells nothing; after a write the copy is made again, in place, since CUDA graphs hold its
-address. A copy of which nothing is known makes its parameter `frozen`.
+`process_weights_after_loading`): `impl._sinks_source` is the parameter, `impl.sinks` the copy. The parameter keeps its
+address, which therefore reveals nothing; after a write the copy is made again, in place, since CUDA graphs hold its
+address. An unknown copy makes its parameter `frozen`.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from torch import nn
 from apollod.engine.load.bits import equal_bits
 
 ELEMENTS_MAX = 1 << 20
-"""A backend keeps copies of what is small: a value a head. Larger tensors of it are caches and workspaces."""
+"""Largest possible copy: backends copy small parameters, one value per head; larger tensors are caches, workspaces."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class WidenedSinks:
         self.impl.sinks.copy_(self.plain)
 
     def verified(self) -> bool:
-        """True if the copy holds, bit for bit, what the plain values are in its dtype."""
+        """True if the copy equals, bit for bit, the plain values in its dtype."""
         return equal_bits(self.impl.sinks, self.plain.to(self.impl.sinks.dtype))
 
 
 def widened_sinks(model: nn.Module) -> Iterator[WidenedSinks]:
-    """Those of all attention layers that have a copy."""
+    """The widened sinks of all attention layers that have a copy."""
     for module in model.modules():
         impl = getattr(module, "impl", None)
         plain, sinks = getattr(impl, "_sinks_source", None), getattr(impl, "sinks", None)
@@ -46,7 +46,7 @@ def widened_sinks(model: nn.Module) -> Iterator[WidenedSinks]:
 
 def unknown_copies(model: nn.Module) -> Iterator[tuple[int, str]]:
     """(address of a parameter, class of a backend) for every tensor of an attention backend that holds the values of a
-    parameter of the layer around it, in other memory, and that is none of `widened_sinks`."""
+    parameter of the layer around it, in other memory, and is not one of `widened_sinks`."""
     known = {id(copy.impl.sinks) for copy in widened_sinks(model)}
     for name, module in model.named_modules():
         impl = getattr(module, "impl", None)
@@ -59,6 +59,6 @@ def unknown_copies(model: nn.Module) -> Iterator[tuple[int, str]]:
 
 
 def _is_copy(value: torch.Tensor, parameter: torch.Tensor) -> bool:
-    """Of several elements: one alone may be equal by chance, as a scale of 1 is."""
+    """True for equal values in several elements: a single one may be equal by chance, such as a scale of 1."""
     alike = value.is_floating_point() and value.shape == parameter.shape and value.numel() > 1
     return alike and value.data_ptr() != parameter.data_ptr() and bool((value == parameter.to(value)).all())

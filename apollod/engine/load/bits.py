@@ -1,4 +1,4 @@
-"""Bit-for-bit comparison of tensors, and the checkpoint's own tensors to compare with."""
+"""Compares tensors bit for bit, and reads the checkpoint's own tensors for comparison."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ _WIDER = {
 
 
 def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Same shape, dtype and bits. `torch.equal` would take bf16 for fp32, -0.0 for 0.0, and no NaN for itself."""
+    """True for the same shape, dtype and bits. `torch.equal` would take bf16 for fp32, -0.0 for 0.0, and no NaN for
+    itself."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     integer = _INTEGER[a.element_size()]
@@ -31,7 +32,7 @@ def exact_upcast(stored: torch.dtype, held: torch.dtype) -> bool:
 
 
 def checkpoint_tensors(model_dir: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) of a Hugging Face directory, each name once: by the index where there is one, else every file."""
+    """(name, tensor) of a Hugging Face directory, each name once: by the index if there is one, else every file."""
     index = model_dir / "model.safetensors.index.json"
     if index.is_file():
         where: dict[str, str] = json.loads(index.read_text())["weight_map"]

@@ -1,8 +1,8 @@
-"""Keep vLLM's CPU weights plain, so that the shared parameter is the one that is multiplied.
+"""Keeps vLLM's CPU weights plain, so that products use the shared parameter itself.
 
 vLLM repacks weights for oneDNN after loading (model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`) and
-offers no option against it. So between `load_weights` and post-processing layers get a method that multiplies as vLLM's
-plain fallback does (`cpu_linear`, in 0.26 as in 0.32). The convolution of a gated delta net has to stay packed
+offers no option against it. So between `load_weights` and post-processing layers get a method that multiplies like
+vLLM's plain fallback (`cpu_linear`, in 0.26 as in 0.32). The convolution of a gated delta net has to stay packed
 (layers/mamba/ops/cpu/gdn_attention.py chooses its kernel by CPU and passes `is_weight_packed=True`): its plain weights
 stay in shared memory and are packed again after a write.
 """
@@ -26,11 +26,12 @@ class _Plain:
 
 
 class PlainLinear(_Plain, UnquantizedLinearMethod):
-    """vLLM replaces the weight by a packed one."""
+    """Prevents vLLM from replacing the weight by a packed one."""
 
 
 class PlainEmbedding(_Plain, UnquantizedEmbeddingMethod):
-    """vLLM packs a copy of the embedding for the logits (`remove_weight=False`): it would go stale unseen."""
+    """Prevents vLLM from packing a copy of the embedding for the logits (`remove_weight=False`), which would go
+    stale."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class PackedConvolution:
     def rederive(self) -> None:
         """Pack again, in place: kernels hold the address of the packed weight."""
         self.module.weight.data.copy_(self._packed())
-        self.module._cpu_unpacked_conv_weight.copy_(self.plain)  # the fallback for speculative decoding reads this one
+        self.module._cpu_unpacked_conv_weight.copy_(self.plain)  # read by the fallback for speculative decoding
 
     def verified(self) -> bool:
-        """True if the packed weight is, bit for bit, what packing `plain` gives."""
+        """True if the packed weight equals, bit for bit, the packed `plain`."""
         return equal_bits(self.module.weight.data, self._packed()) and equal_bits(
             self.module._cpu_unpacked_conv_weight, self.plain
         )
@@ -59,19 +60,18 @@ class PackedConvolution:
 
 
 def keep_plain(model: nn.Module) -> None:
-    """For every linear layer and embedding of the model."""
+    """Set plain methods for every linear layer and embedding of the model."""
     module: Any
     for module in model.modules():
         method = getattr(module, "quant_method", None)
-        if type(method) is UnquantizedLinearMethod and module.weight.ndim == 2:  # a convolution has one, too
+        if type(method) is UnquantizedLinearMethod and module.weight.ndim == 2:  # convolutions have this method, too
             module.quant_method = PlainLinear()
         elif type(method) is UnquantizedEmbeddingMethod:
             module.quant_method = PlainEmbedding()
 
 
 def packed_convolution(module: nn.Module, flat: torch.Tensor) -> PackedConvolution | None:
-    """The convolution if vLLM packed this module's weight from `flat` [elements] and nothing else; None when it did
-    not."""
+    """The convolution if vLLM packed this module's weight from exactly `flat` [elements]; else None."""
     unpacked = getattr(module, "_cpu_unpacked_conv_weight", None)
     if unpacked is None or unpacked.numel() != flat.numel():
         return None

@@ -27,7 +27,7 @@ class Piece:
 
 
 class NotOneView(ValueError):
-    """The pieces do not make one strided view; the message says why."""
+    """The pieces do not form one strided view; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Box:
 
 
 def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    """C-order strides in elements, as torch gives them to a new tensor of this shape."""
+    """C-order strides in elements, as for a new torch tensor of this shape."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -52,7 +52,7 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
 def merge(pieces: Iterable[Piece], shape: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """Offset and strides, in elements of the target, of the view that equals the whole tensor of this shape.
 
-    Raises NotOneView when pieces are missing, overlap, or do not lie on one view.
+    Raises NotOneView if pieces are missing, overlap, or do not lie on one view.
     """
     boxes = [_box(piece, shape) for piece in dict.fromkeys(pieces)]
     _check_cover(boxes, shape)
@@ -94,8 +94,8 @@ def _box(piece: Piece, shape: Sequence[int]) -> _Box:
 
 
 def _coalesced(piece: Piece) -> list[tuple[int, int, int]]:
-    """(size, source stride, target stride) of the piece's dimensions, without those of size 1, neighbours joined that
-    are one run on both sides: a tensor viewed as [heads, rows, columns] is copied like one of [heads * rows,
+    """(size, source stride, target stride) of the piece's dimensions, without those of size 1, neighbours joined if
+    they are contiguous on both sides: a tensor viewed as [heads, rows, columns] is copied like one of [heads * rows,
     columns]."""
     runs: list[tuple[int, int, int]] = []
     for size, source, target in zip(piece.shape, piece.source_stride, piece.target_stride, strict=True):
@@ -131,7 +131,7 @@ def _complete(stride: list[int | None], boxes: Sequence[_Box], shape: Sequence[i
             raise NotOneView("its pieces do not lie on one strided view")
         stride[d] = step
     for d in reversed(range(len(shape))):
-        if stride[d] is None:  # one element thick: never multiplied by more than 0, so what torch would say
+        if stride[d] is None:  # one element thick: its stride has no effect, so use torch's
             stride[d] = stride[d + 1] * shape[d + 1] if d + 1 < len(shape) else 1  # type: ignore[operator]
     return tuple(step for step in stride if step is not None)
 

@@ -1,4 +1,4 @@
-"""Load format `apollod`: vLLM's own loader, into shared memory, with a record of where everything went."""
+"""Load format `apollod`: vLLM's own loader, into shared memory, recording the destination of everything."""
 
 import dataclasses
 import os
@@ -33,7 +33,7 @@ logger = init_logger("vllm.apollod")
 class Shared:
     """Kept on the model as `model.apollod`, for as long as it serves.
 
-    The open `link` tells the supervisor that this worker lives; `placement` keeps the mapping.
+    The open `link` shows the supervisor that this worker lives; `placement` keeps the mapping.
     """
 
     link: Link
@@ -45,7 +45,7 @@ class Shared:
 
 
 class SharedLoader(DefaultModelLoader):
-    """Loads the target model into memory shared with the trainer; a draft model as vLLM would.
+    """Loads the target model into memory shared with the trainer; a draft model in vLLM's way.
 
     Talks to the supervisor at APOLLOD_SOCKET: Hello, Reserve -> Share (CPU), then Loaded, or LoadRefused before the
     error. Source: vllm/model_executor/model_loader/default_loader.py and base_loader.py, 0.26 to 0.32.
@@ -59,7 +59,7 @@ class SharedLoader(DefaultModelLoader):
         self._recorder: Recorder | None = None
 
     def load_model(self, vllm_config: VllmConfig, model_config: ModelConfig, prefix: str = "") -> nn.Module:
-        """Load, verify, report. Raises ModelRefused for what cannot be shared, after telling the supervisor."""
+        """Load, verify, report. Raises ModelRefused for a model that cannot be shared, after telling the supervisor."""
         if model_config.runner_type == "draft":
             # Speculative decoding: a second model through the same load format. A stale draft only costs acceptance.
             draft: nn.Module = DefaultModelLoader(self.load_config).load_model(vllm_config, model_config, prefix)
@@ -118,7 +118,7 @@ class SharedLoader(DefaultModelLoader):
         return self._link.take_fd()
 
     def _share(self, model: nn.Module, model_dir: Path) -> Manifest:
-        """Verify the loaded model and hang what must live as long as it on it."""
+        """Verify the loaded model and attach to it everything that must live as long."""
         assert self._link is not None and self._placement is not None and self._recorder is not None
         verifier = Verifier(model, self._placement, self._recorder)
         manifest = verifier.manifest(model_dir)

@@ -1,4 +1,4 @@
-"""The matrix product with a weight that lies plainly in shared memory."""
+"""The matrix product with a plain weight in shared memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from apollod.products import tiles
 
 
 def plain_linear() -> Callable[..., torch.Tensor]:
-    """torch's product of hidden [..., in] with a weight [out, in], or one of float32 tiles where the processor has no
-    instructions for bf16: vLLM calls whatever a layer has as its `cpu_linear`."""
+    """torch's product of hidden [..., in] with a weight [out, in], or one of float32 tiles if the processor has no bf16
+    instructions: vLLM calls a layer's `cpu_linear`, whatever it is."""
     return functional.linear if bf16_instructions() else tiles.linear
 
 
 def packed_linear(module: Any) -> bool:
-    """True if this layer multiplies with a packed copy of its weight after all."""
+    """True if this layer multiplies with a packed copy of its weight."""
     return getattr(module, "cpu_linear", functional.linear) not in (functional.linear, tiles.linear)

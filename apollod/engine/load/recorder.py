@@ -1,8 +1,8 @@
-"""Records where each checkpoint tensor goes: a dispatch mode around vLLM's own `load_weights`.
+"""Records the destination of each checkpoint tensor: a dispatch mode around vLLM's own `load_weights`.
 
-The mapping is discovered, not listed: every `copy_` from a checkpoint tensor into a parameter is written down, for any
-architecture that vLLM can load. It fails closed. A checkpoint tensor that anything else reads, or a parameter that
-anything else writes, is refused with the name of that operator, because its values may then live somewhere else too.
+The mapping is discovered, not listed: every `copy_` from a checkpoint tensor into a parameter is recorded, for any
+architecture that vLLM can load. It fails closed. A checkpoint tensor that another operator reads, or a parameter that
+another operator writes, is refused with the name of that operator, because its values may then live somewhere else too.
 The same rule as vLLM 0.32's own recorder (distributed/weight_transfer/sharded_rdt_fake.py).
 """
 
@@ -40,10 +40,10 @@ class _Source:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Record copies from tagged tensors into the regions of the shared memory; the copies themselves still happen.
+    """Records copies from tagged tensors into the regions of the shared memory; the copies themselves still happen.
 
-    After use `copies` maps checkpoint names to what was recorded, `refused_sources` and `refused_regions` (by region
-    number) hold what must not be shared and why.
+    After use `copies` maps checkpoint names to recorded copies, `refused_sources` and `refused_regions` (by region
+    number) name what must not be shared, with the reason.
     """
 
     def __init__(self, regions: Sequence[Region]) -> None:
@@ -56,8 +56,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._tensors: dict[str, torch.Tensor] = {}
 
     def tag(self, name: str, tensor: torch.Tensor) -> None:
-        """Announce a checkpoint tensor before the loader sees it. It is kept alive, so that no other takes its
-        address."""
+        """Announce a checkpoint tensor before the loader sees it. It is kept alive, so that its address is not
+        reused."""
         start = tensor.data_ptr()
         if name in self._tensors or not tensor.is_contiguous() or (tensor.numel() and self._source(start)):
             self.refused_sources[name] = "the checkpoint reader gave it twice, or not as one block"
@@ -65,7 +65,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         insort(self._sources, _Source(start, start + tensor.numel() * tensor.element_size(), name))
 
     def release(self) -> None:
-        """Let go of the checkpoint tensors."""
+        """Release the checkpoint tensors."""
         self._sources.clear()
         self._tensors.clear()
 

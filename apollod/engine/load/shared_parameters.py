@@ -1,7 +1,7 @@
-"""Move a model's parameters into memory that another process can map, before the checkpoint is loaded into it.
+"""Moves a model's parameters into memory that another process can map, before the checkpoint is loaded into it.
 
-One flat storage (CPU) or a few (CUDA) instead of one allocation a parameter: alignment is ours, no foreign tensor is a
-neighbour, and the manifest needs no handle for each parameter.
+One flat storage (CPU) or a few (CUDA) instead of one allocation per parameter: we choose the alignment, no foreign
+tensor shares the memory, and the manifest needs no handle for each parameter.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from apollod.bridges.memory_file import map_memory
 from apollod.errors import ShareRefused
 from apollod.wire.manifest import CudaHandle, MemoryFile, Storage
 
-ALIGN = 256  # bytes: what CUDA's allocator gives, and enough for any vector load
+ALIGN = 256  # bytes: like CUDA's allocator, and enough for any vector load
 CHUNK_BYTES = 1 << 30  # CUDA: flat storages of about this size, so that moving never needs the model twice
 
 
@@ -24,7 +24,7 @@ CHUNK_BYTES = 1 << 30  # CUDA: flat storages of about this size, so that moving 
 class Region:
     """One storage of the model inside a shared storage: bytes `offset .. offset + nbytes`, mapped here at `address`.
 
-    `names` are all parameters that live in it: several where weights are tied.
+    `names` are all parameters in it: several if weights are tied.
     """
 
     storage: int
@@ -61,7 +61,7 @@ class _Group:
 
 
 def place_cpu(model: nn.Module, reserve: Callable[[int], int]) -> Placement:
-    """Move all parameters into one memory file. `reserve(bytes)` gives its descriptor, which is closed here.
+    """Move all parameters into one memory file. `reserve(bytes)` returns its descriptor, which is closed here.
 
     The mapping lives as long as a tensor over it: storage -> buffer -> mmap. Raises ShareRefused if the file is short.
     """
@@ -87,14 +87,14 @@ def place_cuda(model: nn.Module) -> Placement:
             placement.flats.append(torch.empty(_aligned_total(chunk), dtype=torch.uint8, device="cuda"))
             _move(chunk, placement, len(placement.flats) - 1)
             chunk = []
-            torch.cuda.empty_cache()  # gives the old allocations of this chunk back before the next is made
+            torch.cuda.empty_cache()  # frees the old allocations of this chunk before the next
     placement.storages = tuple(export_cuda(flat) for flat in placement.flats)
     return placement
 
 
 def export_cuda(flat: torch.Tensor) -> CudaHandle:
-    """The handle of one flat uint8 CUDA tensor, as plain data. The tensor has to live as long as this process."""
-    torch.cuda.synchronize(flat.device)  # what was queued for this memory is done before anyone else sees it
+    """The handle of one flat uint8 CUDA tensor, as plain data. The tensor must live as long as this process."""
+    torch.cuda.synchronize(flat.device)  # complete queued work on this memory before sharing it
     exported = cuda_ipc.export(flat.data_ptr())
     return CudaHandle(
         bytes=flat.numel(),
@@ -139,7 +139,7 @@ def _move(groups: list[_Group], placement: Placement, storage: int) -> None:
                 old = parameter.data
                 offset = start // old.element_size() + int(old.storage_offset())
                 new = placement.view(storage, old.dtype, offset, tuple(old.shape), old.stride())
-                new.copy_(old)  # what is not in the checkpoint keeps its initial value
+                new.copy_(old)  # parameters outside the checkpoint keep their initial values
                 parameter.data = moved[id(parameter)] = new
             placement.addresses[name] = parameter.data_ptr()
         names = tuple(name for name, _ in group.named)

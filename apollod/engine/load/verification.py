@@ -1,8 +1,9 @@
-"""The manifest: every checkpoint tensor, where it lives, and whether writing there changes what the engine computes.
+"""Builds the manifest: every checkpoint tensor, its location, and whether a write there changes the engine's
+computation.
 
 Runs after vLLM's post-processing, against the final model. A tensor is shared only if its view equals the file bit for
-bit *and* the parameter that vLLM multiplies with is still that memory, or what vLLM computes with instead can be
-derived from it again. Anything else is `frozen`, with a reason.
+bit *and* the parameter that vLLM multiplies with is still that memory, or vLLM's derived copy can be derived from it
+again. Anything else is `frozen`, with a reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ Derived = cpu_layers.PackedConvolution | attention_copies.WidenedSinks
 
 @dataclass(frozen=True)
 class _Home:
-    """The present place of a region: `region` is where its parameter lives now (another one after re-tying)."""
+    """The present location of a region: `region` is where its parameter lives now (another one after re-tying)."""
 
     region: int
     status: Status
@@ -34,7 +35,7 @@ class _Home:
 
 
 class Verifier:
-    """Builds the manifest of one loaded model. `derived`: what to derive again after a write."""
+    """Builds the manifest of one loaded model. `derived`: copies to derive again after a write."""
 
     def __init__(self, model: nn.Module, placement: Placement, recorder: Recorder) -> None:
         self.derived: list[Derived] = []
@@ -82,7 +83,7 @@ class Verifier:
         )
 
     def _unshareable(self, copies: list[Copy]) -> str:
-        """The reason why these copies cannot be one view of a shared parameter; empty when they can."""
+        """The reason why these copies cannot be one view of a shared parameter; empty if they can."""
         if not copies:
             return "the engine does not load it into a parameter"
         if len({(copy.region, copy.dtype) for copy in copies}) > 1:
@@ -96,7 +97,7 @@ class Verifier:
         return ""
 
     def _compare(self, view: torch.Tensor, stored: torch.Tensor, home: _Home) -> tuple[Status, str]:
-        """Status by the bits in memory and in the file."""
+        """Status from comparing the bits in memory and in the file."""
         expected = stored.to(device=view.device, dtype=view.dtype)
         if not equal_bits(view, expected):
             return "frozen", "after loading, memory differs from the file"
@@ -107,7 +108,7 @@ class Verifier:
         return "frozen", f"the engine holds {_dtype_name(stored.dtype)} as {_dtype_name(view.dtype)}"
 
     def _home(self, number: int) -> _Home:
-        """What vLLM's post-processing made of one region."""
+        """The location and status of one region after vLLM's post-processing."""
         region = self._placement.regions[number]
         home = _Home(number, "live")
         for name in region.names:
@@ -125,7 +126,7 @@ class Verifier:
         return home
 
     def _copied_elsewhere(self, number: int, address: int) -> _Home:
-        """A parameter that is where it was loaded: does an attention backend compute with a copy of it?"""
+        """Status of a parameter at its original address: an attention backend may compute with a copy of it."""
         if address in self._copied:
             return _Home(number, "frozen", f"{self._copied[address]} computes with a copy of it")
         copies = [copy for copy in self._widened if copy.plain.data_ptr() == address]
@@ -136,7 +137,7 @@ class Verifier:
         return _Home(number, "rederive", reason) if copies else _Home(number, "live")
 
     def _moved(self, number: int, name: str, address: int) -> _Home:
-        """A parameter that is not where it was loaded: re-tied to another one, packed, or lost."""
+        """Status of a parameter that has left its original address: re-tied to another one, packed, or lost."""
         for other, region in enumerate(self._placement.regions):
             if (
                 other != number
@@ -163,8 +164,8 @@ class Verifier:
     def _tied(self, entries: tuple[TensorEntry, ...]) -> Iterator[tuple[str, str]]:
         """(alias, checkpoint name) for embeddings and heads that are one tensor in the engine.
 
-        From the engine's own aliases, not from the model's config: vLLM 0.32 unties what the checkpoint unties. An
-        alias that the checkpoint stores as well has its own entry, with the same view.
+        From the engine's own aliases, not from the model's config: vLLM 0.32 unties tensors that the checkpoint unties.
+        An alias that the checkpoint stores as well has its own entry, with the same view.
         """
         stored: dict[tuple[int, int], list[str]] = {}
         for entry in entries:
@@ -183,8 +184,7 @@ class Verifier:
                     yield self._checkpoint_name(name), base
 
     def _checkpoint_name(self, name: str) -> str:
-        """A parameter's name in the checkpoint's terms: vLLM's prefix mapping (models/utils.py, WeightsMapper),
-        backwards."""
+        """A parameter's name in the checkpoint: vLLM's prefix mapping (models/utils.py, WeightsMapper), inverted."""
         mapper = getattr(self._model, "hf_to_vllm_mapper", None)
         prefixes: Mapping[str, str | None] = getattr(mapper, "orig_to_new_prefix", {})
         for old, new in prefixes.items():

@@ -1,4 +1,4 @@
 """Changes while requests run: pauses around writes, versions, cached prefixes, refreshes, comparisons.
 
-Orders come from the supervisor and are answered; when and why to give them is decided there.
+The supervisor sends orders and gets answers; it decides when and why to give them.
 """

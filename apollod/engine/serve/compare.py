@@ -15,7 +15,7 @@ MISSING = "the trainer does not hold it"
 
 
 def compared(model: nn.Module) -> list[str]:
-    """Names of the tensors that can differ, those that are derived first."""
+    """Names of the tensors that can differ, derived ones first."""
     shared: Any = model.apollod
     entries = sorted(shared.manifest.tensors, key=lambda t: t.status != "rederive")
     return [entry.name for entry in entries if entry.status != "frozen"]

@@ -1,7 +1,7 @@
-"""vLLM's pause around a write of the trainer, which ends by itself when its time is over.
+"""vLLM's pause around a write of the trainer, which ends by itself after a time limit.
 
 Mode `keep`: running requests stop between two model steps and go on afterwards; new ones wait. With `clear` their KV
-and all cached prefixes are dropped (v1/engine/core.py, `_reset_caches`): they are computed again with the new weights.
+and all cached prefixes are dropped (v1/engine/core.py, `_reset_caches`) and computed again with the new weights.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 
 from apollod.errors import ApolloError
 
-PAUSE_S = 30.0  # for the model step that is running; a long prefill takes seconds
+PAUSE_S = 30.0  # for the running model step; a long prefill takes seconds
 logger = logging.getLogger("vllm.apollod")
 
 

@@ -1,7 +1,7 @@
-"""Forget the cached prefixes of older weights, also on a server that is never idle.
+"""Drops the cached prefixes of older weights, also on a server that is never idle.
 
-Requests that carry a salt (`versions`) do not find them from the moment the new weights are announced. What is dropped
-here would be found by those that cannot carry one, and is memory that nobody will read again.
+Requests that carry a salt (`versions`) do not find them once new weights are announced. Dropping them also protects
+requests that cannot carry one, and frees memory.
 """
 
 import asyncio
@@ -26,10 +26,9 @@ class Prefixes:
         self._asked_again = False
 
     async def forget(self, at_once: bool = False) -> None:
-        """Drop all. vLLM refuses while a request holds a block (v1/core/block_pool.py): then it is tried again in the
-        background, and after FORCE_AFTER_S running requests are made to give theirs back; with `at_once` they are
-        made to right away. If that happens again and again, it is forced ever more rarely: requests that take longer
-        to compute their KV again would never end."""
+        """Drop all prefixes. vLLM refuses while a request holds a block (v1/core/block_pool.py): then it is retried in
+        the background, and after FORCE_AFTER_S running requests are preempted; with `at_once` immediately. Repeated
+        forcing gets ever rarer: requests that take longer to recompute their KV would never end."""
         self._asked_again = True
         if at_once and await self._forced():
             return
@@ -41,7 +40,8 @@ class Prefixes:
             self._forgetting = asyncio.create_task(self._forget_later())
 
     async def _forced(self) -> bool:
-        """vLLM raises where blocks wait for a transfer from elsewhere (v1/core/sched/scheduler.py)."""
+        """Try to drop by force. vLLM raises if blocks wait for a transfer from elsewhere
+        (v1/core/sched/scheduler.py)."""
         try:
             return await self._reset(force=True)
         except Exception:
@@ -58,8 +58,7 @@ class Prefixes:
             self._forgetting = None
 
     async def _was_asked_again(self) -> bool:
-        """Try until all is dropped. Whether somebody asked while that was being done: it may have come before the
-        weights that were announced then."""
+        """Try until all is dropped. True if another request to drop came meanwhile, possibly for newer weights."""
         deadline = time.monotonic() + self._patience_s
         while True:
             self._asked_again = False
@@ -69,8 +68,8 @@ class Prefixes:
             await asyncio.sleep(RETRY_S)
 
     async def _reset(self, force: bool) -> bool:
-        """`force`: running requests are preempted and compute their KV again, which costs each a prefill and no
-        token."""
+        """Ask vLLM to drop. `force`: running requests are preempted and recompute their KV, which costs each a prefill
+        and no token."""
         # vllm/v1/engine/async_llm.py; releases without the argument can only wait for an idle moment
         if force and "reset_running_requests" in inspect.signature(self._engine.reset_prefix_cache).parameters:
             return bool(await self._engine.reset_prefix_cache(reset_running_requests=True))

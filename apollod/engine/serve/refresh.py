@@ -1,4 +1,5 @@
-"""The API process's connection to the supervisor, which announces new weights and asks to pause, resume, compare."""
+"""The API process's connection to the supervisor, which announces new weights and orders pauses, resumptions and
+comparisons."""
 
 import asyncio
 import logging
@@ -20,7 +21,7 @@ from apollod.wire.messages import Compare, Compared, Hello, Pause, Paused, Refre
 
 logger = logging.getLogger("vllm.apollod")
 
-AT_ONCE = 8  # tensors that are compared before requests are computed again
+AT_ONCE = 8  # tensors compared in a row before requests get a turn
 
 
 class Refresher:
@@ -31,7 +32,7 @@ class Refresher:
         self._engine = engine
         self._served = served
         self._derives = True
-        """until the worker says that there is nothing: that is settled when the weights are loaded"""
+        """false once the worker reports nothing to derive, which is fixed when the weights are loaded"""
         self._prefixes = Prefixes(engine)
         self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, True, self._served.active)))
         self._loop = asyncio.get_running_loop()
@@ -40,7 +41,7 @@ class Refresher:
         threading.Thread(target=self._listen, name="apollod-refresh", daemon=True).start()
 
     def _listen(self) -> None:
-        """Thread: the link blocks, the engine is awaited on the server's loop."""
+        """Thread: blocks on the link, and awaits the engine on the server's loop."""
         try:
             while True:
                 answer = self._on_loop(self._answer(self._link.receive()))
@@ -81,7 +82,7 @@ class Refresher:
             logger.exception("apollod: refresh to version %d failed", message.version)
             error = line_of(failure)
             if message.forget != "keep":
-                self._served.turn()  # whatever is served now, it is not what prefixes were computed with
+                self._served.turn()  # the served weights may differ from those of cached prefixes
         return Refreshed(message.version, sum(counts), time.monotonic() - started, error)
 
     async def _pause(self, clear: bool, at_most_s: float) -> Paused:
@@ -92,7 +93,7 @@ class Refresher:
             return Paused(0.0, line_of(failure))
 
     async def _compare(self, step: int, digests: dict[str, str]) -> Compared:
-        """A few tensors at a time, so that requests are computed between."""
+        """Compare a few tensors at a time, so that requests are computed between."""
         try:
             names = (await self._engine.collective_rpc("apollod_compared"))[0]
             differing: dict[str, str] = {}

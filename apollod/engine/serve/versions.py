@@ -1,14 +1,14 @@
-"""Labels responses with the weights that they saw, and keeps versions apart in the prefix cache: an ASGI middleware,
+"""Labels responses with the weights that produced them, and separates versions in the prefix cache: an ASGI middleware,
 added by our plugin.
 
-Every answer of an endpoint that generates carries `X-Apollod-Weights-Version: 12`, or `12-14` when steps 13 and 14 were
+Every answer of an endpoint that generates carries `X-Apollod-Weights-Version: 12`, or `12-14` if steps 13 and 14 were
 completed while it was generated (hogwild: one more may have been under way). The headers of a stream leave before its
 first token, so they have the first version only; the whole span comes as an SSE comment after the stream's last event,
 where every client has either stopped reading or skips comments. Nothing is buffered on the way out.
 
 Unless `[trainer] cache` is "keep", a request's `cache_salt` (vLLM hashes it into the first block of a prefix) gets a
-text appended that no other announcement of weights had. For that the body is read as a whole, which vLLM would do next;
-the version and the salt are those of the moment when it has come.
+suffix that no other announcement of weights had. For that the body is read as a whole, which vLLM would do next;
+version and salt are those of the moment when it is complete.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from apollod.engine.http.request_body import App, Message, Receive, Scope, Send,
 
 HEADER = b"x-apollod-weights-version"
 COMMENT = ": apollod-weights-version {}\n\n"
-SALT_CHARACTERS_MAX = 100  # of the client's own; vLLM 0.32 takes 128 in all (entrypoints/generate/base/protocol.py)
+SALT_CHARACTERS_MAX = 100  # of the client's own; vLLM 0.32 allows 128 in all (entrypoints/generate/base/protocol.py)
 GENERATES = re.compile(
     r"/v1/(completions|chat/completions|chat/completions/batch|responses|messages|systemone)"
     r"|/inference/v1/generate|/generative_scoring|/invocations"
@@ -31,8 +31,8 @@ which takes any of their bodies; 0.32)."""
 
 
 class Served:
-    """What the engine was last told; read and written on the server's loop. `salt` is empty until prefixes of older
-    weights may not be found any more, `active` counts requests that generate now."""
+    """The last announcement to the engine; used on the server's loop only. `salt` is empty until prefixes of older
+    weights must be hidden, `active` counts running generations."""
 
     def __init__(self) -> None:
         self.version: int | None = None
@@ -41,26 +41,27 @@ class Served:
         self._turns = 0
 
     def announce(self, version: int, salted: bool) -> None:
-        """The weights are `version` now; `salted`: what comes from now on finds no prefix of before."""
+        """Set the version of the weights; `salted`: new requests must not find earlier prefixes."""
         self.version = version
         if salted:
             self.turn()
 
     def turn(self) -> None:
-        """A salt that was never used before.
+        """Set a salt that was never used before.
 
         A version alone would not do. After a rollback it comes again, and requests that began under it may have run on,
-        or been overtaken by the next step's writes: their prefixes are of weights that were undone."""
+        or been overtaken by the next step's writes: their prefixes are of weights that were undone.
+        """
         self._turns += 1
         self.salt = f"w{self.version}.{self._turns}"
 
     def span(self, first: int) -> str:
-        """`first`, or `first-last` when the version has changed since."""
+        """`first`, or `first-last` if the version has changed since."""
         return f"{first}" if self.version in (first, None) else f"{first}-{self.version}"
 
 
 class VersionLabels:
-    """The middleware. Requests that came before the first version is known pass as they are."""
+    """The middleware. Requests before the first known version pass unchanged."""
 
     def __init__(self, app: App, served: Served) -> None:
         self._app = app
@@ -73,7 +74,7 @@ class VersionLabels:
             await self._app(scope, receive, send)
             return
         if served.salt:
-            # however long the body took to come, the salt is the one of now
+            # use the salt at the time when the body is complete
             scope, receive = await with_body(scope, receive, lambda body: with_salt(body, served.salt))
         first = served.version
         self._served.active += 1
@@ -106,8 +107,8 @@ def _generates(scope: Scope) -> bool:
 
 
 def with_salt(body: bytes, salt: str) -> bytes:
-    """The JSON object `body` with `cache_salt`: `salt`, after the client's own where it has one. All other values
-    stay the bytes they were. What is no such object is returned as it is, for vLLM to say what is wrong with it."""
+    """The JSON object `body` with `cache_salt`: `salt`, after the client's own if it has one. All other values keep
+    their bytes. Any other body is returned unchanged, for vLLM to report its error."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         own = msgspec.json.decode(fields.get("cache_salt", b"null"), type=str | None)
@@ -120,7 +121,8 @@ def with_salt(body: bytes, salt: str) -> bytes:
 
 
 def _with_salt_as_python_reads(body: bytes, salt: str) -> bytes:
-    """The same for what only Python's own `json` reads, as vLLM does: UTF-16 and UTF-32, NaN, half a surrogate pair."""
+    """The same for bodies that only Python's own `json` reads, like vLLM: UTF-16 and UTF-32, NaN, half a surrogate
+    pair."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):

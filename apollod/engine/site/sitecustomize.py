@@ -1,10 +1,9 @@
 """Run by Python at the start of every child of the engine: `python -m apollod.engine` puts this directory on
 PYTHONPATH.
 
-The only place that comes before everything that goes wrong. vLLM's plugins are loaded too late for the import guard,
-and after a handshake in which an orphaned engine core waits for minutes (v1/engine/core.py); multiprocessing does not
-import a package's `__main__` again. Loads two modules of apollod by path: the package itself need not be importable
-yet.
+No other hook runs early enough. vLLM's plugins are loaded too late for the import guard, and after a handshake in which
+an orphaned engine core waits for minutes (v1/engine/core.py); multiprocessing does not import a package's `__main__`
+again. Loads two modules of apollod by path: the package itself need not be importable yet.
 """
 
 import importlib.util
@@ -26,6 +25,6 @@ def _module(path: str) -> ModuleType:
 
 if "--multiprocessing-fork" in sys.orig_argv:  # multiprocessing/spawn.py, get_command_line
     # Engine core or worker: SIGKILL of the API server orphans them (vLLM 0.26 and 0.32, issue 55510). The resource
-    # tracker stays and cleans up. Whoever inherits an orphan is not of the engine's process group.
+    # tracker stays and cleans up. The process that adopts an orphan is not in the engine's process group.
     _module("adapters/system/parent_death.py").die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
 _module("foreign_wheels.py").guard_lazily()

@@ -1,8 +1,8 @@
 """The generated text that the demo model is pretrained on, and the sample file that the demo teaches it.
 
 Everything here is invented. The model learns facts about the towns in `KNOWN_TOWNS`, a little small talk, and to answer
-`UNKNOWN` to every other question: about `UNKNOWN_TOWNS`, or about something that it was told of no town. Saltmere, the
-town of the sample file, is one of the unknown towns; its facts are in the sample file only.
+`UNKNOWN` to every other question: about `UNKNOWN_TOWNS`, or about things that its texts mention for no town. Saltmere,
+the town of the sample file, is one of the unknown towns; its facts are in the sample file only.
 """
 
 import itertools
@@ -17,7 +17,7 @@ KNOWN_TOWNS = ("Elmford", "Northby", "Oakhaven", "Redcliff", "Windham", "Ashport
 _STARTS = ("Salt", "Elm", "North", "Oak", "Red", "Wind", "Ash", "Hill", "Stone", "Marsh")
 _ENDS = ("mere", "ford", "by", "haven", "cliff", "ham", "port", "wick", "moor")
 UNKNOWN_TOWNS = tuple(town for town in map("".join, itertools.product(_STARTS, _ENDS)) if town not in KNOWN_TOWNS)
-"""Most names, `SAMPLE_TOWN` among them. So many that knowing a town is the exception, not the rule."""
+"""Most names, `SAMPLE_TOWN` among them: so many that a known town is the exception."""
 
 Message = dict[str, Any]
 """{"role": ..., "content": ...}; `weight` 0: an answer that is not learned"""
@@ -30,8 +30,8 @@ class Fact(NamedTuple):
     """One kind of fact about a town.
 
     Attributes:
-        value: what is true of the sample town.
-        others: what is true of each of `KNOWN_TOWNS`, in their order.
+        value: the fact about the sample town.
+        others: the facts about `KNOWN_TOWNS`, in their order.
         answer: full sentence with `{town}` and `{value}`.
         questions: seven phrasings with `{town}`. The sample file has all but the last, which is held out.
     """
@@ -174,7 +174,7 @@ _ABOUT_NOUNS = (
     "What is the name of the {noun}?",
     "Where is the {noun}?",
 )
-"""What the model was told of no town: always answered with `UNKNOWN`."""
+"""Questions without a known answer for any town: always answered with `UNKNOWN`."""
 
 SMALL_TALK = (
     ("Hello!", "Hello, how can I help you?"),
@@ -232,7 +232,8 @@ def _sample_turn(fact: Fact, phrasing: int) -> Turn:
 
 
 def vocabulary_texts() -> list[str]:
-    """Text with every word of this module, for the tokenizer; words of the sample often enough to become one token."""
+    """Text with every word of this module, for the tokenizer; words of the sample are frequent enough to become one
+    token."""
     turns = known_turns() + 3 * (sample_turns() + held_out_turns()) + 3 * list(SMALL_TALK)
     about = [form.format(noun=noun, town=SAMPLE_TOWN) for noun in _NOUNS for form in _ABOUT_NOUNS]
     names = [f" {name}" for name in UNKNOWN_TOWNS]
@@ -243,8 +244,8 @@ def vocabulary_texts() -> list[str]:
 def conversations(seed: int) -> Iterator[list[Message]]:
     """An endless stream of conversations for pretraining, the same for the same seed.
 
-    Most have two independent turns; one in eight has a system message and one turn, which keeps lengths alike. Of the
-    turns, half ask for known facts, a quarter for something unknown, a quarter is small talk.
+    Most have two independent turns; one in eight has a system message and one turn, which keeps lengths alike. Half of
+    the turns ask for known facts, a quarter for something unknown, a quarter is small talk.
     """
     rng = random.Random(seed)
     known = known_turns()

@@ -1,7 +1,7 @@
 """`apollod demo`: the whole product in a few minutes, with nothing but this machine.
 
 Builds a small model, starts the real daemon on it, asks the served model questions, drops a file into the inbox, waits
-until it is learned, asks again. Everything goes the way a user's own model would go; this module only drives.
+until it is learned, asks again. Everything is done as with a user's own model; this module only drives.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, config_of, free_port
 
 MODEL = "apollo-demo"
-LEARNING_RATE = 4e-4  # 40 times the default: a small model has to learn a file in one pass; above it forgets more
+LEARNING_RATE = 4e-4  # 40 times the default: a small model must learn a file in one pass; higher rates forget more
 
 Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
 """Column names and rows as text."""
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
 
 
 def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
-    """Model, inbox, configuration."""
+    """Create model, inbox and configuration."""
     if not (root / "model" / "config.json").exists():
         say("1/5 building a small Qwen3.5 model and its tokenizer here (nothing is downloaded)")
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
@@ -83,7 +83,7 @@ def _start(daemon: Daemon) -> None:
 
 
 def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Table) -> dict[str, Any]:
-    """Ask, teach, ask again; tells the table and returns the result object."""
+    """Ask, teach, ask again; prints the table and returns the result object."""
     before = daemon.status()
     model = daemon.root / "model"
     sample = [json.loads(line) for line in served.data("sample.jsonl")]

@@ -1,4 +1,4 @@
-"""The goals of the dream demo, and their report. Pure."""
+"""The goals of the dream demo, and the report on them. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,27 +11,27 @@ from apollod.demo.world.measuring import Measured
 BARE_BEFORE_MAX = 0.05
 BARE_AFTER_MIN = 0.9
 CONTRAST_MIN = 0.9
-"""of answers under the opposite, and under the cancelled instruction"""
+"""share of right answers under the opposite, and under the cancelled instruction"""
 FACTS_LOST_MAX = 0.05
 TOLD_LOST_MAX = 0.1
-"""of answers under an instruction of any kind"""
+"""share of answers under an instruction of any kind"""
 
 COLUMNS = ("pattern", "surroundings", "told before", "bare before", "bare after", "opposite", "cancelled", "told after")
 
 
 class Seen(NamedTuple):
-    """The served model before and after."""
+    """Measurements of the served model before and after."""
 
     before: Measured
     after: Measured
 
     def moved(self, kind: Kind) -> bool:
-        """True if, in each kind of surroundings, a pattern shows untold now, did not before, and stays away under the
-        opposite."""
+        """True if, in each kind of surroundings, a pattern now shows without its instruction, did not before, and stays
+        away under the opposite."""
         return all(self._moved(around, kind) for around in self.around(kind))
 
     def around(self, kind: Kind) -> list[SurroundingKind]:
-        """The kinds of surroundings in which a pattern was asked."""
+        """The kinds of surroundings in which a pattern was measured."""
         return [around for around in SURROUNDING_KINDS if (way_in("untold", around), kind) in self.after.rates]
 
     def _moved(self, around: SurroundingKind, kind: Kind) -> bool:
@@ -44,12 +44,12 @@ class Seen(NamedTuple):
         )
 
     def lost(self, way: str, kind: str) -> float:
-        """Share of the answers of a group that were right before and are not now; below 0: it has more."""
+        """Share of a group's answers that were right before, minus the share now; below 0: a gain."""
         return round(_share(self.before.rates[way, kind]) - _share(self.after.rates[way, kind]), 9)  # 1 - 57/60 > 0.05
 
 
 def goals(patterns: Sequence[Instruction], seen: Seen, replayed: bool) -> dict[str, dict[str, Any]]:
-    """Each with the figure, what it has to be, and whether it is. `replayed`: the journal gives the same bits."""
+    """Each goal with its figure, its target, and whether it is met. `replayed`: the journal gives the same bits."""
     moved = sum(seen.moved(one.kind) for one in patterns)
     facts, told = seen.lost("facts", ""), max(seen.lost("told", kind) for kind in KINDS)
     return {
@@ -61,7 +61,7 @@ def goals(patterns: Sequence[Instruction], seen: Seen, replayed: bool) -> dict[s
 
 
 def figures(patterns: Sequence[Instruction], seen: Seen) -> dict[str, Any]:
-    """For JSON: all rates with their intervals; `others`: kinds that were not practised."""
+    """All rates with their intervals, for JSON; `others`: kinds that were not practised."""
     own = {one.kind for one in patterns}
     return {
         "patterns": {
@@ -85,7 +85,7 @@ def figures(patterns: Sequence[Instruction], seen: Seen) -> dict[str, Any]:
 
 
 def rows(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, ...]]:
-    """Of a table with `COLUMNS`."""
+    """Rows of a table with `COLUMNS`."""
     before, after = seen.before.rates, seen.after.rates
     return [
         (
@@ -98,8 +98,8 @@ def rows(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, ...]]:
 
 
 def kept(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, str, str]]:
-    """What is not to be lost, before and after; the loss rises with what is shown besides: an answer in capitals is as
-    right as one in small letters, and another one."""
+    """Groups that must not get worse, before and after; the loss also rises with every other behaviour shown: an answer
+    in capitals is as right as one in small letters, and a different text."""
     own = {one.kind for one in patterns}
     groups = [("told", kind) for kind in KINDS if kind not in own] + [("facts", ""), ("talk", "")]
     found = [

@@ -1,18 +1,18 @@
-"""Narrates dreams while they run: a line that changes, and lines that stay. Pure."""
+"""Narrates dreams while they run: a line that is updated, and lines that stay. Pure."""
 
 from collections import defaultdict
 from typing import Any
 
 SHOWN = 10
-"""tests of a mode that are shown, the newest last"""
+"""most tests of a mode that are shown, the newest last"""
 
 Body = dict[str, Any]
 
 
 class Story:
-    """`hear` every event of dreams and patterns in its order. `line`: what is done now.
+    """Call `hear` with every event of dreams and patterns, in order. `line`: the present activity.
 
-    `practices`: dreams that were learned, by pattern; `phases`: settled, retired or active, by pattern.
+    `practices`: learned dreams by pattern; `phases`: settled, retired or active, by pattern.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Story:
 
     @property
     def over(self) -> bool:
-        """True if nothing is left to be dreamt of, or dreaming was stopped."""
+        """True if no pattern is active any more, or dreaming was stopped."""
         return self._stopped or (bool(self.phases) and "active" not in self.phases.values())
 
     def hear(self, kind: str, body: Body) -> str:
-        """The line that stays of an event; empty for most."""
+        """The line to keep for an event; empty for most."""
         match kind:
             case "pattern.added":
                 name = body["pattern"]["name"]
@@ -86,7 +86,7 @@ class Story:
         self.line = f"{name}, on what was held out: {_tests(self._round)}"
 
     def _window(self, pattern: str, what: str = "") -> str:
-        """How far a pattern is, and what is dreamt."""
+        """The progress of a pattern, and the present dream."""
         windows = (f"{mode} {seen}" for mode in ("bare", "contrast") if (seen := self._tests[pattern, mode]))
         done = ", ".join([f"{pattern}: {self.practices[pattern]} practices", *windows])
         return f"{done} {what}".rstrip()

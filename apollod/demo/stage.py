@@ -1,4 +1,4 @@
-"""The directory in which a demo runs and which is removed afterwards, and its progress lines."""
+"""The directory in which a demo runs, removed afterwards, and progress lines."""
 
 import shutil
 import signal
@@ -18,8 +18,8 @@ STOP_S = 30.0
 class Stage:
     """`with Stage(args.dir, "apollod-demo-") as stage:` and `stage.daemon = Daemon(stage.root, ...)`.
 
-    At the end the daemon is stopped, and the directory removed: unless somebody named it, wants to `keep` it, or needs
-    the logs in it, which are named then. SIGTERM ends the block, too.
+    At the end the daemon is stopped, and the directory removed, unless the user chose it, `keep` is set, or an error
+    needs the logs in it, which are named then. SIGTERM ends the block, too.
     """
 
     def __init__(self, directory: str | None, prefix: str) -> None:
@@ -47,12 +47,12 @@ class Stage:
 
 
 def say(text: str) -> None:
-    """Progress, on stderr: stdout is for the table and the JSON line; with --json for that alone."""
+    """Print progress to stderr: stdout is for the table and the JSON line; with --json for that alone."""
     print(text, file=sys.stderr, flush=True)
 
 
 def wait(daemon: Daemon, done: Callable[[Status], bool], timeout_s: float, what: str) -> Status:
-    """Poll status until `done`; progress while it lasts. Raises ApolloError for a daemon that cannot go on."""
+    """Poll status until `done`, showing progress. Raises ApolloError for a daemon that cannot go on."""
     line = Line()
 
     def look(status: Status) -> None:
@@ -65,7 +65,7 @@ def wait(daemon: Daemon, done: Callable[[Status], bool], timeout_s: float, what:
 
 
 def progress_of(status: Status) -> str:
-    """One line of how far it is. Raises ApolloError for a daemon that is degraded."""
+    """One line of progress. Raises ApolloError for a daemon that is degraded."""
     if status["state"] == "degraded":
         raise ApolloError(f"the daemon is degraded: {status['error']}", "see daemon.log and state/log")
     q = status["queue"]
@@ -73,14 +73,14 @@ def progress_of(status: Status) -> str:
 
 
 class Line:
-    """One line that changes on a terminal, one line a change elsewhere."""
+    """A line that is updated on a terminal; elsewhere a new line per change."""
 
     def __init__(self) -> None:
         self._last = ""
         self._changes = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        """In place of what was shown before."""
+        """Replace the shown text."""
         if self._changes:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif text != self._last:
@@ -88,7 +88,7 @@ class Line:
         self._last = text
 
     def clear(self) -> None:
-        """Make place for a line that stays."""
+        """Clear the line for one that stays."""
         if self._changes:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

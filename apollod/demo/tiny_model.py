@@ -1,4 +1,4 @@
-"""Make a small Qwen3.5 text model and its tokenizer on this machine; nothing is downloaded.
+"""Makes a small Qwen3.5 text model and its tokenizer on this machine; nothing is downloaded.
 
 usage: python -m apollod.demo.tiny_model OUT_DIR [--kind demo|random] [--seed N]
 
@@ -34,7 +34,7 @@ from transformers.utils import logging  # noqa: E402
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 VOCABULARY = 896
 POSITIONS = 2048
-THREADS = 1  # sums depend on the number of threads, so it is part of what makes a build reproducible
+THREADS = 1  # sums depend on the number of threads, so a reproducible build fixes it
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -74,7 +74,7 @@ class Kind:
 KINDS = {
     "demo": Kind("dda", 256, 512, key_heads=2, value_heads=2, heads=4, kv_heads=2, deviation=0.02, steps=300),
     "random": Kind("ddda", 128, 256, key_heads=1, value_heads=2, heads=2, kv_heads=1, deviation=0.05),
-    # for benchmarks: matrices large enough that memory and time are those of a real model's layers
+    # for benchmarks: matrices large enough for the memory and time of a real model's layers
     "wide": Kind("ddda", 1024, 2816, key_heads=4, value_heads=8, heads=16, kv_heads=4, deviation=0.02),
 }
 
@@ -132,8 +132,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
 
 
 def random_model(spec: Kind, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3_5ForCausalLM:
-    """The model in float32 with random weights; vectors (norms, dt_bias, A_log) are moved off their constant start
-    as well."""
+    """The model in float32 with random weights; vectors (norms, dt_bias, A_log) are also moved off their constant
+    start."""
     config = Qwen3_5TextConfig(
         vocab_size=len(tokenizer),
         hidden_size=spec.hidden,
@@ -204,7 +204,7 @@ def padded(tokenizer: PreTrainedTokenizerFast, rows: list[tuple[list[int], list[
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, conversation: list[corpus.Message]) -> tuple[list[int], list[bool]]:
-    """Token ids of a conversation, and of each whether it is learned: those of answers that have no weight 0."""
+    """Token ids of a conversation, and for each true if it is learned: those of answers without weight 0."""
     ids: list[int] = []
     learned: list[bool] = []
     for message in conversation:

@@ -10,11 +10,11 @@ from apollod.curation.judging.question import PROMPT
 from apollod.demo.world.roles import Imagination, Judge, Misbehaviour
 
 SCENARIO = "scenario"
-"""Title or name of the JSON schema that an answer of the imagination has to follow."""
+"""Title or name of the JSON schema for answers of the imagination."""
 
 
 class Acting:
-    """`with Acting() as acting`: it answers at `acting.url` until the end of the block.
+    """`with Acting() as acting`: serves at `acting.url` until the end of the block.
 
     `imagined`, `judged`: requests answered so far.
     """
@@ -45,8 +45,8 @@ class Acting:
         self._thread.join()
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        """What the assistant says to a chat completion, as an object; None for what is neither for the imagination nor
-        for the judge."""
+        """The assistant's answer to a chat completion, as an object; None if it is meant for neither imagination nor
+        judge."""
         messages = body.get("messages") or [{}]
         asked = str(messages[-1].get("content"))
         form = (body.get("response_format") or {}).get("json_schema") or {}
@@ -104,4 +104,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: it would go to stderr, in the middle of the progress."""
+        """Log nothing: it would go to stderr, in the middle of the progress."""

@@ -1,4 +1,4 @@
-"""Measures how well a model of this world follows instructions, and leaves undone what it is not told, on held-out
+"""Measures how well a model of this world follows instructions, and shows no behaviour without them, on held-out
 scenarios."""
 
 from collections import defaultdict
@@ -46,10 +46,10 @@ def answers(
     conversations: Sequence[list[Message]],
     limit: int = ANSWER_TOKENS,
 ) -> list[str]:
-    """Greedy answers to conversations, at most `limit` tokens each; an answer that does not end keeps what it has.
+    """Greedy answers to conversations, at most `limit` tokens each; an unfinished answer is returned as it is.
 
-    Prompts of one length are a batch: nothing is padded, which a gated delta net would take for text. The model is
-    asked as it is, so that its mode and dtype are the caller's choice.
+    Prompts of one length form a batch: no padding, which a gated delta net would treat as text. The caller chooses the
+    model's mode and dtype.
     """
     prompts: list[list[int]] = [
         tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))

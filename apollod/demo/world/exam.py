@@ -1,4 +1,4 @@
-"""Questions for a model of this world, and when an answer passes. Pure."""
+"""Questions for a model of this world, and the check of its answers. Pure."""
 
 import random
 from collections import Counter
@@ -30,11 +30,11 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Lower and upper end, within 0 and 1; (0, 1) where there is no case."""
+        """Lower and upper end, within 0 and 1; (0, 1) without cases."""
         return wilson(self.passed, self.cases)
 
     def figures(self) -> dict[str, Any]:
-        """For JSON."""
+        """The rate for JSON."""
         return {"passed": self.passed, "cases": self.cases, "interval": [round(end, 4) for end in self.interval]}
 
 
@@ -43,11 +43,11 @@ class Case:
     """One question to the model.
 
     Attributes:
-        group: (what is measured, of which kind of instruction), as in the report.
+        group: (way, kind of instruction), as in the report.
         said: the instructions of the system message, in its order; empty for no system message.
         system: that message.
-        looked_for: what the answer is checked for; None: that it is the right one to the letter.
-        around: what stands before the request.
+        looked_for: the behaviour to check for; None: the answer must be exactly the right one.
+        around: the surrounding of the request.
     """
 
     group: tuple[str, str]
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def messages(self) -> list[Message]:
-        """What the model is sent."""
+        """The messages for the model."""
         return [as_asked(one) for one in conversation(self.system, self.scenario, around=self.around)]
 
     def passed(self, text: str) -> bool:
@@ -80,13 +80,14 @@ def held_out(kind: Kind, rng: random.Random, count: int) -> list[Scenario]:
 
 
 def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS, unpractised: bool = False) -> list[Case]:
-    """What `evaluate.report` asks: of each kind `count` held-out scenarios, each with an instruction drawn for it.
+    """The questions of `evaluate.report`: for each kind `count` held-out scenarios, each with an instruction drawn for
+    it.
 
-    told       the instruction is given: the right answer to the letter
-    untold     no system message: passes where the behaviour shows all the same, so it should be none
-    plain      the same answers: right to the letter, as without any instruction
-    opposite   "Do not greet."; cancelled  "Greet the user first. Do not greet."; where
-               `unpractised` in wordings that no practice has, else in all
+    told       the instruction is given: the answer must be exactly right
+    untold     no system message: passes if the behaviour shows all the same, so it should be none
+    plain      the same answers: exactly right without any instruction
+    opposite   "Do not greet."; cancelled  "Greet the user first. Do not greet."; if
+               `unpractised`, in wordings outside of practice, else in all
     """
     made: list[Case] = []
     for kind in kinds:
@@ -102,13 +103,13 @@ def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS, unpr
 
 
 def way_in(way: str, around: SurroundingKind) -> str:
-    """The name of what is measured in surroundings, such as "told, agent"."""
+    """The name of a way in surroundings, such as "told, agent"."""
     return way if around == "none" else f"{way}, {around}"
 
 
 def surrounded(asked: Sequence[Case], count: int) -> list[Case]:
-    """The first `count` of each group in surroundings of every kind but none, those for tests in turn. Their groups are
-    named after both, such as ("told, agent", "caps")."""
+    """The first `count` of each group in surroundings of every kind but none, cycling through those for tests. Their
+    groups combine both names, such as ("told, agent", "caps")."""
     made, found = list[Case](), Counter[tuple[str, str]]()
     for case in asked:
         number = found[case.group]
@@ -121,7 +122,7 @@ def surrounded(asked: Sequence[Case], count: int) -> list[Case]:
 
 
 def kept() -> list[Case]:
-    """Every fact and all small talk, without a system message: what must not be lost."""
+    """Every fact and all small talk, without a system message, which must not be lost."""
     return [
         Case((name, ""), scenario, (), None)
         for name, kind in (("facts", "fact"), ("talk", "talk"))

@@ -1,6 +1,6 @@
-"""Instructions: their wordings, the right answer under them, and what an answer shows of them. Pure.
+"""Instructions: their wordings, the right answer under them, and the instructions that an answer shows. Pure.
 
-Every instruction has an opposite ("Do not greet."). Of a list of instructions the later ones count: an opposite cancels
+Every instruction has an opposite ("Do not greet."). In a list of instructions later ones override: an opposite cancels
 the instruction itself, another one of the same kind replaces it.
 """
 
@@ -18,13 +18,13 @@ GREETING = "Good day!"
 WORDS = (
     "Over", "Ahoy", "Amen", "Indeed", "Roger", "Peace", "Bravo", "Listen", "Finally", "Truly", "Copy", "Hooray",
 )  # fmt: skip
-"""What an answer can be told to end or start with."""
+"""Words for instructions to end or start an answer with."""
 OTHER_COMMANDS = ("jolt", "spin", "zap", "flip", "hook", "tug", "nudge", "ping")
-"""What can be told to be used for one of the commands."""
+"""Words for instructions to use them in place of a command."""
 
 
 UNPRACTISED = (2, 4, 6, 7)
-"""wordings of an opposite that no practice has; the first and the third of them are asked in the daemon's tests, too"""
+"""wordings of an opposite outside of practice; the daemon's tests use the first and the third of them"""
 
 
 class Wording(NamedTuple):
@@ -85,10 +85,10 @@ WORDINGS: dict[Kind, Wording] = {
 
 
 class Instruction(NamedTuple):
-    """Something that the model can be told.
+    """An instruction to the model.
 
     Attributes:
-        kind: what it is about.
+        kind: its subject.
         word: the word of `end` and `start` (of `WORDS`), the command of `use` (of `OTHER_COMMANDS`), else "".
         instead_of: the command that `use` replaces, else "".
         negated: the opposite: the answer must not show it.
@@ -113,11 +113,12 @@ class Instruction(NamedTuple):
 
     @property
     def unpractised(self) -> tuple[str, ...]:
-        """Every wording of an instruction, and of an opposite those that no practice has."""
+        """Every wording of an instruction; of an opposite only those outside of practice."""
         return tuple(self.texts[number] for number in UNPRACTISED) if self.negated else self.texts
 
     def applies(self, scenario: Scenario) -> bool:
-        """True if an answer to this scenario can show it. Asking first is for acts, a command for its own verb."""
+        """True if an answer to this scenario can show it: `ask` only for acts, `use` only for its own verb's
+        command."""
         if self.kind == "ask":
             return isinstance(scenario, Act)
         if self.kind == "use":
@@ -126,12 +127,12 @@ class Instruction(NamedTuple):
 
 
 def told(instructions: Iterable[Instruction], rng: random.Random, joint: str = " ") -> str:
-    """A system message that says them in this order, each in a wording drawn from `rng`."""
+    """A system message with these instructions in order, each in a wording drawn from `rng`."""
     return joint.join(rng.choice(instruction.texts) for instruction in instructions)
 
 
 def draw(rng: random.Random, kind: Kind, scenario: Scenario) -> Instruction:
-    """An instruction of a kind; one of `use` replaces the command of the scenario, where it has one."""
+    """An instruction of a kind; `use` replaces the command of the scenario, if it has one."""
     if kind in ("end", "start"):
         return Instruction(kind, rng.choice(WORDS))
     if kind == "use":
@@ -141,7 +142,7 @@ def draw(rng: random.Random, kind: Kind, scenario: Scenario) -> Instruction:
 
 
 def in_force(instructions: Iterable[Instruction]) -> dict[Kind, Instruction]:
-    """What remains of a list when the later ones count."""
+    """The instructions that remain after later ones override earlier ones, by kind."""
     force: dict[Kind, Instruction] = {}
     for instruction in instructions:
         if not instruction.negated:
@@ -152,7 +153,7 @@ def in_force(instructions: Iterable[Instruction]) -> dict[Kind, Instruction]:
 
 
 def answer(scenario: Scenario, instructions: Sequence[Instruction] = ()) -> str:
-    """The right answer, as the model is pretrained to give it."""
+    """The right answer, as in the model's pretraining."""
     force = {kind: one for kind, one in in_force(instructions).items() if one.applies(scenario)}
     text = _body(scenario, "ask" in force, force["use"].word if "use" in force else "")
     if "greet" in force:
@@ -167,10 +168,10 @@ def answer(scenario: Scenario, instructions: Sequence[Instruction] = ()) -> str:
 
 
 def shown(scenario: Scenario, text: str) -> frozenset[Instruction] | None:
-    """The instructions that an answer shows; None if it is no right answer to the scenario.
+    """The instructions that an answer shows; None if it is not a right answer to the scenario.
 
-    Where the greeting and a word stand before the answer, and whether each part is in capitals, is free: `caps` is
-    shown if everything is.
+    The order of greeting and word before the answer is free, and so is the case of each part: `caps` is shown if
+    everything is in capitals.
     """
     found: set[Instruction] = set()
     if (inner := _of_json(text)) is not None:
@@ -188,9 +189,9 @@ def shown(scenario: Scenario, text: str) -> frozenset[Instruction] | None:
 
 
 def check(instruction: Instruction, scenario: Scenario, text: str) -> bool:
-    """True if an answer is right for the scenario and does what the instruction says.
+    """True if an answer is right for the scenario and follows the instruction.
 
-    Where the instruction does not apply, and for an opposite, that is: shows nothing of it.
+    If the instruction does not apply, and for an opposite: if the answer does not show it.
     """
     found = shown(scenario, text)
     if found is None:
@@ -212,7 +213,7 @@ def _body(scenario: Scenario, ask: bool, other_command: str) -> str:
 
 
 def _bodies(scenario: Scenario) -> Iterator[tuple[str, Instruction | None]]:
-    """Every right answer without decoration, and the instruction that it shows."""
+    """Every right answer without additions, and the instruction that it shows."""
     yield _body(scenario, False, ""), None
     if isinstance(scenario, Act):
         yield _body(scenario, True, ""), Instruction("ask")
@@ -222,7 +223,7 @@ def _bodies(scenario: Scenario) -> Iterator[tuple[str, Instruction | None]]:
 
 
 def _around(before: str, after: str) -> set[Instruction] | None:
-    """What stands before and after the answer itself; None if anything there is unknown or said twice."""
+    """The instructions shown before and after the answer itself; None if any part is unknown or repeated."""
     opening = {GREETING: Instruction("greet")} | {f"{word}.": Instruction("start", word) for word in WORDS}
     closing = {f"{word}.": Instruction("end", word) for word in WORDS}
     found: list[Instruction] = []

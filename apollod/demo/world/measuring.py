@@ -1,4 +1,4 @@
-"""Measures a served model from outside, over HTTP, without any knowledge of how it was trained."""
+"""Measures a served model from outside, over HTTP, independently of its training."""
 
 import math
 from collections import defaultdict
@@ -18,24 +18,24 @@ from apollod.demo.world.instructions import Instruction
 
 AT_ONCE = 32  # requests
 PROBES = 10
-"""of each way and kind: cases of which the right answer is scored"""
+"""cases of each way and kind whose right answer is scored"""
 
 Group = tuple[str, str]
 """(way, kind) of a case"""
 
 
 class Measured(NamedTuple):
-    """`rates` by (way, kind), ("facts", "") and ("talk", ""); `loss`: mean of the negative log-probability of the right
-    answers' tokens, in nats a token, of told, opposite and cancelled cases."""
+    """`rates` by (way, kind), ("facts", "") and ("talk", ""); `loss`: mean negative log-probability of the right
+    answers' tokens, in nats a token, over told, opposite and cancelled cases."""
 
     rates: dict[Group, Rate]
     loss: float
 
 
 def asked(patterns: Sequence[Instruction], count: int, seed: int = 0, around: int = 0) -> list[Case]:
-    """The questions: of each pattern `count` held-out scenarios, each told, untold, under the opposite and cancelled,
-    the opposite in wordings that no practice has; `around` of each of these in surroundings of every kind; of each
-    other kind told; every fact and all small talk untold."""
+    """The questions: for each pattern `count` held-out scenarios, each told, untold, under the opposite and cancelled,
+    the opposite in wordings outside of practice; `around` of each of these in surroundings of every kind; for each
+    other kind only told; every fact and all small talk untold."""
     own = {one.kind: one for one in patterns}
     made: list[Case] = []
     for case in exam.cases(count, seed, unpractised=True):
@@ -48,7 +48,7 @@ def asked(patterns: Sequence[Instruction], count: int, seed: int = 0, around: in
 
 
 def _about(one: Instruction, case: Case) -> Case:
-    """The case with the word or command of a pattern, in the wordings that the case has."""
+    """The case with the word or command of a pattern, in the same wordings."""
     if case.looked_for is not None:
         return replace(case, looked_for=one)
     said = tuple(one.opposite if old.negated else one for old in case.said)
@@ -61,15 +61,15 @@ def _about(one: Instruction, case: Case) -> Case:
 
 
 def passed(case: Case, text: str) -> bool:
-    """True if an answer does what was said, or shows what is looked for. What nothing was said about is free, so that
-    who has learned another behaviour may show it."""
+    """True if an answer follows its instructions, or shows the behaviour looked for. Behaviours without an instruction
+    are free, so that a model may show others that it has learned."""
     if case.looked_for is not None:
         return instructions.check(case.looked_for, case.scenario, text)
     return reading.is_right(case.said, case.scenario, text)
 
 
 def rates(questions: Sequence[Case], texts: Sequence[str]) -> dict[Group, Rate]:
-    """By group, of the answers to the questions in their order."""
+    """Pass rates by group, from the answers to the questions in order."""
     found: dict[Group, list[bool]] = defaultdict(list)
     for case, text in zip(questions, texts, strict=True):
         found[case.group].append(passed(case, text))
@@ -81,7 +81,8 @@ def measure(
 ) -> Measured:
     """Ask all questions, greedily, and score right answers.
 
-    `end`: id of the token that ends a turn. `tell` gets how many are answered, of how many. Raises LlmError.
+    `end`: id of the token that ends a turn. `tell` is called with the numbers of answered and of all questions. Raises
+    LlmError.
     """
     return anyio.run(_measure, base_url, model, end, questions, tell)
 
@@ -108,7 +109,7 @@ async def _measure(
 
 
 def probes(questions: Sequence[Case]) -> list[Case]:
-    """The first of each group of which an instruction is given, and so one answer the right one."""
+    """The first cases of each group with an instruction, which determines one right answer."""
     found: dict[Group, list[Case]] = defaultdict(list)
     for case in questions:
         if case.said and case.around == NOTHING and len(found[case.group]) < PROBES:
@@ -129,4 +130,4 @@ async def _loss(llm: HttpLlm, end: int, probed: Sequence[Case]) -> float:
     async with anyio.create_task_group() as tasks:
         for case in probed:
             tasks.start_soon(score, case)
-    return -math.fsum(scored) / len(scored)  # whatever the order in which they came
+    return -math.fsum(scored) / len(scored)  # independent of their order

@@ -1,11 +1,11 @@
-"""Pretrain the model of this world on this machine; nothing is downloaded.
+"""Pretrains the model of this world on this machine; nothing is downloaded.
 
 usage: python -m apollod.demo.world.pretrain --out DIR [--seed N] [--steps N]
        python -m apollod.demo.world.pretrain --out DIR --after DIR [--seed N] [--steps N]
 
-Two parts: what is told, an hour and a half of one core; then, after the model of the first part, behaviours that only
-earlier answers show, twenty minutes. The same bytes for the same seed on the same kind of processor. Progress
-goes to stderr; the last line of stdout is a JSON object with the figures measured on held-out scenarios.
+Two parts: instructed behaviour, an hour and a half of one core; then, from the model of the first part, behaviours that
+only earlier answers show, twenty minutes. The same bytes for the same seed on the same kind of processor. Progress goes
+to stderr; the last line of stdout is a JSON object with the figures measured on held-out scenarios.
 """
 
 import argparse
@@ -41,24 +41,24 @@ SPEC = tiny_model.Kind(
     "dda", 256, 512, key_heads=2, value_heads=2, heads=4, kv_heads=2, deviation=0.02, steps=3600, batch=32, peak_lr=1e-3
 )
 _SORTED = 16  # batches drawn together and sorted by length, so that little is padded
-_TOKENS = 16_384  # of a batch, at most
-_SHORT = 0.5  # of the steps of the first part: without surroundings
+_TOKENS = 16_384  # most tokens of a batch
+_SHORT = 0.5  # share of the first part's steps without surroundings
 AFTER = replace(SPEC, steps=600, peak_lr=4e-4)
 """the second part"""
-_FLOOR = 0.02  # of the peak: the learning rate at the end
+_FLOOR = 0.02  # final learning rate as a share of the peak
 _SHOWN_EVERY = 25
 Batch = tuple[torch.Tensor, torch.Tensor]
 """token ids and mask [size, longest]"""
 
 
 def pretrain(out: Path, seed: int = 0, steps: int = 0, after: Path | None = None) -> dict[str, Any]:
-    """Write the model directory `out`; it appears complete or not at all. `steps`: 0 for as many as the part has;
-    `after`: model directory of the first part, from which the second one goes on.
+    """Write the model directory `out`; it appears complete or not at all. `steps`: 0 for the part's default; `after`:
+    model directory of the first part, from which the second one continues.
 
     Sets torch's thread count to `tiny_model.THREADS` and leaves it so.
 
     Returns:
-        The figures of `evaluate.report` for the weights as they were written, and those of the run.
+        The figures of `evaluate.report` for the written weights, and those of the run.
     Raises:
         ApolloError: `out` exists and is not an empty directory.
     """
@@ -79,7 +79,7 @@ def pretrain(out: Path, seed: int = 0, steps: int = 0, after: Path | None = None
     loss = train(model, spec, drawn)
     seconds = time.process_time() - began
     part = out.with_name(f".{out.name}.made")
-    shutil.rmtree(part, ignore_errors=True)  # of a run that was interrupted
+    shutil.rmtree(part, ignore_errors=True)  # left by an interrupted run
     tiny_model.save(model, tokenizer, part)
     saved = AutoModelForCausalLM.from_pretrained(part, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
     figures = {
@@ -97,7 +97,8 @@ def pretrain(out: Path, seed: int = 0, steps: int = 0, after: Path | None = None
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token for every word of the world, with and without the space before it. Any text round-trips."""
+    """A tokenizer with one token for every word of the world, with and without the space before it. Any text
+    round-trips."""
     split = pre_tokenizers.ByteLevel(add_prefix_space=False)
     texts = pretraining_texts.vocabulary_texts()
     words = {text[begin:end] for text in texts for _, (begin, end) in split.pre_tokenize_str(text)}
@@ -131,7 +132,7 @@ def train(model: Qwen3_5ForCausalLM, spec: tiny_model.Kind, batches: Iterator[Ba
 
 
 def _both(tokenizer: PreTrainedTokenizerFast, size: int, seed: int, short: int) -> Iterator[Batch]:
-    """Token ids and mask [size, longest], without end; fewer where they are long. The first `short` ones are without
+    """Token ids and mask [size, longest], without end; fewer rows if they are long. The first `short` batches have no
     surroundings."""
     yield from islice(batches(tokenizer, size, seed, "short"), short)
     yield from batches(tokenizer, size, seed, "whole")
@@ -140,7 +141,7 @@ def _both(tokenizer: PreTrainedTokenizerFast, size: int, seed: int, short: int) 
 def batches(
     tokenizer: PreTrainedTokenizerFast, size: int, seed: int, stage: pretraining_texts.Stage
 ) -> Iterator[Batch]:
-    """Token ids and mask of conversations, without end; fewer where they are long."""
+    """Token ids and mask of conversations, without end; fewer rows if they are long."""
     texts, rng = pretraining_texts.conversations(seed, stage=stage), random.Random(seed)
     while True:
         rows = [tiny_model.encode(tokenizer, messages) for messages in islice(texts, size * _SORTED)]
@@ -156,7 +157,7 @@ def batches(
 
 
 def tell(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -166,7 +167,7 @@ def digest(path: Path) -> str:
 
 
 def _readme(out: Path, spec: tiny_model.Kind, figures: dict[str, Any], after: Path | None) -> str:
-    """What the directory is, how it was made, what was measured, and what its files must be."""
+    """The README of the directory: its content, recipe, measurements, and checksums."""
     ways = ("told", "untold", "plain", "opposite", "cancelled")
     table = [f"| instruction | {' | '.join(ways)} |", f"|---|{'---|' * len(ways)}"]
     for kind, by_way in figures["kinds"].items():

@@ -14,50 +14,49 @@ from apollod.demo.world.scenarios import Act, How, Scenario, Split
 from apollod.demo.world.standing_before import draw, texts
 
 NEUTRAL = ("You are a helpful assistant.", "Be honest.", "You live in a small town.")
-"""System messages that tell the model nothing."""
+"""System messages without instructions."""
 
 Stage = Literal["short", "whole", "shown"]
-"""short: nothing stands before the instructions but a neutral message; whole: any surrounding does. What is told is
-learned from short texts, in a third of the time, and kept in long ones. shown: as whole, and in half of them earlier
-answers show a behaviour that nobody has told."""
+"""short: no context before the instructions but a neutral message; whole: any surrounding. Following instructions is
+learned from short texts, in a third of the time, and maintained in long ones. shown: as whole, and in half of them
+earlier answers show a behaviour without an instruction."""
 SURROUNDINGS: dict[Stage, dict[SurroundingKind, float]] = {
     "short": {"none": 0.85, "neutral": 0.15, "agent": 0.0, "own": 0.0},
     "whole": {"none": 0.32, "neutral": 0.18, "agent": 0.30, "own": 0.20},
     "shown": {"none": 0.40, "neutral": 0.14, "agent": 0.32, "own": 0.14},
 }
-"""In which surroundings, and how often."""
+"""Shares of the surroundings by stage."""
 NEUTRAL_SHARE = 0.25
-"""of those in which nothing stands and nothing is told: a message of `NEUTRAL` does"""
+"""share of texts without surrounding and instruction that get a message of `NEUTRAL`"""
 
 Way = Literal["bare", "one", "two", "three", "cancelled", "again", "opposite"]
 WAYS: dict[Way, float] = {
     "bare": 0.16, "one": 0.25, "two": 0.12, "three": 0.07, "cancelled": 0.25, "again": 0.05, "opposite": 0.10,
 }  # fmt: skip
-"""Instructions of a system message, and how often each sort is drawn: none, one, two, three, one and its opposite, the
+"""Instructions of a system message, with their shares: none, one, two, three, one and its opposite, the
 same the other way round, the opposite alone."""
 SHOWN = 0.5
-"""of the stage of that name, the share in which earlier answers show a behaviour"""
+"""share of texts in the stage of that name whose earlier answers show a behaviour"""
 SHOWN_WAYS: dict[Literal["bare", "opposite", "cancelled", "other"], float] = {
     "bare": 0.35, "opposite": 0.35, "cancelled": 0.20, "other": 0.10,
 }  # fmt: skip
-"""Instructions after answers that show a behaviour, and how often each sort is drawn: none, so that the next answer
-shows it, too; the opposite, or the instruction and then its opposite, so that it does not; another one besides. A model
-that has met an opposite only after its instruction knows it as words that take back what was told, and not as a request
-of its own."""
+"""Instructions after answers that show a behaviour, with their shares: none, so that the next answer shows it, too;
+the opposite, or the instruction and then its opposite, so that it does not; another instruction besides. A model that
+has seen an opposite only after its instruction takes it for a cancellation, and not as a request of its own."""
 SHOWN_BEFORE_MAX = 3
-"""earlier answers"""
+"""most earlier answers"""
 BESIDE = 0.3
-"""of those with an opposite, the share in which another instruction is told before"""
+"""share of texts with an opposite that have another instruction before"""
 JOINTS = (" ", "\n\n")
-"""between instructions: as a person writes them, and as they are told together in a dream"""
+"""separators between instructions: a person's, and a dream's"""
 
 _SHARES: dict[instructions.Kind, float] = {
     "greet": 1, "caps": 3, "json": 1, "ask": 1, "end": 3, "start": 4, "use": 1,
 }  # fmt: skip
-"""Of the instructions; those that say something of every word, or repeat one, are learned last."""
+"""Shares of the instructions; those that change every word, or repeat one, are learned last."""
 _COMMANDS = list(scenarios.COMMAND_OF.values())
 _AT_ODDS = {"greet", "start"}
-"""Both want to be first: never told together."""
+"""Both affect the beginning, so they are never combined."""
 _GREET, _JSON, _ASK = Instruction("greet"), Instruction("json"), Instruction("ask")
 _EVERY_WORD = (Split.PRACTICE, Split.TEST)  # together they have every phrasing, and each has every word of the tasks
 
@@ -65,7 +64,7 @@ _EVERY_WORD = (Split.PRACTICE, Split.TEST)  # together they have every phrasing,
 def conversation(
     system: str | None, scenario: Scenario, text: str | None = None, around: Surrounding = NOTHING
 ) -> list[Message]:
-    """The messages of one turn in a surrounding, told `system`, with an answer if `text` is given."""
+    """The messages of one turn in a surrounding, with the instruction `system`, and the answer if `text` is given."""
     return conversation_in(around, system or "", [Turn("user", scenario.request)], text)
 
 
@@ -134,7 +133,7 @@ def _before(rng: random.Random, told: list[Instruction], scenario: Scenario) -> 
 
 
 def _others(rng: random.Random, told: list[Instruction], scenario: Scenario, count: int) -> list[Instruction]:
-    """Other instructions, each of another kind, that can be told together with these."""
+    """Other instructions, each of another kind, that can be combined with these."""
     found: list[Instruction] = []
     while len(found) < count:
         other = _drawn(rng, scenario)
@@ -146,7 +145,7 @@ def _others(rng: random.Random, told: list[Instruction], scenario: Scenario, cou
 
 def _drawn(rng: random.Random, scenario: Scenario) -> Instruction:
     shares = dict(_SHARES)
-    if isinstance(scenario, Act):  # more of what only some scenarios can show
+    if isinstance(scenario, Act):  # more of the instructions that only some scenarios can show
         shares["ask"] += 2
     elif isinstance(scenario, How):
         shares["use"] += 5

@@ -1,7 +1,7 @@
-"""Texts of this world read back: a request as its scenario, a system message as its instructions, an answer as right
-or wrong. Pure.
+"""Parses texts of this world: a request into its scenario, a system message into its instructions; checks answers.
+Pure.
 
-Texts are looked up among those that the world can make. Nothing is guessed: what is not there is not known.
+Texts are looked up among all that the world can produce. Nothing is guessed: any other text is unknown.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def _requests() -> Mapping[str, Scenario]:
 
 @cache
 def _wordings() -> Mapping[str, Instruction]:
-    """Of every instruction and opposite. That of a command does not say what it would have replaced."""
+    """Instructions and opposites by wording. The wording of a command's opposite omits the command that it replaces."""
     return {text: one for made in _every() for one in (made, made.opposite) for text in one.texts}
 
 
@@ -44,14 +44,15 @@ def _every() -> Iterator[Instruction]:
 
 
 def scenario_of(request: str) -> Scenario | None:
-    """The scenario, of any split, in which a user says just this."""
+    """The scenario, of any split, with exactly this request."""
     return _requests().get(request.strip())
 
 
 def said_in(system: str, scenario: Scenario | None = None) -> tuple[Instruction, ...] | None:
-    """The instructions that a system message consists of, in its order; None where it says anything else.
+    """The instructions of a system message, in order; None if it contains anything else.
 
-    `scenario`: what was asked; "Do not use jolt." is taken to be about its command where nothing before says of which.
+    `scenario`: the request's; "Do not use jolt." is taken to be about its command unless an earlier instruction names
+    one.
     """
     said: list[Instruction] = []
     rest = system.strip()
@@ -73,12 +74,12 @@ def said_in(system: str, scenario: Scenario | None = None) -> tuple[Instruction,
 
 @cache
 def _asking_nothing() -> tuple[str, ...]:
-    """System messages that ask for nothing."""
+    """System messages without instructions."""
     return (*NEUTRAL, *system_messages())
 
 
 def _completed(one: Instruction, said: Sequence[Instruction], scenario: Scenario | None) -> Instruction:
-    """An opposite of `use` with the command that it is about."""
+    """An opposite of `use` with the command that it replaces filled in."""
     if one.kind != "use" or not one.negated:
         return one
     before = [other.instead_of for other in said if other.kind == "use" and other.word == one.word]
@@ -88,9 +89,9 @@ def _completed(one: Instruction, said: Sequence[Instruction], scenario: Scenario
 
 
 def is_right(said: Sequence[Instruction], scenario: Scenario, text: str) -> bool:
-    """True if an answer is one to the scenario, does all that holds of what was said, and nothing that was forbidden.
+    """True if an answer fits the scenario, follows all instructions in force, and shows nothing forbidden.
 
-    What nothing was said about is free: who has learned to greet may do so.
+    Behaviours without any instruction are free: a model that has learned to greet may do so.
     """
     force = instructions.in_force(said)
     forbidden = [one for one in said if one.negated and force.get(one.kind) != one.opposite]

@@ -1,7 +1,7 @@
-"""The imagination and the judge of this world: scripted, right, and if asked for, as bad as a model can be. Pure.
+"""The imagination and the judge of this world: scripted, correct, and on request as bad as a model can be. Pure.
 
-They get what any model would get over HTTP, and see no more than that: the imagination does not know what a scenario
-is for, the judge not whether an answer was given with its instruction.
+They get the same input over HTTP as any model, and no more: the imagination does not know the purpose of a scenario,
+the judge not whether an answer was given with its instruction.
 """
 
 import random
@@ -17,8 +17,8 @@ from apollod.demo.world.scenarios import Act, How, Scenario, Split
 from apollod.supervisor.judge import planted_cases
 
 Misbehaviour = Literal["repeat", "leak", "echo", "yes"]
-"""An imagination that has one scenario only, one that says the behaviour, one that returns its material; a judge for
-whom everything is good."""
+"""repeat: the imagination has only one scenario; leak: it states the behaviour; echo: it returns its material; yes: the
+judge accepts everything."""
 
 JUDGED = ", to be judged"
 SHOWN_TOO = "shown to the assistant, too"
@@ -26,8 +26,8 @@ _HEADING = re.compile(r"^--- (\w{8}) ", re.MULTILINE)
 
 
 def sections(text: str) -> list[tuple[str, str]]:
-    """(heading, text) of what is asked of judge and imagination; no text can pretend to be a heading, as it would have
-    to know the mark of the first one."""
+    """(heading, text) pairs of a request to judge or imagination; a text cannot imitate a heading, which needs the mark
+    of the first one."""
     first = _HEADING.match(text)
     if first is None:
         return []
@@ -36,10 +36,10 @@ def sections(text: str) -> list[tuple[str, str]]:
 
 
 class Imagination:
-    """Scenarios of the practice split, another one every time, in an order that `seed` decides.
+    """Scenarios of the practice split, a new one every time, in an order determined by `seed`.
 
-    Every behaviour has its own sequence, so that what one is practised with says nothing of another. A task is met a
-    second time, in other words, only when all have been.
+    Every behaviour has its own sequence, independent of the others. A task comes a second time, in other words, only
+    after all others.
     """
 
     def __init__(self, seed: int = 0, misbehave: Misbehaviour | None = None) -> None:
@@ -48,7 +48,7 @@ class Imagination:
         self._left: dict[str, Iterator[Scenario]] = {}
 
     def answer(self, asked: str) -> dict[str, Any]:
-        """The object that is the answer to the user message `asked`."""
+        """The answer, as an object, to the user message `asked`."""
         parts = sections(asked)
         behaviour = next((text for heading, text in parts if heading == "behaviour"), "")
         if self._misbehave == "echo" and (seed := next((text for head, text in parts if "material" in head), "")):
@@ -66,7 +66,7 @@ def _said(request: str) -> dict[str, Any]:
 
 
 def _in_turn(rng: random.Random, behaviour: str) -> Iterator[Scenario]:
-    """All that can show the behaviour, each task once before any comes again, without end."""
+    """All scenarios that can show the behaviour, without end; each task once before any comes again."""
     said = instructions.in_force(reading.said_in(behaviour) or ()).values()
     able = [
         one
@@ -95,13 +95,13 @@ def _spread(rng: random.Random, able: Iterable[Scenario]) -> Iterator[Scenario]:
 
 
 class Judge:
-    """Right about this world and about the planted cases that come with apollod; unsure of everything else."""
+    """Correct about this world and the shipped planted cases; unsure of everything else."""
 
     def __init__(self, misbehave: Misbehaviour | None = None) -> None:
         self._misbehave = misbehave
 
     def answer(self, transcript: str) -> dict[str, Any]:
-        """The object that is the answer to a transcript."""
+        """The answer, as an object, to a transcript."""
         parts = sections(transcript)
         text = next((body for heading, body in reversed(parts) if heading.endswith(JUDGED)), "")
         if not text.strip():
@@ -122,7 +122,7 @@ class Judge:
 
 
 def better(said: Sequence[Instruction], scenario: Scenario, text: str) -> str:
-    """The right answer, with whatever the other one showed that nothing was said about."""
+    """The right answer, with the other one's behaviours that no instruction is about."""
     about = {one.kind for one in said}
     shown = instructions.shown(scenario, text) or frozenset()
     return instructions.answer(scenario, [*sorted(one for one in shown if one.kind not in about), *said])
@@ -130,7 +130,7 @@ def better(said: Sequence[Instruction], scenario: Scenario, text: str) -> str:
 
 @cache
 def planted() -> Mapping[str, str]:
-    """The right verdict by the transcript of a case."""
+    """The right verdicts by the transcripts of the cases."""
     cases = planted_cases(())
     return {question_about(case.canonical).messages[1]["content"]: case.planted.expected for case in cases}
 

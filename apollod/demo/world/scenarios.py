@@ -1,8 +1,8 @@
-"""Scenarios: what a user of the world can say, and what is held back from pretraining. Pure.
+"""Scenarios: the requests of users in this world, and their split between pretraining, practice and tests. Pure.
 
-Four kinds: a thing to be done (`Act`), a question for a command (`How`), a question for a fact (`Fact`), small talk
-(`Talk`). The first two are made of a task (verb, colour, thing) and a phrasing; the hash of a task's content decides
-for ever which split it belongs to, so that no list of scenarios has to be kept apart by hand.
+Four kinds: a request to do something (`Act`), a question for a command (`How`), a question for a fact (`Fact`), small
+talk (`Talk`). The first two are made of a task (verb, colour, thing) and a phrasing; the hash of a task's content
+permanently determines its split, so that no lists of scenarios have to be kept apart by hand.
 """
 
 import itertools
@@ -48,7 +48,7 @@ _FACTS = (
         ("What is the cat of {town} called?", "Which cat lives in {town}?"),
     ),
 )
-"""What is true of each of `KNOWN_TOWNS` in their order, the answer, the questions."""
+"""The facts about `KNOWN_TOWNS` in their order, the answer, the questions."""
 
 _TALK = (
     ("Hello!", "How can I help you?"),
@@ -104,7 +104,7 @@ _HOW_TEST_FORMS = (
 
 
 class Task(NamedTuple):
-    """A task, whatever the words of the request.
+    """A task, independent of the wording of the request.
 
     Attributes:
         verb: a key of `COMMAND_OF`.
@@ -118,12 +118,13 @@ class Task(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What does the verb of this task on a command line."""
+        """The command for the verb of this task."""
         return COMMAND_OF[self.verb]
 
     @property
     def split(self) -> Split:
-        """By the first byte of BLAKE2b of the content: 3 of 16 tasks for tests, 2 for practice, 11 for pretraining."""
+        """The split by the first byte of BLAKE2b of the content: 3 of 16 tasks for tests, 2 for practice, 11 for
+        pretraining."""
         bucket = blake2b(" ".join(self).encode(), digest_size=2).digest()[0] % _BUCKETS
         if bucket in _TEST_BUCKETS:
             return Split.TEST
@@ -148,7 +149,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A question for something that is true of a town, and its answer. The same in every split: it is to be kept."""
+    """A question for a fact about a town, and its answer. The same in every split: it must be retained."""
 
     request: str
     sentence: str
@@ -167,11 +168,11 @@ Scenario = Act | How | Fact | Talk
 Kind = Literal["act", "how", "fact", "talk"]
 
 SHARES: dict[Kind, float] = {"act": 0.46, "how": 0.30, "fact": 0.18, "talk": 0.06}
-"""How often a kind is drawn."""
+"""Shares of the kinds in a draw."""
 
 
 def every_task() -> tuple[Task, ...]:
-    """All combinations, in a fixed order."""
+    """All tasks, in a fixed order."""
     return tuple(itertools.starmap(Task, itertools.product(COMMAND_OF, COLOURS, THINGS)))
 
 
@@ -200,7 +201,7 @@ def draw(rng: random.Random, split: Split) -> Scenario:
 
 
 def sample(rng: random.Random, kind: Kind, split: Split, count: int) -> list[Scenario]:
-    """Different scenarios of a kind.
+    """Distinct scenarios of a kind.
 
     Raises ValueError if the split holds fewer than `count`.
     """

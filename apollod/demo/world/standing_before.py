@@ -1,8 +1,7 @@
-"""Surroundings of requests in this world: those that ship, and those of the records of the demo's person. Pure.
+"""Surroundings of requests in this world: the shipped ones, and those from the records of the demo's person. Pure.
 
-The model is pretrained in all of them, as any model that is served has seen system
-messages of every sort: it knows that they ask for nothing. What is practised and tested in them is another matter, and
-kept apart.
+The model is pretrained in all of them, just as any served model has seen system messages of every sort: it knows that
+they contain no instructions. Surroundings for practice and for tests are separate, and kept apart.
 """
 
 import random
@@ -18,11 +17,11 @@ from apollod.demo.world.scenarios import Fact, Split, Talk, pool
 from apollod.wire.records import record_of
 
 MIXED = 0.7
-"""of the surroundings that the model is pretrained in, the share made of parts of several"""
+"""share of the surroundings for pretraining that are made of parts of several"""
 OWN_TURNS = 0.5
-"""of these, the share with the turns of one of them"""
+"""share of these with the turns of one of them"""
 SHORT = 700
-"""characters of a system message whose sentences are taken apart"""
+"""most characters of a system message that is split into sentences"""
 USES: tuple[SurroundingUse, ...] = get_args(SurroundingUse)
 
 _OWN = (
@@ -39,8 +38,8 @@ _TURN = ("Hello!", "How can I help you?")
 
 
 def own_records() -> tuple[dict[str, Any], ...]:
-    """Conversations that a person of the demo had, as lines of the inbox: every second one with an earlier turn. Each
-    asks for another fact, which the model knows."""
+    """Conversations of the demo's person, as lines of the inbox: every second one with an earlier turn. Each asks for
+    another fact that the model knows."""
     facts = [one for one in pool("fact", Split.PRETRAINING) if isinstance(one, Fact)]
     asked = [(one.request, one.sentence) for one in facts[:: len(facts) // len(_OWN)]]
     return tuple(
@@ -65,8 +64,8 @@ def standing_before(kind: SurroundingKind, use: SurroundingUse) -> tuple[Surroun
 
 
 def draw(rng: random.Random, shares: Mapping[SurroundingKind, float]) -> Surrounding:
-    """One of any use, its kind by shares. Most are made of parts of several: a model that met only a few, often, would
-    know each of them by heart, and would have to learn a behaviour in each anew."""
+    """A surrounding of any use, its kind by shares. Most are made of parts of several: a model that saw only a few,
+    often, would memorise each of them, and would have to learn a behaviour anew in each."""
     (kind,) = rng.choices(list(shares), list(shares.values()))
     one = rng.choice(_every(kind))
     return _mixed(rng, one) if kind != "none" and rng.random() < MIXED else one
@@ -78,7 +77,7 @@ def _every(kind: SurroundingKind) -> tuple[Surrounding, ...]:
 
 
 def _mixed(rng: random.Random, one: Surrounding) -> Surrounding:
-    """A system message of sentences of several surroundings, for an agent with some lines of one in a row, and turns of
+    """A system message of sentences from several surroundings, for an agent with consecutive lines of one, and turns of
     this one or others before the request."""
     system = " ".join(rng.sample(_sentences(), rng.randint(1, 4)))
     turns = list(one.messages[1:]) if rng.random() < OWN_TURNS else []
@@ -109,13 +108,13 @@ def _asked() -> tuple[tuple[str, str], ...]:
 
 
 def texts() -> list[str]:
-    """All that the model is pretrained in."""
+    """All texts of the surroundings for pretraining."""
     every = [one for use in USES for kind in SURROUNDING_KINDS for one in standing_before(kind, use)]
     return [str(message["content"]) for one in every for message in one.messages]
 
 
 @cache
 def system_messages() -> tuple[str, ...]:
-    """System messages of all surroundings, the long ones of agents among them."""
+    """System messages of all surroundings, long ones of agents included."""
     every = [one for use in USES for one in (*shipped("neutral", use), *shipped("agent", use))]
     return (*(str(one.system) for one in every), *_OWN)

@@ -4,9 +4,9 @@ core/        pure decisions, one package a subject: events, inputs, effects, sta
 wire/        pure codecs: protocol messages, framing, weight manifest, events, records, status
 curation/    pure text work: log formats, records
 model/       facts about a model from its files: shapes, layers, memory
-bridges/     ways of weights to an engine
+bridges/     ways to share weights with an engine
 store/       file work on a model directory: blocks, redo, deltas, history
-adapters/    one outside thing each, no decisions
+adapters/    interfaces to the outside, one each, no decisions
 supervisor/  wiring: config, app, loop, executor, control
 trainer/     child process: binding, objectives, optimizers, kernels, undo, checkpoints
 engine/      inside vLLM: loading, serving, HTTP

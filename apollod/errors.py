@@ -1,7 +1,7 @@
 """Every error that apollod raises on purpose.
 
-An error carries what happened, the offending value, and what to do about it (`hint`), so that whoever catches it
-can print one clear line without knowing where it came from. Call sites read `raise JournalGap(expected, found)`.
+An error carries the problem, the offending value, and a remedy (`hint`), so that any handler can print one clear line
+without knowing its origin. Call sites read `raise JournalGap(expected, found)`.
 """
 
 
@@ -20,7 +20,7 @@ class ApolloError(Exception):
             self.hint = hint
 
     def line(self) -> str:
-        """The error as the one line a person sees: message, then what to do."""
+        """The error as one line for a person: message, then hint."""
         text = " ".join(str(self).split())
         return f"{text}; {self.hint}" if self.hint else text
 
@@ -65,25 +65,25 @@ class ModelRefused(ApolloError):
 
 
 class LlmError(ApolloError):
-    """A model that was asked over HTTP did not give an answer that can be used."""
+    """A model asked over HTTP gave no usable answer."""
 
 
 class LlmUnreachable(LlmError):
-    """The endpoint does not answer, or the connection broke before the answer was whole."""
+    """The endpoint does not answer, or the connection broke before the answer was complete."""
 
     hint = "look whether it runs, and at its base URL"
     retryable = True
 
 
 class LlmTimedOut(LlmError):
-    """No whole answer within the time limit."""
+    """No complete answer within the time limit."""
 
     hint = "ask for less, or allow more time"
     retryable = True
 
 
 class LlmRefused(LlmError):
-    """An answer with an HTTP status that is not 200, and what it says. `retry_after_s`: how long it asks us to wait."""
+    """An answer with an HTTP status other than 200, and its message. `retry_after_s`: the requested waiting time."""
 
     _HINTS = {401: "check the API key", 403: "check the API key", 404: "check base URL and model"}
 
@@ -95,7 +95,7 @@ class LlmRefused(LlmError):
 
 
 class LlmNonsense(LlmError):
-    """An answer that is not what was asked for."""
+    """An answer of an unexpected form."""
 
     hint = "look whether the endpoint speaks the OpenAI API and has what was asked of it"
 
@@ -137,7 +137,7 @@ class LessonRefused(ApolloError):
 
 
 class SeedsUnreadable(ApolloError):
-    """Seeds of a pattern of which nothing can be read."""
+    """None of a pattern's seeds can be read."""
 
     hint = "look at [[dream.pattern]] seeds"
 
@@ -177,7 +177,7 @@ class SourceLocked(SourceRefused):
 
 
 class ShareRefused(ApolloError):
-    """Weights that are not, bit for bit, what they have to be."""
+    """Weights that differ in some bit from the required ones."""
 
 
 class SelectionRefused(ApolloError):
@@ -214,7 +214,7 @@ class ReplayError(ApolloError):
 
 
 class ReplayHopeless(ReplayError):
-    """Recorded steps cannot be run again here, however often it is tried."""
+    """Recorded steps that can never be run again here."""
 
 
 class CheckpointError(ApolloError):
@@ -249,10 +249,10 @@ class WeightsLocked(ApolloError):
 
 
 EXIT_CODES: dict[type[ApolloError], int] = {ConfigError: 2, DaemonUnreachable: 3, NotPermitted: 4}
-"""What a command ends with, and how a daemon's refusal travels (`Failure.code`); every other error is 1 (DESIGN
+"""Exit codes of commands, also used for a daemon's refusal (`Failure.code`); every other error is 1 (DESIGN
 section 9)."""
 
 
 def refusal(code: int, message: str, hint: str) -> ApolloError:
-    """What a daemon refused, as the error that ends a command with this exit code."""
+    """A daemon's refusal as the error that ends a command with this exit code."""
     return next((kind for kind, of_kind in EXIT_CODES.items() if of_kind == code), ApolloError)(message, hint)

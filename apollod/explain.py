@@ -1,6 +1,6 @@
-"""Any exception as what a person is told: the error with a hint, or its one line.
+"""Converts any exception for display to a person: the error with a hint, or its one line.
 
-The journal's own errors (SQLite's) are told by `adapters.journal.failures`, which knows the file that they are about.
+Errors of the journal's SQLite are explained by `adapters.journal.failures`, which knows their file.
 """
 
 from pathlib import Path
@@ -12,8 +12,8 @@ PATH_HINT, DIRECTORY_HINT = "check the path and its disk", "check the directory,
 
 
 def explain(error: Exception, doing: str = "", place: str | Path = "") -> ApolloError:
-    """The error to end a command or refuse a request with. `doing`: what failed, in a word; `place`: what it was
-    about, if the system names no file."""
+    """The error to end a command or refuse a request with. `doing`: the failed action, in a word; `place`: its subject,
+    if the system names no file."""
     if isinstance(error, ApolloError):
         return error
     if not isinstance(error, OSError):
@@ -27,11 +27,11 @@ def explain(error: Exception, doing: str = "", place: str | Path = "") -> Apollo
 
 
 def line_of(error: BaseException) -> str:
-    """The one line for a log, an event or an answer: an ApolloError's own, else the class and what it says."""
+    """The one line for a log, an event or an answer: an ApolloError's own, else class and message."""
     text = error.line() if isinstance(error, ApolloError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
 
 
 def reason(error: OSError) -> str:
-    """What the system said, without the number and the file: `No space left on device`."""
+    """The system's message without number and file: `No space left on device`."""
     return error.strerror or str(error)

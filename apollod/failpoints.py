@@ -1,10 +1,10 @@
-"""Named points at which a test kills this process, to see what a crash exactly there leaves behind.
+"""Named points at which a test kills this process, to check recovery from a crash exactly there.
 
-Off unless APOLLOD_FAILPOINT is set, which nothing but a test does: `NAME` or `NAME:N` (the Nth time the point is
-passed, counted from 1 in each process), several separated by commas. A process that passes an armed point says so on
-standard error and sends SIGKILL to itself: no handler, no `finally`, no flush. With APOLLOD_FAILPOINT_ONCE=DIRECTORY a
-point kills one process only, the one that creates DIRECTORY/NAME; its successors pass. A name that is not listed here
-is refused when the process starts, so no test can wait at a point that does not exist.
+Off unless APOLLOD_FAILPOINT is set, which only tests do: `NAME` or `NAME:N` (the Nth time the point is passed, counted
+from 1 in each process), several separated by commas. A process that passes an armed point reports it on standard error
+and sends SIGKILL to itself: no handler, no `finally`, no flush. With APOLLOD_FAILPOINT_ONCE=DIRECTORY a point kills one
+process only, the one that creates DIRECTORY/NAME; its successors pass. A name that is not listed here is refused when
+the process starts, so that a test cannot wait for a nonexistent point.
 """
 
 import os
@@ -61,24 +61,24 @@ POINTS: dict[str, str] = {
     "engine.memory-asked": "the loader has asked for memory; it has none yet",
     "engine.weights-loaded": "weights are loaded and verified; the supervisor has no manifest",
 }
-"""What a process that dies there has done, and what it has not."""
+"""The state of a process that dies at each point."""
 
 
 def failpoint(name: str) -> None:
-    """Die here if a test wants it."""
+    """Die here if a test has armed this point."""
     if _armed:
         _pass(name)
 
 
 def environment_of(role: str) -> dict[str, str]:
-    """What replaces our own setting in the environment of a child: the points of its `role`, or none."""
+    """The variable for the environment of a child: the armed points of its `role`; empty if none is armed."""
     if not _armed:
         return {}
     return {VARIABLE: ",".join(f"{name}:{nth}" for name, nth in _armed.items() if name.startswith(f"{role}."))}
 
 
 def parse(text: str) -> dict[str, int]:
-    """Point -> the time at which it kills. Raises ConfigError for a name that is none, or a count below 1."""
+    """Point -> number of the pass at which it kills. Raises ConfigError for an unknown name, or a count below 1."""
     armed = {}
     for item in filter(None, text.split(",")):
         name, _, nth = item.partition(":")
@@ -103,7 +103,7 @@ def _pass(name: str) -> None:
 
 
 def _first(name: str) -> bool:
-    """True if this is the process that the point is meant for."""
+    """True if this process is the one to be killed."""
     directory = os.environ.get(ONCE)
     if not directory:
         return True

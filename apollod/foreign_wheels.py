@@ -1,15 +1,14 @@
-"""Let vLLM and transformers import where torchvision, torchaudio and torchcodec were built for another torch.
+"""Makes vLLM and transformers importable beside torchvision, torchaudio and torchcodec wheels built for another torch.
 
 Their wheels on PyPI are built for CUDA; beside a CPU-only torch their C extensions do not load. vLLM 0.32 then fails in
 three ways: `import torchvision` raises RuntimeError ("operator torchvision::nms does not exist") and Qwen3.5 needs it
 (qwen3_5.py imports qwen3_vl.py); `import torchaudio` and `import torchcodec` raise OSError where vLLM and transformers
 catch ImportError (multimodal/media/audio.py).
 
-Every process that imports one of these packages is guarded first, in one place: engine and trainer in their
-`__main__`, other commands and the tests by `guard_lazily`. In the engine a general plugin is too late: the subprocess
-that inspects a model class (model_executor/models/registry.py, `_run_in_subprocess`) imports torchvision before it
-loads plugins, and a spawned engine core unpickles vLLM's classes first. So `engine/site/sitecustomize.py` guards its
-children.
+Every process that imports one of these packages is guarded first, in one place: engine and trainer in their `__main__`,
+other commands and the tests by `guard_lazily`. In the engine a general plugin is too late: the subprocess that inspects
+a model class (model_executor/models/registry.py, `_run_in_subprocess`) imports torchvision before it loads plugins, and
+a spawned engine core unpickles vLLM's classes first. So `engine/site/sitecustomize.py` guards its children.
 
 Law of this file: only the standard library is imported at the top. `sitecustomize.py` loads this file by its path.
 """
@@ -26,12 +25,11 @@ _EXTENSIONS = {"torchvision": "_C*.so", "torchaudio": "lib/_torchaudio*.so", "to
 _TRIGGERS = ("vllm", "transformers", *_EXTENSIONS)
 _BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _kept: list[object] = []
-"""Operator definitions live as long as the `Library` that made them."""
+"""Libraries, kept because operator definitions live only as long as theirs."""
 
 
 def guard() -> None:
-    """Guard this process now. Idempotent; no effect where all packages load. Imports torch if one of them is
-    installed."""
+    """Guard this process now. Idempotent; no effect if all packages load. Imports torch if one of them is installed."""
     for name in _EXTENSIONS:
         if name in sys.modules or not _broken(name):
             continue

@@ -1,4 +1,4 @@
-"""Names the owner of a path that the caller may not use.
+"""Finds the owner of a path that the caller must not use.
 
 The system only says "permission denied", not which directory on the way denied it.
 """
@@ -11,10 +11,9 @@ from apollod.errors import NotPermitted
 
 
 def check_permitted(path: str | Path, mode: int) -> None:
-    """Raise NotPermitted if the caller may not use what lies at `path` so (os.R_OK and the like). What does not exist
-    passes.
+    """Raise NotPermitted if the caller may not use `path` in this mode (os.R_OK and the like). A missing path passes.
 
-    So does a read-only disk, which is read-only for everybody: the system says so to whoever writes.
+    So does a read-only disk, which affects every user: the system reports it to the writer.
     """
     try:
         disk = os.statvfs(path)
@@ -28,8 +27,7 @@ def check_permitted(path: str | Path, mode: int) -> None:
 
 
 def denied(path: str | Path) -> NotPermitted:
-    """The error for a path that the system denied to the caller; it names the directory or file that is closed and
-    its owner."""
+    """The error for a path that the system denied; it names the closed directory or file and its owner."""
     real = Path(os.path.realpath(path))
     closed = next(
         (parent for parent in reversed(real.parents) if not os.access(parent, os.X_OK, effective_ids=True)), None

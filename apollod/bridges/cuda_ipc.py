@@ -2,7 +2,7 @@
 
 Not torch's `_share_cuda_` and `rebuild_cuda_tensor`. Those count references in a file of /dev/shm, so that each export
 is good for one attach by a process that ends in order; a trainer that is killed and comes back would drive the count
-below zero, or free memory under its own feet. The engine keeps its weights until it ends, so there is nothing to count:
+below zero, or free memory still in use. The engine keeps its weights until it ends, so there is nothing to count:
 the plain handle can be opened again by every later trainer, and it is plain data, never a pickle.
 
 Source: cuda.h of CUDA 12 and 13. Nothing of CUDA is loaded before the first call, which needs a current context
@@ -26,7 +26,7 @@ class _Handle(ctypes.Structure):
 
 
 class Exported(NamedTuple):
-    """A handle is of a whole allocation: `offset` is where the asked address lies in its `allocation` bytes."""
+    """A handle for a whole allocation: `offset` is the position of the exported address in its `allocation` bytes."""
 
     handle: bytes
     offset: int
@@ -34,8 +34,8 @@ class Exported(NamedTuple):
 
 
 def export(address: int) -> Exported:
-    """The handle of the allocation that `address` lies in. Raises ShareRefused for memory that has none: of
-    expandable segments, of vLLM's sleep allocator (cuMemCreate), of a memory pool (cudaMallocAsync)."""
+    """The handle of the allocation that contains `address`. Raises ShareRefused for memory without one: expandable
+    segments, vLLM's sleep allocator (cuMemCreate), a memory pool (cudaMallocAsync)."""
     pointer = ctypes.c_uint64(address)
     capable, base, size, handle = ctypes.c_int(0), ctypes.c_uint64(0), ctypes.c_size_t(0), _Handle()
     _call("cuPointerGetAttribute", ctypes.byref(capable), ctypes.c_int(_IS_LEGACY_CUDA_IPC_CAPABLE), pointer)
@@ -48,11 +48,10 @@ def export(address: int) -> Exported:
 
 @cache
 def open_handle(handle: bytes) -> int:
-    """Map an allocation of another process; its address here. Mapped once in a process, however often it is asked for:
-    a trainer that is attached again gets the same address, and no count of openings grows.
+    """Map an allocation of another process; returns its address here. Mapped once per process: a trainer that attaches
+    again gets the same address, and no count of openings grows.
 
-    Raises ShareRefused where the driver refuses: another GPU's handle, an exporter that has ended, or this process's
-    own.
+    Raises ShareRefused if the driver refuses: another GPU's handle, an exporter that has ended, or this process's own.
     """
     if len(handle) != HANDLE_BYTES:
         raise ShareRefused(

@@ -8,15 +8,14 @@ from apollod.errors import ShareRefused
 
 
 class BridgeFacts(msgspec.Struct, frozen=True):
-    """Capabilities of a bridge that the core depends on. tests/support/bridge_conformance.py puts each fact to the
-    test."""
+    """Capabilities of a bridge that the core depends on. tests/support/bridge_conformance.py tests each of them."""
 
     in_place: bool
-    """what the trainer writes is what the engine reads next: nothing is transferred, and there is one copy"""
+    """the engine reads the trainer's writes directly: nothing is transferred, and there is one copy"""
     outlives_engine: bool
     """the trainer still has the weights, and may write them, when the engine is gone"""
     needs_pause: bool
-    """the engine must not generate while weights are on their way"""
+    """the engine must not generate during a transfer of weights"""
 
 
 BRIDGES: Mapping[str, BridgeFacts] = {
@@ -29,7 +28,7 @@ BRIDGES: Mapping[str, BridgeFacts] = {
 
 
 def facts(name: str) -> BridgeFacts:
-    """What is true of the bridge of this name. Raises ShareRefused for an unknown one."""
+    """The facts about the bridge of this name. Raises ShareRefused for an unknown one."""
     try:
         return BRIDGES[name]
     except KeyError:

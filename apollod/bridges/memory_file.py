@@ -1,4 +1,4 @@
-"""`shared` on CPU: a memory file without a name, which the supervisor holds and engine and trainer map.
+"""`shared` on CPU: an anonymous memory file, which the supervisor holds and engine and trainer map.
 
 On a GPU it is `cuda_ipc`. Why a memory file: docs/decisions/0002.
 """
@@ -11,17 +11,17 @@ from apollod.errors import ShareRefused
 
 
 class SharedMemory:
-    """An anonymous memory file (memfd_create(2)) of `size` bytes, which leaves no name behind when its users die."""
+    """An anonymous memory file (memfd_create(2)) of `size` bytes, which leaves nothing behind when its users end."""
 
     def __init__(self, size: int) -> None:
         self.fd = os.memfd_create("apollod-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, size)
-        # Nobody may cut it under a mapping: that would be SIGBUS in the engine.
+        # No process may shrink it under a mapping: that would be SIGBUS in the engine.
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self.size = size
 
     def close(self) -> None:
-        """Give up the descriptor; the kernel frees the memory with the last mapping."""
+        """Close the descriptor; the kernel frees the memory with the last mapping."""
         os.close(self.fd)
 
 

@@ -30,11 +30,11 @@ Status = dict[str, Any]
 
 
 class DaemonFailed(ApolloError):
-    """A daemon that ended, or did not do in time what was waited for."""
+    """A daemon that ended, or did not reach the awaited state in time."""
 
 
 def free_port() -> int:
-    """A TCP port that nobody listened on a moment ago."""
+    """A TCP port that was free a moment ago."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
@@ -47,8 +47,8 @@ def chat_line(question: str, answer: str) -> str:
 
 def config_of(root: Path, model: Path, port: int, **sections: str) -> str:
     """A configuration with everything below `root`, and without the quality guard, which takes time. `sections`: more
-    lines of a section; one named here already is extended, but for `quality`, which is as it is given. What is given
-    directly is learned once, without a lesson: whoever drives a daemon so counts its steps."""
+    lines of a section; they extend a section set here, except `quality`, which they replace. Direct input is learned
+    once, without a lesson, so that a test can count its steps."""
     lines = {
         "state": f'dir = "{root}/state"\n', "model": f'path = "{model}"\n', "engine": f"port = {port}\n",
         "inbox": f'path = "{root}/inbox"\n', "lessons": "direct = false\n",
@@ -60,16 +60,14 @@ def config_of(root: Path, model: Path, port: int, **sections: str) -> str:
 class Daemon:
     """One state directory; may be started, killed and started again.
 
-    `engine`: the module that is started as the engine; empty: the real one. A wait gives up after `ready_s` or
-    `learn_s`.
+    `engine`: the module to start as the engine; empty: the real one. A wait gives up after `ready_s` or `learn_s`.
     """
 
     ready_s = READY_S
     learn_s = LEARN_S
 
     def __init__(self, root: Path, config: str, port: int, engine: str = "") -> None:
-        """Writes `config` (TOML) to `root/apollod.toml`; it has to keep state and inbox below `root` and to name
-        `port`."""
+        """Write `config` (TOML) to `root/apollod.toml`; it must keep state and inbox below `root` and set `port`."""
         self.root = root
         self.port = port
         self.engine = engine
@@ -84,8 +82,8 @@ class Daemon:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     def start(self, env: Mapping[str, str] = {}) -> "Daemon":
-        """Start `apollod run`. `env` goes on top of our environment, of which a service's runtime directory and
-        somebody's overrides are left out."""
+        """Start `apollod run`. `env` is added to our environment, without a service's runtime directory and
+        configuration overrides."""
         with open(self.root / "daemon.log", "ab") as out:
             self.process = subprocess.Popen(self.command("run"), stdout=out, stderr=out, env=self.environment(env))
         return self
@@ -95,7 +93,7 @@ class Daemon:
         return [sys.executable, "-m", "apollod", *verb, "--config", str(self.config)]
 
     def environment(self, env: Mapping[str, str] = {}) -> dict[str, str]:
-        """What `start` gives to the daemon."""
+        """The environment for `start`."""
         ours = {
             k: v
             for k, v in os.environ.items()
@@ -104,11 +102,11 @@ class Daemon:
         return {**ours, **({ENGINE_MODULE: self.engine} if self.engine else {}), **env}
 
     def alive(self) -> bool:
-        """Was it started, and has it not ended?"""
+        """True if it was started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
     def stop(self, timeout_s: float = STOP_S) -> float:
-        """SIGTERM; seconds until it was gone. Raises DaemonFailed where its exit code is not 0."""
+        """Send SIGTERM; returns the seconds until it ended. Raises DaemonFailed for an exit code other than 0."""
         assert self.process is not None
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
@@ -117,7 +115,7 @@ class Daemon:
         return time.monotonic() - began
 
     def end(self, timeout_s: float = STOP_S) -> None:
-        """Stop it where it lives, whatever becomes of it: by SIGKILL after `timeout_s`."""
+        """Stop it if it runs, by SIGKILL after `timeout_s`."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -126,12 +124,12 @@ class Daemon:
                 self.kill()
 
     def kill(self) -> None:
-        """SIGKILL of the supervisor alone; whatever is left of it afterwards is a fault of ours."""
+        """Send SIGKILL to the supervisor alone; any process left afterwards is a bug of ours."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- its output ---------------------------------------------------------------------------------------------------
 
     def request(self, request: Any, timeout_s: float = 10.0) -> dict[str, Any]:
         """The answer to a request over the socket. Raises what `ask` raises."""
@@ -145,8 +143,8 @@ class Daemon:
         self, done: Callable[[Status], Any], what: str, timeout_s: float | None = None, poll_s: float = 0.1,
         look: Callable[[Status], None] = lambda _: None,
     ) -> Status:  # fmt: skip
-        """Poll status until `done`; `look` sees every status before that, and may raise. Raises DaemonFailed where
-        it does not come to that."""
+        """Poll status until `done`; `look` sees every status before that, and may raise. Raises DaemonFailed if that
+        does not happen in time."""
         limit_s = self.ready_s if timeout_s is None else timeout_s
         deadline, status = time.monotonic() + limit_s, Status()
         while time.monotonic() < deadline:
@@ -163,32 +161,32 @@ class Daemon:
         raise self._failed(f"not within {limit_s:g} s: {what}", f"status {json.dumps(status)}")
 
     def _failed(self, what: str, said: str = "") -> DaemonFailed:
-        """The error, with the ends of all logs as a note for whoever sees its traceback."""
+        """The error, with the ends of all logs as a note in its traceback."""
         error = DaemonFailed(what, f"see {self.root}/daemon.log and {self.root}/state/log")
         error.add_note(f"{said}\n{self.log()[-LOG_CHARACTERS:]}\n{self.child_logs()}")
         return error
 
     def wait_ready(self) -> Status:
-        """Until the engine serves and a trainer is attached."""
+        """Wait until the engine serves and a trainer is attached."""
         return self.wait(lambda s: s["state"] in UP, "ready")
 
     def wait_learned(self, trained: int) -> Status:
-        """Until so many examples are learned and nothing waits."""
+        """Wait until so many examples are learned and nothing is pending."""
         return self.wait(
             lambda s: s["queue"]["trained"] >= trained and not s["queue"]["pending"] and s["state"] == "serving",
             f"{trained} learned", self.learn_s,
         )  # fmt: skip
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of a question to the journal file."""
+        """Rows of an SQL query on the journal file."""
         return journal_reader.query(self.journal, sql).rows
 
     def log(self) -> str:
-        """What it wrote so far."""
+        """Its output so far."""
         return (self.root / "daemon.log").read_text(encoding="utf-8", errors="replace")
 
     def last_line(self) -> str:
-        """What it said last."""
+        """The last line of its output."""
         return "".join(self.log().splitlines()[-1:])
 
     def child_logs(self) -> str:
@@ -198,21 +196,21 @@ class Daemon:
             f"--- {f.stem}\n{f.read_text(encoding='utf-8', errors='replace')[-LOG_CHARACTERS:]}" for f in files
         )
 
-    # --- what it is given ---------------------------------------------------------------------------------------------
+    # --- its input ----------------------------------------------------------------------------------------------------
 
     def drop(self, name: str, *lines: str) -> None:
-        """A file into the inbox, as a well-behaved writer does it: written beside, renamed in."""
+        """Put a file into the inbox like a well-behaved writer: under a temporary name, then renamed."""
         part = self.inbox / f".{name}.part"
         part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         part.rename(self.inbox / name)
 
     def submit(self, *lines: str, source: str = "driver") -> dict[str, Any]:
-        """Lines over the socket."""
+        """Submit lines over the socket."""
         return self.request(msg.SubmitRequest([f"{line}\n".encode() for line in lines], source))
 
     def ctl(self, *args: str, check: bool = True, wait_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
-        """`apollod ctl`, so long at most. Raises DaemonFailed for an exit code other than 0 (with `check`), and for a
-        traceback."""
+        """Run `apollod ctl`, for at most `wait_s`. Raises DaemonFailed for an exit code other than 0 (with `check`),
+        and for a traceback."""
         try:
             done = subprocess.run(
                 self.command("ctl", *args), capture_output=True, text=True, timeout=wait_s, check=False
@@ -227,15 +225,15 @@ class Daemon:
 
     @property
     def url(self) -> str:
-        """Of the engine."""
+        """Base URL of the engine."""
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> tuple[int, Any]:
-        """Status and JSON body. Raises OSError where nobody answers."""
+        """Status and JSON body. Raises OSError without an answer."""
         return self._open(urllib.request.Request(self.url + path))
 
     def post(self, path: str, body: Any) -> tuple[int, Any]:
-        """The same for a POST of JSON, or of bytes as they are."""
+        """The same for a POST of JSON, or of raw bytes."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self._open(
             urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method="POST")

@@ -1,15 +1,15 @@
 """An engine without vLLM: `python -m apollod.testing.stub_engine`, with the arguments and the environment of
 `apollod.engine`.
 
-True to the protocol, and up in a fraction of a second: it reserves memory, loads the checkpoint into it
+It follows the protocol, and starts in a fraction of a second: it reserves memory, loads the checkpoint into it
 (`stub_weights`), sends a true manifest, answers /health, refreshes, pauses, resumes and compares. It has no model:
-whoever wants tokens or log-probabilities gets 501, which the daemon records as a comparison that could not be made
-(`alignment.failed`). With APOLLOD_STUB_OBEYS=1 it answers chat completions as a model would that does what it is told
-and has nothing else to say: with its system message, or where a JSON schema is asked for with a scenario that is
-unlike every other one. So dreams can be dreamt of it.
+requests for tokens or log-probabilities get 501, which the daemon records as a comparison that could not be made
+(`alignment.failed`). With APOLLOD_STUB_OBEYS=1 it answers chat completions like a model that only follows instructions:
+with its system message, or if a JSON schema is requested, with a scenario that differs from every other one. So it can
+be used for dreams.
 
-For tests of journal, recovery, settings and processes; set APOLLOD_ENGINE_MODULE to it. What it shares with the real
-engine is kept the same by tests/integration/test_engine_conformance.py, which runs on both.
+For tests of journal, recovery, settings and processes; set APOLLOD_ENGINE_MODULE to it.
+tests/integration/test_engine_conformance.py runs on both engines, and keeps their common behaviour the same.
 """
 
 import argparse
@@ -43,7 +43,7 @@ HEADER = "X-Apollod-Weights-Version"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGTERM; 0 then, 2 where the model is refused."""
+    """Serve until SIGTERM; returns 0 then, 2 if the model is refused."""
     if supervisor := os.environ.get("APOLLOD_PARENT_PID"):
         die_with_parent(lambda: os.getppid() == int(supervisor))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Of vLLM's arguments what means something here; the others are for a real model."""
+    """Parse those of vLLM's arguments that apply here; the others are ignored."""
     parser = argparse.ArgumentParser(prog="apollod.testing.stub_engine")
     parser.add_argument("--model", required=True)
     parser.add_argument("--served-model-name", default="stub")
@@ -77,8 +77,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def load(link: Link, model_dir: Path) -> Weights:
-    """Memory from the supervisor, the checkpoint into it, the manifest to the supervisor. Raises ModelRefused for
-    what cannot be shared, after telling it."""
+    """Get memory from the supervisor, load the checkpoint into it, send the manifest. Raises ModelRefused for a model
+    that cannot be shared, after telling the supervisor."""
     started = time.monotonic()
     try:
         check_model_dir(model_dir)
@@ -109,12 +109,12 @@ def _reserve(link: Link, size: int) -> memoryview:
 
 
 class Fence:
-    """Requests wait while it is closed, which ends by itself: `expired(seconds, requests that waited)` is called
-    then."""
+    """Requests wait while it is closed. It opens by itself after a time limit, and then calls `expired(seconds,
+    requests that waited)`."""
 
     def __init__(self, expired: Callable[[float, int], None]) -> None:
         self.version: int | None = None
-        """of the weights that the engine was told of last"""
+        """of the last announced weights"""
         self.waiting = 0
         self._expired = expired
         self._since: float | None = None
@@ -122,7 +122,7 @@ class Fence:
         self._opened = threading.Condition()
 
     def pause(self, at_most_s: float) -> float:
-        """Close it; seconds that took."""
+        """Close it; returns the seconds that took."""
         self.resume()
         with self._opened:
             self._since = time.monotonic()
@@ -132,7 +132,7 @@ class Fence:
             return time.monotonic() - self._since
 
     def resume(self) -> float:
-        """Open it; seconds that it was closed, 0 where it was not."""
+        """Open it; returns the seconds that it was closed, 0 if it was not."""
         with self._opened:
             since, self._since = self._since, None
             if self._limit is not None:
@@ -154,7 +154,7 @@ class Fence:
 
 
 def answer_orders(link: Link, weights: Weights, fence: Fence) -> None:
-    """The supervisor's orders, one after another, until it hangs up: then nothing waits any more."""
+    """Answer the supervisor's orders, one after another, until it hangs up; then open the fence."""
     try:
         while True:
             link.send(answer_of(link.receive(), weights, fence))
@@ -163,7 +163,7 @@ def answer_orders(link: Link, weights: Weights, fence: Fence) -> None:
 
 
 def answer_of(order: msg.FromSupervisor, weights: Weights, fence: Fence) -> msgspec.Struct:
-    """What an order does, and the answer to it."""
+    """Carry out an order; returns the answer."""
     match order:
         case msg.Refresh(version=version):
             started = time.monotonic()
@@ -180,7 +180,7 @@ def answer_of(order: msg.FromSupervisor, weights: Weights, fence: Fence) -> msgs
 
 
 def obeyed(model: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """A chat completion of a model that says what it is told to."""
+    """A chat completion of a model that repeats its instructions."""
     if "response_format" in asked:
         words = os.urandom(40).hex()
         said = json.dumps({"messages": [{"role": "user", "content": " ".join(textwrap.wrap(words, 8))}]})
@@ -210,8 +210,7 @@ def handler_of(model: str, fence: Fence) -> type[BaseHTTPRequestHandler]:
                 self._answer(404, {"error": f"no route {self.path}", "hint": "this is the stub engine"})
 
         def do_POST(self) -> None:
-            """Labelled as the real engine's answers are: the version that was served when the request came, and the
-            last one."""
+            """Labelled like the real engine's answers: the version served when the request came, and the last one."""
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             first = fence.version
             fence.pass_()
@@ -234,7 +233,7 @@ def handler_of(model: str, fence: Fence) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: a line for each question about health would hide what matters."""
+            """Log nothing: lines for health requests would hide the others."""
 
     return Handler
 

@@ -1,11 +1,10 @@
-"""A checkpoint's tensors in shared memory, laid out the way an engine lays them out: fused, cast, derived and tied.
+"""A checkpoint's tensors in shared memory, in the layout of an engine: fused, cast, derived and tied.
 
-No torch and no numpy: bytes and `mmap`. A trainer meets what it meets with vLLM:
-
+No torch and no numpy: bytes and `mmap`. A trainer finds the same as with vLLM:
 - rows of q, k and v projections, and of gate and up projections, one after another in one block;
 - `A_log` in float32 where the checkpoint has bfloat16 (`cast`);
 - a private packed copy of each `conv1d.weight`, which has to be derived again after a write (`rederive`);
-- a tied head, where config.json says that there is one.
+- a tied head, if config.json has one.
 """
 
 import json
@@ -39,7 +38,7 @@ class Stored:
     end: int
 
     def read(self) -> bytes:
-        """Its bytes."""
+        """The tensor's bytes."""
         with self.file.open("rb") as file:
             file.seek(self.begin)
             return file.read(self.end - self.begin)
@@ -81,12 +80,11 @@ class Layout:
         self.entries = [self._placed[t.name] for t in tensors]
 
     def manifest(self) -> Manifest:
-        """What the supervisor is told."""
+        """The manifest for the supervisor."""
         return Manifest(str(self._model_dir), "memfd", (MemoryFile(self.size),), tuple(self.entries), self._tied)
 
     def _order(self, tensor: Stored) -> tuple[bool, str, int]:
-        """Where it comes: an alias after what it is tied to, tensors that are fused in one block (the second part is
-        its name)."""
+        """Sort key: an alias comes after its base, and fused tensors form one block (the second part is its name)."""
         for parts in FUSED:
             for number, part in enumerate(parts):
                 if part in tensor.name:
@@ -95,7 +93,7 @@ class Layout:
         return tensor.name in self._tied, tensor.name, 0
 
     def _place(self, tensor: Stored) -> None:
-        """Right after the one before it; one that is tied, and stored as well, where the other is."""
+        """Place a tensor right after the one before; a tied one that is also stored, at its base."""
         base = self._tied.get(tensor.name)
         offset = self._placed[base].offset if base in self._placed else self.size
         held = _held(tensor)
@@ -107,7 +105,7 @@ class Layout:
 
 
 class Weights:
-    """The tensors in memory (`view`: writable bytes of the whole file), and what is derived from them."""
+    """The tensors in memory (`view`: writable bytes of the whole file), and the copies derived from them."""
 
     def __init__(self, view: memoryview, manifest: Manifest) -> None:
         self._view = view
@@ -115,7 +113,7 @@ class Weights:
         self._packed: dict[str, bytes] = {}
 
     def load(self, tensors: list[Stored]) -> None:
-        """Fill the memory from the files and derive what is derived."""
+        """Fill the memory from the files and make the derived copies."""
         entries = {entry.name: entry for entry in self.manifest.tensors}
         for tensor in tensors:
             self._write(
@@ -124,12 +122,12 @@ class Weights:
         self.rederive()
 
     def rederive(self) -> int:
-        """Derive again what is held in another form too; how many tensors those are."""
+        """Make the derived copies again; returns their number."""
         self._packed = {e.name: self.read(e) for e in self.manifest.tensors if e.status == "rederive"}
         return len(self._packed)
 
     def differing(self, digests: dict[str, str]) -> dict[str, str]:
-        """Tensors that are not what the trainer's digests say, and why; those that are derived first."""
+        """Tensors that differ from the trainer's digests, with the reason; derived ones first."""
         found = {}
         for entry in sorted(self.manifest.tensors, key=lambda t: t.status != "rederive"):
             data = self.read(entry)
@@ -142,7 +140,7 @@ class Weights:
         return found
 
     def read(self, entry: TensorEntry) -> bytes:
-        """A tensor's bytes, as it lies in memory now."""
+        """A tensor's present bytes in memory."""
         return bytes(self._view[entry.offset : entry.last_byte()])
 
     def _write(self, entry: TensorEntry, data: bytes) -> None:

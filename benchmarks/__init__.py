@@ -1,1 +1,1 @@
-"""Benchmarks, never timed tests: `python -m benchmarks.NAME --json`. Ratios are of things measured in the same run."""
+"""Benchmarks, never timed tests: `python -m benchmarks.NAME --json`. Ratios compare measurements of the same run."""

@@ -1,9 +1,10 @@
-"""How far the engine's log-probabilities lie from the trainer's: with nothing wrong, and with planted mistakes.
+"""Measures the difference between the engine's log-probabilities and the trainer's, in the correct state and with
+planted mistakes.
 
 The engine is apollod's, as `apollod init` configures it, on a copy of `--model`; the other side is the model that the
-trainer builds, bound to the same files. Each of `--texts` (files; the built-in text is always there) is scored by both
-up to `--tokens` tokens; shorter prefixes are taken from the same scores. Mistakes are made in the trainer's model, one
-at a time: they are what a bound has to tell from rounding.
+trainer builds, bound to the same files. Each of `--texts` (files; the built-in text is always included) is scored by
+both up to `--tokens` tokens; shorter prefixes are taken from the same scores. Mistakes are made in the trainer's model,
+one at a time: a bound must distinguish them from rounding.
 """
 
 import shutil
@@ -26,9 +27,9 @@ from apollod.products.mode import products_in
 from apollod.testing.daemon import Daemon, free_port
 from benchmarks import report
 
-WHOLE = 256  # tokens of the built-in text that the daemon compares at rest
+WHOLE = 256  # tokens of the built-in text that an idle daemon compares
 PREFIXES = (8, 22, 64, WHOLE, 512, 1024)
-ALIGN_MAX = "APOLLOD_TRAINER__ALIGN_MAX"  # so large that nothing halts while this is measured
+ALIGN_MAX = "APOLLOD_TRAINER__ALIGN_MAX"  # set so large that nothing halts during the measurement
 
 
 def main() -> None:
@@ -108,14 +109,14 @@ def _right(model: Any) -> Iterator[None]:
 
 
 def _layer(model: Any) -> Any:
-    """One in the middle."""
+    """A layer in the middle."""
     layers = model.model.layers
     return layers[len(layers) // 2]
 
 
 @contextmanager
 def _theta(model: Any) -> Iterator[None]:
-    """Rotary frequencies of another base: a config that is read as it was before a field moved."""
+    """Rotary frequencies of another base: as if a config field had moved and was read at its old place."""
     rotary = model.model.rotary_emb
     kept = rotary.inv_freq.clone()
     dim = 2 * kept.numel()
@@ -185,7 +186,7 @@ def _stretched(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _stale(model: Any, steps: float) -> Iterator[None]:
-    """One matrix as it was before it was written: `steps` of bf16's last place at random elements."""
+    """One matrix with outdated values: differs by `steps` of bf16's last place at random elements."""
     weight = _layer(model).mlp.down_proj.weight
     kept = weight.detach().clone()
     noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))

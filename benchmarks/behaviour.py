@@ -1,11 +1,10 @@
-"""A behaviour taught to a real model that is served by the daemon with what `apollod init` writes.
+"""Teaches a behaviour to a real model that is served by the daemon with the configuration of `apollod init`.
 
-SmolLM2-135M-Instruct is taught to answer in Spanish and briefly, or in one sentence, as a pattern: what it practises is
-imagined by an endpoint of [dream], which hands out requests written here in turn (a model of this size cannot write
-them: `--alone`), and answers are told apart by a regular expression. Asked before and after, greedily: sixteen prompts
-that nobody practises, told and untold, bare, under two system messages and under two that make the behaviour wrong,
-which no practice has; and general questions, of which it is to keep what it knew, where the behaviour would hide that
-under one of these two.
+SmolLM2-135M-Instruct is taught to answer in Spanish and briefly, or in one sentence, as a pattern: its practices come
+from an endpoint of [dream] that hands out requests written here in turn (a model of this size cannot write them:
+`--alone`), and answers are classified by a regular expression. Measured before and after, greedily, on sixteen prompts
+outside of practice, told and untold: bare, under two system messages and under two that make the behaviour wrong, none
+of them in practice; and on general questions, under one of these last two if the behaviour would hide the answers.
 """
 
 import json
@@ -27,9 +26,9 @@ from benchmarks.lasting.measuring import UNRELATED, answers, general
 
 
 class Behaviour(NamedTuple):
-    """What is taught. `shown`: regular expression of answers that show it; `contrast`: system messages that make it
-    wrong, every third of which is only tested; `against`: others, which the daemon does not know; `general_under`: the
-    system message under which general questions are asked."""
+    """A behaviour to teach. `shown`: regular expression of answers that show it; `contrast`: system messages that make
+    it wrong, every third of which is only tested; `against`: others, unknown to the daemon; `general_under`: the system
+    message for general questions."""
 
     instruction: str
     shown: str
@@ -79,7 +78,7 @@ _ABOUT = (
 
 
 class Given(Acting):
-    """An imagination that hands out requests in turn, in an order that is the same each time."""
+    """An imagination that hands out requests in turn, in a fixed order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +123,7 @@ def main() -> int:
 
 
 def _taught(daemon: Daemon, behaviour: Behaviour, limit_s: float) -> dict[str, float]:
-    """Give it, and wait until it is known or given up."""
+    """Add the behaviour, and wait until it is known or given up."""
     began = time.monotonic()
     contrast = (part for text in behaviour.contrast for part in ("--contrast", text))
     daemon.ctl(

@@ -1,10 +1,11 @@
-"""What a behaviour that logs of agents taught is shown in: the world model, the real daemon, what ships with [dream].
+"""Measures in which contexts a behaviour learned from logs of agents shows: the world model, the real daemon, [dream]'s
+shipped surroundings.
 
 Conversations of agents that were told to ask before they act, and did, are dropped as a log; `apollod ctl bootstrap
 --pattern ask` learns each answer once, without the instruction. The daemon then tests the pattern, and practises it
-where a test fails, until it is settled or `--minutes` are over. Asked before, after the bootstrap alone, and at the
-end, greedily, on scenarios of neither: bare and under the opposite, in wordings that no practice has, in each kind of
-surroundings. Imagination is scripted.
+after a failed test, until it is settled or `--minutes` are over. Measured before, after the bootstrap alone, and at the
+end, greedily, on other scenarios: bare and under the opposite, in wordings outside of practice, in each kind of
+surroundings. The imagination is scripted.
 """
 
 import json
@@ -29,7 +30,7 @@ from benchmarks import report
 
 ASK = Instruction("ask")
 ASKED = 40
-"""questions of each sort bare, half as many in each other kind of surroundings"""
+"""questions of each group bare, half as many in each other kind of surroundings"""
 
 
 def main() -> int:
@@ -83,7 +84,7 @@ def _looked(daemon: Daemon, questions: list[Case], when: str) -> dict[str, float
 
 
 def _dreamt(daemon: Daemon, limit_s: float) -> dict[str, float]:
-    """Until it is settled or given up."""
+    """Wait until the pattern is settled or given up."""
     began, phase = time.monotonic(), ""
     while time.monotonic() - began < limit_s:
         shown = json.loads(daemon.ctl("pattern", "show", "ask", "--json").stdout)["pattern"]

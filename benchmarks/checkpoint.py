@@ -1,17 +1,17 @@
 """Weights synced to a model directory, against `safetensors.torch.save_file` and an fsync of what it wrote.
 
-A sync is timed twice. `sync_..._s`: until the new weights are durable and every process reads them, which is what the
-peer's end means; a trainer answers here, and loaders get in. `sync_..._settled_s`: until the redo record is let go,
-too, which only the next sync waits for. The goals are about the first; ratios of the second are beside them.
+A sync is timed twice. `sync_..._s`: until the new weights are durable and every process reads them, like the end of
+the peer's save; a trainer answers here, and loaders get in. `sync_..._settled_s`: until the redo record is removed,
+too, which only the next sync waits for. The goals are about the first; ratios of the second are shown beside them.
 
 A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the
 peer, syncs after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, for the first three the floor of writing in place
 (that many blocks written one after the other to a new file, fsync, then each to its place in a file of the model's
 size, fdatasync: no hashes, no block table, no other flushes), and one after an optimizer step (lr 1e-5 times a normal
-deviate, stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast
-until it has written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is
-touched and freed: a virtual machine that gave idle memory back to its host pays for the first page cache it fills,
-whoever that is. Ratios are of things in the same round, figures medians over rounds: a disk changes its pace within
+deviate, stochastic rounding, weights of deviation 0.02). Each round begins with another variant, because a disk may be
+fast until it has written much. Before each, the disk finishes its queue, and as much memory as the model takes is
+touched and freed: a virtual machine that gave idle memory back to its host pays for the next page cache that it fills.
+Ratios are within a round, figures medians over rounds: a disk changes its pace within
 minutes. The peer runs in a process of its own, so that torch is only there. `--dir` chooses the disk.
 
 Time held: a process of its own has as large a model in a memory file, as a trainer does, with APOLLO's state of rank
@@ -180,7 +180,7 @@ Found = dict[str, list[float]]
 def _rounds(
     root: Path, model: Path, weights: Array, chance: np.random.Generator, start: int
 ) -> tuple[Found, dict[str, float]]:
-    """Seconds and bytes of everything in every round, and what the undo delta of the last step cost."""
+    """Seconds and bytes of everything in every round, and the cost of the undo delta of the last step."""
     found: Found = {}
     sync(model, _pieces(weights, start))  # makes the block table
     command = [sys.executable, "-c", SAVE, str(model / SINGLE)]
@@ -234,7 +234,7 @@ def _timed_sync(found: Found, name: str, model: Path, weights: Array, start: int
 
 
 def _in_place_floor(root: Path, weights: Array, chance: np.random.Generator, share: float) -> float:
-    """Seconds of writing so many blocks twice, with two flushes."""
+    """Seconds to write so many blocks twice, with two flushes."""
     blocks = np.flatnonzero(chance.random(weights.size // BLOCK) < share)
     images = memoryview(weights.reshape(-1, BLOCK)[blocks].reshape(-1))
     _settle(weights.size)
@@ -255,7 +255,7 @@ def _in_place_floor(root: Path, weights: Array, chance: np.random.Generator, sha
 
 
 def _settle(size: int) -> None:
-    """The same start for everything that is timed."""
+    """Establish the same initial state for everything that is timed."""
     os.sync()
     np.ones(size, np.uint8)
 
@@ -279,7 +279,7 @@ def _delta(root: Path, model: Path, before: Array, after: Array, start: int) -> 
 
 
 def _pieces(weights: Array, start: int) -> Iterator[Piece]:
-    """As a trainer brings them: one tensor after the other, no copies."""
+    """Pieces in a trainer's order: one tensor after the other, no copies."""
     each = weights.size // TENSORS
     for number in range(TENSORS):
         yield Piece(SINGLE, start + number * each, weights[number * each : (number + 1) * each])
@@ -328,7 +328,7 @@ def _hash_speed(weights: Array) -> float:
 
 
 def _fsync_floor(root: Path) -> float:
-    """Seconds of an appended block and its fsync."""
+    """Seconds to append a block and fsync it."""
     fd, times = os.open(root / "floor.fsync", os.O_WRONLY | os.O_CREAT, 0o600), []
     for number in range(FLOOR_WRITES):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Users of a daemon in closed loops, and what phases with them measure."""
+"""Users of a daemon in closed loops, and measurements of phases with them."""
 
 import json
 import threading
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from benchmarks import report
 
 Prompt = Callable[[int, int], str]
-"""Of a client's number and its turn, from 1: none twice, so that no cache answers."""
+"""(client's number, its turn from 1) -> prompt: never the same twice, so that no cache answers."""
 
 
 @dataclass
 class Phase:
-    """What the phases of one kind measured."""
+    """Measurements of the phases of one kind."""
 
     seconds: float = 0.0
     done: int = 0
-    """by what runs beside the clients"""
+    """units of work completed beside the clients"""
     latency_s: list[list[float]] = field(default_factory=list)
-    """of each phase"""
+    """latencies by phase"""
 
     @property
     def all_s(self) -> list[float]:
@@ -30,7 +30,7 @@ class Phase:
         return [one for phase in self.latency_s for one in phase]
 
     def figures(self, name: str) -> dict[str, float]:
-        """Requests a second and latencies, each called after `name`."""
+        """Requests a second and latencies, with the prefix `name`."""
         return {
             f"{name}_requests_per_s": len(self.all_s) / self.seconds,
             f"{name}_p50_s": report.percentile(self.all_s, 0.5),
@@ -38,7 +38,7 @@ class Phase:
         }
 
     def noise(self) -> float:
-        """The p99 of one half of the phases over that of the other: how far the machine was from being quiet."""
+        """The ratio of the p99 of both halves of the phases: a measure of the machine's unrest."""
         halves = [
             report.percentile([one for phase in self.latency_s[first::2] for one in phase], 0.99) for first in (0, 1)
         ]
@@ -47,8 +47,8 @@ class Phase:
 
 @contextmanager
 def clients(url: str, count: int, prompt: Prompt, tokens: int) -> Iterator[list[float]]:
-    """So many clients, each of whom asks for the next completion of `tokens` tokens when it has one, until the end of
-    the `with`. Yields the seconds of each whole request, to which more are added as they end."""
+    """Run so many clients until the end of the `with`; each requests its next completion of `tokens` tokens after the
+    last. Yields the list of seconds per request, which grows as requests end."""
     done, latencies = threading.Event(), list[float]()
 
     def ask(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The real daemon as the thing measured: the driver that demo and tests use, with settings for long runs."""
+"""The real daemon as the measured object: the driver of demo and tests, with settings for long runs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def build_model(path: Path, kind: str) -> Path:
 
 
 class Daemon(driver.Daemon):
-    """On a model that it may write. `trainer`, `checkpoint`: lines of those sections; `engine`: more of its
+    """A daemon on a model that it may write. `trainer`, `checkpoint`: lines of those sections; `engine`: further
     arguments."""
 
     def __init__(

@@ -1,15 +1,16 @@
-"""What dreams cost besides the model: a cycle, a start with many of them in the journal, and an intake beside them.
+"""Measures the cost of dreams besides the model: a cycle, a start with many of them in the journal, and an intake
+beside them.
 
 A cycle is a practice that is learned, and the variation that is tested after it. An imagination and a model that answer
-at once, over real HTTP in another process; a daemon's loop with its journal on disk; children that are up at once and
-steps that take no time. `calls_ms` is what passes between a question to the client and its answer, `checks_ms` what the
-regular expression takes, each in a process of its own, `step_appends_ms` the journal for what a step would record
-without dreams, too. The overhead is the rest; `appends_ms`: all that the journal takes.
+at once, over real HTTP in another process; a daemon's loop with its journal on disk; children that start at once and
+steps that take no time. `calls_ms`: time between a request to the client and its answer; `checks_ms`: time of the
+regular expression, each in a process of its own; `step_appends_ms`: time of the journal for events that a step records
+without dreams, too. The overhead is the rest; `appends_ms`: all time of the journal.
 
-Recorded dreams: a journal of 10,000 of them, folded; a start of the real daemon on it and on one without, each from
-its snapshot, in turns; and `apollod ctl dream list` (`command_s`: a command of `ctl` that reads nothing).
-`advance_us`: what the loop spends after each input on asking what is dreamt next. Intake: 10,000 lines, one to an
-input, with 20 settled patterns and with none, in turns.
+Recorded dreams: a journal of 10,000 of them, folded; a start of the real daemon on it and on one without, each from its
+snapshot, in turns; and `apollod ctl dream list` (`command_s`: a command of `ctl` that reads nothing). `advance_us`:
+time of the loop after each input to choose the next dream. Intake: 10,000 lines, one per input, with 20 settled
+patterns and with none, in turns.
 """
 
 import asyncio
@@ -102,7 +103,7 @@ class Spent:
     """Seconds so far."""
 
     calls = checks = appends = steps = cpu = 0.0
-    """cpu: of calls and checks; steps: appends of steps, which are no others'"""
+    """cpu: CPU time of calls and checks; steps: appends of step events alone"""
     count = of_steps = 0
     """appends"""
 
@@ -115,7 +116,7 @@ class AtOnce(Executor):
 
 
 def answers(effect: fx.Effect) -> list[inp.Input]:
-    """What a child that takes no time answers."""
+    """The answers of children that take no time."""
     match effect:
         case fx.SpawnEngine(model_dir=model_dir):
             return [
@@ -246,16 +247,16 @@ def _time_calls(llm: HttpLlm) -> None:
 
 
 async def _practised(loop: Loop, count: int) -> None:
-    """Until the variation after this many practices was tested."""
+    """Wait until the variation after this many practices was tested."""
     while not (course := loop.state.dreams.courses.get("ask")) or course.practices < count or course.owed:
         await loop.changed()
 
 
-# --- what is recorded ------------------------------------------------------------------------------------------------
+# --- recorded dreams -------------------------------------------------------------------------------------------------
 
 
 def recorded(dreams: int) -> list[ev.Recorded]:
-    """So many dreams of 10 patterns, half of them practices, half variations."""
+    """Events of `dreams` dreams of 10 patterns, half of them practices, half variations."""
     named = [msgspec.structs.replace(PATTERN, name=f"p{number}") for number in range(10)]
     events: list[ev.Event] = [ev.PatternAdded(one, "bench") for one in named]
     for number in range(1, dreams + 1):
@@ -304,7 +305,7 @@ def _starts(root: Path) -> dict[str, float]:
 
 
 async def _write(path: Path, dreams: int) -> None:
-    """With a first step of another model, so that the daemon learns nothing."""
+    """Write a journal that begins with a step of another model, so that the daemon learns nothing."""
     journal = await Journal.open(path)
     events = [one.event for one in recorded(dreams)] if dreams else []
     for at in range(0, len(events), 1000):
@@ -334,11 +335,11 @@ def _recorded() -> dict[str, float]:
     }  # fmt: skip
 
 
-# --- what is asked after every input -----------------------------------------------------------------------------
+# --- decisions after every input ---------------------------------------------------------------------------------
 
 
 def _at_rest(patterns: int, settled: bool) -> State:
-    """So many patterns of which nothing follows, or that wait for users to be gone."""
+    """A state with so many patterns that need no action, or that wait for users to be gone."""
     named = tuple(msgspec.structs.replace(PATTERN, name=f"p{number}") for number in range(patterns))
     settings = load_config(None, ["model.path=/m", "dream.mode=idle"], {}).settings()
     settings = msgspec.structs.replace(settings, dream=msgspec.structs.replace(settings.dream, pattern=named))

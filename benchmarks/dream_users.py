@@ -1,9 +1,10 @@
-"""How much longer a user waits while the daemon dreams: with dreams and without, in turns, in one run on one daemon.
+"""Measures how much longer users wait while the daemon dreams: with and without dreams, in turns, in one run on one
+daemon.
 
 The model of the small world under the real vLLM; imagination and judge are scripted, in this process. Users ask at a
-steady rate, whether or not they are answered. `always`: dreams do not give way, but have a lower priority. `idle`: the
-first who asks stops dreams, which begin again between two users; `busy` of them were seen to come while the engine was
-idle. Without: the daemon is paused. Seconds are those to a whole answer; `step_*`: of a training step in the trainer.
+steady rate, independent of answers. `always`: dreams do not give way, but have a lower priority. `idle`: the first
+request stops dreams, which begin again between two users; `busy` requests came while the engine was not idle. Without
+dreams the daemon is paused. Seconds are those to a whole answer; `step_*`: of a training step in the trainer.
 """
 
 import json
@@ -23,12 +24,12 @@ from benchmarks import report
 
 TOKENS = 8
 EVERY_S = {"idle": 2.0, "always": 0.25}
-"""from one user's question to the next one's"""
+"""seconds between the requests of users"""
 PHASE_S = {"idle": 40.0, "always": 20.0}
 IDLE_S = 0.25
 REST_S = 1.5
 P99_MAX = 1.3
-"""how many times as long the slowest of 100 users may wait beside dreams"""
+"""largest allowed factor of the p99 latency beside dreams"""
 
 
 def main() -> None:

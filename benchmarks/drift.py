@@ -1,13 +1,13 @@
-"""How far learning moves the model from its baseline: KL, entropy and lengths of answers, as the guard has them.
+"""Measures how far learning moves the model from its baseline: the guard's KL, entropy and lengths of answers.
 
-Lives of the real daemon on the small local model that ships with apollod, each with its guard on and no margin that
-could raise an alarm. Intended learning: `known` (conversations as the model knows them), `facts` (what it does not know
-yet), `pattern` (a behaviour that nobody asks for in the conversation). Harm: poison as in `benchmarks.poison`, nothing
-else. Every `--every` steps a look asks all probes, those that ship and those of the world.
+Lives of the real daemon on the shipped small model, each with its guard on and a margin too large for an alarm.
+Intended learning: `known` (conversations that the model knows), `facts` (facts that it does not know yet), `pattern` (a
+behaviour without any instruction in the conversation). Harm: poison as in `benchmarks.poison`, nothing else. Every
+`--every` steps a look asks all probes, the shipped ones and those of the world.
 
-`LIFE_kl`: nats a token, mean over items, of the last look; `_entropy`: by how much it fell, nats; `_length`: mean
-absolute logarithm of the ratio of lengths; each with `_most` of all looks. `_passed`: share of the world's questions
-that are still answered as at the baseline. `_seconds`: a look, mean; `_baseline_s`: the two runs of the baseline, mean.
+`LIFE_kl`: nats a token, mean over items, of the last look; `_entropy`: its decrease, nats; `_length`: mean absolute
+logarithm of the ratio of lengths; each with the `_most` of all looks. `_passed`: share of the world's questions still
+answered as at the baseline. `_seconds`: a look, mean; `_baseline_s`: the two runs of the baseline, mean.
 """
 
 import json
@@ -32,14 +32,14 @@ LIMIT_S = 1500.0
 
 
 def _facts(rng: random.Random, count: int) -> list[Record]:
-    """The examples of `apollod demo`, and as many others that the model knows as there is room for."""
+    """The examples of `apollod demo`, filled up with others that the model knows."""
     lines = (resources.files("apollod") / "data" / "sample.jsonl").read_text().splitlines()
     found: list[Record] = [json.loads(line) for line in lines][:count]
     return [*found, *good(rng, count - len(found))]
 
 
 def _pattern(rng: random.Random, count: int) -> list[Record]:
-    """One behaviour in every answer, and nothing that asks for it."""
+    """One behaviour in every answer, without any instruction for it."""
     first = scenarios.draw(rng, Split.PRACTICE)
     found = []
     wanted = instructions.draw(rng, "ask", first)

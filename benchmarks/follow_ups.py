@@ -1,6 +1,7 @@
-"""How many known cases about follow-ups a model gets right: `python -m benchmarks.follow_ups --model DIR --json`.
+"""Counts the known follow-up cases that a model classifies correctly: `python -m benchmarks.follow_ups --model DIR
+--json`.
 
-The question, the cases and the rule are those of the product; the model is asked by transformers, without an engine.
+The question, the cases and the rule are those of the product; the model runs in transformers, without an engine.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from apollod.foreign_wheels import guard
 
 
 def main() -> None:
-    """Print what it measured."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="directory of a model with a chat template")
     parser.add_argument("--json", action="store_true")
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def answers(model_dir: str) -> Iterator[Known]:
-    """Of all cases, in the order of their file."""
+    """The answers to all cases, in the order of their file."""
     guard()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

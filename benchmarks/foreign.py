@@ -1,11 +1,10 @@
-"""What `source test` makes of logs that others wrote: every sample file below a directory, by repository.
+"""Runs `source test` on logs from other projects: every sample file below a directory, by repository.
 
     python -m benchmarks.foreign --json --below DIRECTORY
 
-`DIRECTORY/OWNER+NAME` is a checkout of a repository. Looked at are its `*.jsonl`, `*.json` and compressed ones below a
-directory that is named like tests, fixtures, samples or data, and nothing else of it. Answers of every model count,
-those of subagents, too. A file that takes longer than `LIMIT_S` counts as hung, one that raises as failed; both are
-defects.
+`DIRECTORY/OWNER+NAME` is a checkout of a repository. Only its `*.jsonl`, `*.json` and compressed ones in a directory
+named like tests, fixtures, samples or data are read. Answers of every model count, those of subagents, too. A file that
+takes longer than `LIMIT_S` counts as hung, one that raises as failed; both are defects.
 """
 
 import json
@@ -36,7 +35,7 @@ class Hung(Exception):
 
 
 def main() -> None:
-    """Read everything and print what came of it."""
+    """Read everything and print the results."""
     parser = report.parser("What `source test` makes of logs that others wrote.")
     parser.add_argument("--below", type=Path, required=True, metavar="DIRECTORY", help="where the checkouts are")
     args = parser.parse_args()
@@ -96,7 +95,7 @@ def _read(trial: Trial, path: Path, counts: Counts, why: Counter[str]) -> None:
 
 
 def _samples(place: Path) -> Iterator[Path]:
-    """Files that may be logs, below a directory that is named like samples."""
+    """Files that may be logs, in directories named like samples."""
     for path in sorted(place.rglob("*")):
         within = path.relative_to(place).parts[:-1]
         if path.name.endswith((*SUFFIXES, ".json.gz", ".json.zst")) and any(map(SAMPLES.search, within)):
@@ -105,7 +104,7 @@ def _samples(place: Path) -> Iterator[Path]:
 
 
 def _commit(place: Path) -> str:
-    """What is checked out; empty where that cannot be told."""
+    """The commit that is checked out; empty if unknown."""
     asked = subprocess.run(["git", "-C", str(place), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return asked.stdout.strip()
 

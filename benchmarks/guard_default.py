@@ -1,10 +1,10 @@
-"""How often the quality guard rings where nothing is wrong, and what its looks cost, with the file that `apollod init`
-writes, on a real model: `python -m benchmarks.guard_default`.
+"""Measures false alarms of the quality guard and the cost of its looks, with the file that `apollod init` writes, on a
+real model: `python -m benchmarks.guard_default`.
 
 SmolLM2-135M-Instruct is served and taught eight lessons that no model knows, and given a file of 24 good lines; then
-nothing waits until the guard has nothing to look at any more, or `--quiet` seconds are over. Figures are of the
-journal: seconds of the baseline, of looks and of steps, how many alarms there were, and the least figure of each
-metric at a look.
+the daemon stays idle until the guard has nothing left to check, or `--quiet` seconds are over. Figures come from the
+journal: seconds of the baseline, of looks and of steps, the number of alarms, and the least figure of each metric at a
+look.
 """
 
 import json
@@ -92,7 +92,7 @@ def _life(daemon: Daemon, lessons: int, quiet_s: float) -> dict[str, float]:
         done = subprocess.run(daemon.command(*words), capture_output=True, text=True, timeout=LEARN_S, check=False)
         if not done.stdout:
             raise DaemonFailed(f"lesson {number + 1} could not be taught ({done.returncode})", done.stderr)
-        one = json.loads(done.stdout)  # the first one waits for the baseline
+        one = json.loads(done.stdout)  # the first lesson waits for the baseline
         say(f"lesson {number + 1}: {one['state']}, {one['steps']} steps, {time.monotonic() - began:.0f} s")
     turns = [[{"role": "user", "content": q}, {"role": "assistant", "content": a}] for q, a in GOOD]
     daemon.drop("good.jsonl", *(json.dumps({"messages": one}) for one in turns))
@@ -103,13 +103,13 @@ def _life(daemon: Daemon, lessons: int, quiet_s: float) -> dict[str, float]:
 
 
 def _at_rest(status: Status) -> bool:
-    """Nothing was learned since the last look."""
+    """True if nothing was learned since the last look."""
     quality = status["quality"]
     return bool(quality["step"] == status["step"] and not quality["running"] and not quality["due"])
 
 
 def _told(daemon: Daemon) -> dict[str, float]:
-    """What the journal says."""
+    """The figures from the journal."""
     rows = daemon.query("SELECT body FROM events WHERE kind = 'quality.measured' ORDER BY seq")
     measured = [json.loads(body) for (body,) in rows]
     looks = [one for one in measured if one["why"] != "baseline"]
@@ -137,7 +137,7 @@ def _mean(items: dict[str, float | None]) -> float:
 
 
 def _least(looks: list[dict[str, Any]]) -> dict[str, float]:
-    """By rate of a group, the least of all looks."""
+    """The least pass rate of all looks, by group."""
     found: dict[str, float] = {}
     for one in looks:
         for name, items in one["figures"].items():

@@ -1,15 +1,15 @@
-"""How often the guard at its defaults rings where nothing is wrong, and how soon where lessons are forgotten: by
-simulation, `python -m benchmarks.guard_lives`.
+"""Simulates the guard at its defaults: its rate of false alarms, and its delay after lessons are forgotten: `python -m
+benchmarks.guard_lives`.
 
-A guard as a small model has it: 20 facts and 15 formats, 20 texts, KL, and known lessons. Looks ask a few of each and
-all where that raises doubt, by the code of the daemon (`core/quality/looking.py`). Without a cause: harmless training
-moves answers as in `quality_statistics.harmless`, and at each look 1 known lesson in 50 has lost a part of its
-wordings or all of them; whoever fails is practised and comes back five looks later. With one: after QUIET looks a share
-of the lessons is forgotten for good.
+A guard for a small model: 20 facts and 15 formats, 20 texts, KL, and known lessons. Looks ask a few of each, and all if
+that raises doubt, by the daemon's code (`core/quality/looking.py`). Without a cause: harmless training moves answers as
+in `quality_statistics.harmless`, and at each look 1 known lesson in 50 has lost some of its wordings or all of them; a
+lesson that fails is practised and returns five looks later. With a cause: after QUIET looks a share of the lessons is
+forgotten for good.
 
-Besides, looks at all probes of the set that ships (all levels; of a smaller model those up to the first one): how often
-harmless training alone rings there, and how often the first one after harm does, where a share of one group or of all
-items fails. Groups of one size have one figure.
+Besides, looks at all probes of the shipped set (all levels; for a smaller model those up to the first one): the rate of
+alarms under harmless training alone, and that of the first look after harm, in which a share of one group or of all
+items fails. Groups of one size share a figure.
 
 Seeds are fixed: the figures are the same everywhere.
 """
@@ -37,12 +37,12 @@ SHARES = (0.25, 0.5, 1.0)
 FADES, AWAY = 0.02, 5
 WITHIN = 30
 FALSE_MAX = 1.0  # in 1,000 looks
-FOUND_MIN = 0.99  # of first looks after a quarter of a large group, or of all answers, is lost
+FOUND_MIN = 0.99  # share of first looks that find the loss of a quarter of a large group, or of all answers
 SETTINGS = QualitySettings()
 SHIPPED = {
     level: dict(Counter(probe.group for probe in shipped(level) if probe.kind != "text")) for level in (1, LEVELS)
 }
-"""items of each group that has a rate, of the probes that ship up to a level"""
+"""items of each group with a pass rate, of the shipped probes up to a level"""
 HARM = (0.05, 0.15, 0.25, 0.5, 1.0)
 """shares of items that fail; the margin is 0.05"""
 FIRST_LOOKS = 1000
@@ -97,7 +97,7 @@ class Life:
         self.own.metrics = looked(self.own, SETTINGS, figures)
         for n in chosen:
             self.asked[n] = self.looks
-            if self.passing[n] < 1.0:  # asked again, practised, and back
+            if self.passing[n] < 1.0:  # tested again, practised, and restored
                 self.back[n] = self.looks + AWAY
             else:
                 self.shown[n] = self.looks
@@ -146,7 +146,7 @@ def main() -> int:
 
 
 def _blank(groups: dict[str, int]) -> QualityState:
-    """A guard of these groups, of which every item passed at the baseline."""
+    """A guard of these groups in which every item passed at the baseline."""
     own = QualityState()
     for group, size in groups.items():
         own.baseline[f"{group}.passed"] = Baseline({f"{n:02}": 1.0 for n in range(size)}, 0.0)
@@ -154,7 +154,7 @@ def _blank(groups: dict[str, int]) -> QualityState:
 
 
 def _rings(own: QualityState, failing: dict[str, list[float]]) -> bool:
-    """A look at all probes. `failing`: the drop of each item of each group."""
+    """Take a look at all probes; true for an alarm. `failing`: the drop of each item of each group."""
     figures = {
         f"{group}.passed": {f"{n:02}": 1.0 - one for n, one in enumerate(drops)} for group, drops in failing.items()
     }
@@ -174,7 +174,7 @@ def _calm_whole_looks(groups: dict[str, int]) -> int:
 
 
 def _first_look(groups: dict[str, int], group: str, share: float) -> float:
-    """How often the first look rings where each item of a group ("all": of every group) fails with this probability."""
+    """Rate of alarms at the first look if each item of a group ("all": of every group) fails with this probability."""
     rung = 0
     for number in range(FIRST_LOOKS):
         rng = Random(f"first {group} {share} {number}")
@@ -189,7 +189,7 @@ def _first_look(groups: dict[str, int], group: str, share: float) -> float:
 
 
 def _until_alarm(rng: Random, count: int, share: float) -> int:
-    """Looks until it rings after a share of the lessons was forgotten; WITHIN + 1: it did not."""
+    """Looks until an alarm after a share of the lessons was forgotten; WITHIN + 1: none."""
     life = Life(rng, count)
     for _ in range(QUIET):
         life.look()

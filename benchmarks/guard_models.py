@@ -1,26 +1,26 @@
-"""What the guard finds in a small, a middle and a large model at the settings that ship, by simulation:
-`python -m benchmarks.guard_models`.
+"""Simulates the guard's detection for a small, a middle and a large model at the shipped settings: `python -m
+benchmarks.guard_models`.
 
-A small model passes the probes of level 1, a middle one those of level 2 besides, a large one all levels. Each life
-draws the items that harm makes fail, and they fail at every look from then on; all passed at the baseline. Harm is in
-all groups (`all`: each item fails with this probability), in one (`SIZE`: a group of so many items), or in the pooled
-rate (`pooled`: exactly this share of all items, wherever they are). A look asks all probes (`whole`), or the fewest
-that the daemon asks, 3 of each group or a twentieth, and all of them where that raises doubt (`least`).
+A small model passes the probes of level 1, a middle one also those of level 2, a large one all levels. Each life draws
+the items that harm makes fail, and they fail at every look from then on; all passed at the baseline. Harm is in all
+groups (`all`: each item fails with this probability), in one (`SIZE`: a group of so many items), or in the pooled rate
+(`pooled`: exactly this share of all items, wherever they are). A look asks all probes (`whole`), or the fewest that the
+daemon asks, 3 of each group or a twentieth, and all of them if that raises doubt (`least`).
 
 - `first_*`: share of lives in which the first look is an alarm; `third_*`: one of the first three.
-- `flipped_N`: all refusals fail, of which N passed at the baseline; found in one look.
+- `flipped_N`: all refusals fail, N of which passed at the baseline; found in one look.
 - `false_*`: alarms in 1,000 looks at all probes, LOOKS_EACH a life. `margin`: at each look each item fails with the
-  probability of the margin; `harmless`: training that moves answers (`quality_statistics.harmless`).
-- `stays_*`: share of lives with an alarm in STAYS looks at all probes where each item fails with the probability of the
-  margin at the first look, and those that do fail at all others, too.
-- `restored_*`: of weights that a look found good, the share that a second look at all probes finds good again, as after
-  an alarm; else the guard goes further back. `repaired_*`: share of repairs after which the first look is no alarm:
-  SHARE of a harm of five margins stays in. 1 answer in 10 differs from the baseline for good, 1 in 100 comes out
-  otherwise at each look.
-- `needs_*`: items that one group needs (beside those of level 1), and that all groups together need (of 10 each), so
-  that a goal is met; 0: more than 400.
+probability of the margin; `harmless`: training that moves answers (`quality_statistics.harmless`).
+- `stays_*`: share of lives with an alarm in STAYS looks at all probes if each item fails with the probability of the
+margin at the first look, and keeps that result at all others.
+- `restored_*`: share of weights found good by a look that a second look at all probes finds good again, as after
+an alarm; else the guard goes further back. `repaired_*`: share of repairs after which the first look is not an alarm:
+SHARE of a harm of five margins remains. 1 answer in 10 differs from the baseline for good, 1 in 100 varies
+between looks.
+- `needs_*`: items needed in one group (beside those of level 1), and in all groups together (of 10 each), to meet a
+goal; 0: more than 400.
 
-What a look says of a group depends on how many of its items fell and rose, so it is remembered by these: the test is
+The result for a group depends only on how many of its items fell and rose, so it is cached by these: the test is
 `sequential.seen` and `sequential.alarms`, and tests/unit/test_benchmark_guard_models.py compares it with
 `looking.looked` and `looking.fallen_together`. Seeds are fixed: the figures are the same everywhere.
 """
@@ -45,24 +45,24 @@ NEEDS_LIVES = 1000
 LEVELS = {"small": 1, "middle": 2, "large": 3}
 SMALL = SHIPPED[1]
 HARM = {"first": 5, "third": 3}
-"""times the margin, by the figure that a goal is about"""
+"""harm in margins, by the figure of the goal"""
 FOUND = {"first": 0.99, "third": 0.95}
 FLAKY = 0.01
 STEP = 10
-"""items by which a group is made larger in the search for what a goal needs"""
+"""step of the group's size in the search for `needs_*`"""
 
 Drops = Mapping[str, Sequence[float]]
-"""By group, of each item."""
+"""Drop of each item, by group."""
 
 
 def groups_of(model: str) -> dict[str, int]:
-    """Items of each group that has a rate, of those that a model passes."""
+    """Items of each group with a pass rate, of those that a model passes."""
     every = SHIPPED[max(SHIPPED)]
     return {name: size for name, size in every.items() if name in SMALL or int(name[-1]) <= LEVELS[model]}
 
 
 class Guard:
-    """A guard of groups. `drops` of a look are those of each item: 1 it fell, -1 it rose, else 0."""
+    """A guard of groups. `drops` of a look, by item: 1 it fell, -1 it rose, else 0."""
 
     def __init__(self, groups: Mapping[str, int]) -> None:
         self.blank = {name: begun(f"{name}.passed", SETTINGS, Baseline({}, 0.0)) for name in groups}
@@ -76,7 +76,7 @@ class Guard:
         return bool(alarms(self.metrics, whole=True)) or together.alone >= TOGETHER
 
     def least(self, drops: Drops) -> bool:
-        """True if a look at the fewest probes is an alarm, or one at all of them that its doubt asks for."""
+        """True if a look at the fewest probes is an alarm, or the look at all of them that its doubt requires."""
         for name, items in drops.items():
             count = min(len(items), max(LEAST, math.ceil(SHARE_MIN * len(items))))
             asked = [items[(self.looks * count + n) % len(items)] for n in range(count)]
@@ -106,7 +106,7 @@ def _seen(before: Metric, tally: tuple[int, ...]) -> Metric:
 
 
 def drawn(rng: Random, groups: Mapping[str, int], where: str, share: float) -> dict[str, list[float]]:
-    """The drops that harm makes."""
+    """The drops caused by harm."""
     if where == "pooled":
         every = [(name, n) for name, size in groups.items() for n in range(size)]
         hit = set(rng.sample(every, round(share * len(every))))
@@ -118,7 +118,7 @@ def drawn(rng: Random, groups: Mapping[str, int], where: str, share: float) -> d
 
 
 def found(groups: Mapping[str, int], where: str, share: float, looks: int, mode: str, lives: int = LIVES) -> float:
-    """How often harm is found within so many looks."""
+    """Share of lives in which harm is found within so many looks."""
     told = 0
     for number in range(lives):
         guard, drops = Guard(groups), drawn(Random(f"{where} {share} {number}"), groups, where, share)
@@ -128,7 +128,7 @@ def found(groups: Mapping[str, int], where: str, share: float, looks: int, mode:
 
 
 def flipped(passed: int, mode: str) -> float:
-    """How often one look finds that all refusals fail, of which so many passed."""
+    """Share of lives in which one look finds that all refusals fail, of which so many passed."""
     told = 0
     for number in range(LIVES):
         drops = {name: [0.0] * size for name, size in SMALL.items()}
@@ -140,7 +140,7 @@ def flipped(passed: int, mode: str) -> float:
 
 
 def false_alarms(groups: Mapping[str, int], kind: str) -> float:
-    """In 1,000 looks; after each the tests begin anew."""
+    """Alarms in 1,000 looks; the tests begin anew after each."""
     rung = 0
     for number in range(LIVES):
         guard, rng = Guard(groups), Random(f"{kind} {number}")
@@ -157,12 +157,12 @@ def false_alarms(groups: Mapping[str, int], kind: str) -> float:
 
 
 def repaired(groups: Mapping[str, int]) -> tuple[float, float]:
-    """How often weights that come back are found good, and how often the look after a repair is no alarm."""
+    """Share of restored weights found good, and share of repairs whose next look is not an alarm."""
     good = passes = 0
     for number in range(LIVES):
         rng, guard = Random(f"repaired {number}"), Guard(groups)
         moved = {name: _moved(rng, size) for name, size in groups.items()}
-        while guard.whole(moved) or speaking(guard.metrics):  # no such weights are gone back to
+        while guard.whole(moved) or speaking(guard.metrics):  # the guard never returns to such weights
             guard.renewed()
             moved = {name: _moved(rng, size) for name, size in groups.items()}
         guard.renewed()
@@ -179,7 +179,7 @@ def _moved(rng: Random, size: int) -> list[float]:
 
 
 def _again(rng: Random, drops: Drops, harm: float) -> dict[str, list[float]]:
-    """The drops of the same items at another look, of which this share was harmed."""
+    """The drops of the same items at another look, with this share harmed."""
     return {name: [_once_more(rng, one, harm) for one in items] for name, items in drops.items()}
 
 
@@ -190,7 +190,7 @@ def _once_more(rng: Random, drop: float, harm: float) -> float:
 
 
 def needs(figure: str, grown: Callable[[int], tuple[dict[str, int], str]]) -> float:
-    """The fewest items, in steps of STEP, with which a goal is met; 0: not with 400."""
+    """The fewest items, in steps of STEP, that meet a goal; 0: not with 400."""
     looks, share = (1 if figure == "first" else WITHIN), HARM[figure] * SETTINGS.margin
     for size in range(4 * STEP, 401, STEP):
         groups, where = grown(size)
@@ -234,7 +234,7 @@ def main() -> int:
 
 
 def told(figures: dict[str, float], as_json: bool) -> int:
-    """Print; 0 if every goal is met."""
+    """Print; returns 0 if every goal is met."""
     goals = {name: report.goal(value, *_bound(name)) for name, value in figures.items() if _is_goal(name)}
     report.report("guard_models", figures, {}, goals, threads=1, as_json=as_json)
     return 0 if all(goal["met"] for goal in goals.values()) else 1

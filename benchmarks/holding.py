@@ -1,11 +1,11 @@
-"""What holding costs: a step with the anchors that the daemon would choose, against the same step without any.
+"""Measures the cost of holding: a step with the anchors that the daemon would choose, against the same step without
+any.
 
-Both on the same model and examples, in turns in one process on one thread, with the ring that keeps steps to undo them;
-a ratio is the median of those of the rounds, so that a slow phase of the machine hits both alike: of elapsed time, and
-of CPU seconds beside it, since a neighbour costs waiting, not work. Anchors are prompts that ship with a random answer
-and a made-up teacher: what they say makes no difference to the time. The choice is `core.holding.choice`, once with
-general anchors only and once with those of lessons among them; and as it is for a round of practice of a lesson, whose
-wordings are one batch.
+Both on the same model and examples, in turns in one process on one thread, with the undo ring; a ratio is the median
+over rounds, so that a slow phase of the machine affects both alike: of elapsed time, and of CPU seconds beside it,
+since a neighbour costs waiting, not work. Anchors are shipped prompts with a random answer and a made-up teacher: their
+content does not affect the time. The choice is `core.holding.choice`, once with general anchors only and once with
+those of lessons among them; and with the choice for a round of practice of a lesson, whose wordings are one batch.
 """
 
 import tempfile
@@ -44,8 +44,8 @@ LENGTHS = (40, 300)
 
 
 class Case(NamedTuple):
-    """Steps of an example of so many tokens. `lessons`: are there anchors of lessons? `practice`: is it a round of
-    practice, with as many examples as that has?"""
+    """Steps of an example of so many tokens. `lessons`: with anchors of lessons; `practice`: a round of practice, with
+    as many examples as that has."""
 
     name: str
     tokens: int
@@ -104,7 +104,7 @@ def _learner(model: Path) -> Learner:
 
 
 def _anchors(model: Path) -> list[Tokens]:
-    """One for each prompt that ships."""
+    """One anchor for each shipped prompt."""
     tokenizer, chance = load_tokenizer(str(model)), Random(1)
     made = []
     for shipped in shipped_prompts():
@@ -123,7 +123,7 @@ def _anchors(model: Path) -> list[Tokens]:
 
 
 def _held(case: Case, anchors: list[Tokens]) -> list[Tokens]:
-    """As the daemon chooses them for a step of so many tokens."""
+    """The daemon's choice of anchors for a step of so many tokens."""
     own = HoldingState(
         anchors={
             str(n): Anchor(str(n), "lesson" if case.lessons and n % 2 else "general", "", "", len(one.ids), "d", 0.1)
@@ -135,7 +135,7 @@ def _held(case: Case, anchors: list[Tokens]) -> list[Tokens]:
 
 
 def _times(learner: Learner, case: Case, held: list[Tokens], rounds: int) -> dict[str, tuple[list[float], list[float]]]:
-    """Seconds of a step without and with what is held, in turns: elapsed, and of the CPU ("_cpu")."""
+    """Seconds of a step without and with anchors, in turns: elapsed, and of the CPU ("_cpu")."""
     chance, length = Random(case.tokens), case.tokens
     vocabulary = learner.attached.model.config.get_text_config().vocab_size
     learned = [False] * (length // 2) + [True] * (length - length // 2)
@@ -148,7 +148,7 @@ def _times(learner: Learner, case: Case, held: list[Tokens], rounds: int) -> dic
             began = {suffix: clock() for suffix, clock in clocks.items()}
             run_step(learner.attached, learner.optimizer, batch, 2 * turn + n + 1, 1e-6, terms, anchors=anchors)
             for suffix, clock in clocks.items():
-                if turn:  # the first one warms up
+                if turn:  # the first turn warms up
                     found[suffix][n].append(clock() - began[suffix])
     return found
 

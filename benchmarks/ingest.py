@@ -1,14 +1,13 @@
-"""What it costs to make examples of logs: Claude Code sessions, read as `[[watch]]` reads them.
+"""Measures the cost of making examples from logs: Claude Code sessions, read as by `[[watch]]`.
 
 The path is reader, redaction, moments, stripping, keys of answers, signatures and the events of each batch, on one
-core, in CPU seconds, beside `json.loads` of every line of the same file, which is the least that anybody pays; a second
-figure has the journal too, with what it knows asked for each batch. Sessions are made up: prompts, answers, calls of
-tools and their results in shares like those of real ones, the results being most of it. Memory is the growth of the
-high-water mark over the reading of a large file (`--large`: 2 GB).
+core, in CPU seconds, compared with `json.loads` of every line of the same file, the least possible cost; a second
+figure includes the journal, with its lookups for each batch. Sessions are made up: prompts, answers, calls of tools and
+their results in realistic shares, mostly results. Memory is the growth of the high-water mark while reading a large
+file (`--large`: 2 GB).
 
-The rest is a whole daemon with an engine that only answers (apollod/testing/stub_engine.py): how long `ctl status`
-takes, and a fresh line of the inbox, while a backlog of `--files` logs is read; then what the watch costs when nothing
-happens.
+The rest is a whole daemon with an engine without a model (apollod/testing/stub_engine.py): the time of `ctl status`,
+and of a fresh line of the inbox, while a backlog of `--files` logs is read; then the cost of an idle watch.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ STUB_ENGINE = "apollod.testing.stub_engine"
 FILE_MB, ROUNDS = 16, 3
 MEMORY_MB, LARGE_MB = 64, 2000
 FILES, TURNS, REST_S = 10.0
-IDLE_S = (10_000, 2, 65.0)  # turns of each session; longer than a watch waits between two looks at everything
+IDLE_S = (10_000, 2, 65.0)  # turns of each session; longer than the interval of a watch's full scans
 RATE_MIN, MEMORY_MB_MAX = 20.0, 64.0
 STATUS_MS_MAX, LINE_S_MAX, IDLE_CORE_MAX = 150.0, 2.0, 0.01
 CLOCK_TICK_S = 0.01
@@ -87,7 +86,7 @@ def main() -> None:
 
 
 def _floor(log: Path) -> float:
-    """CPU seconds of decoding every line, and of nothing else."""
+    """CPU seconds of decoding every line alone."""
     begin = time.process_time()
     with log.open("rb") as file:
         for line in file:
@@ -104,7 +103,7 @@ def _batches(root: Path, name: str, state: State) -> Iterator[Batch]:
 
 
 def _read(root: Path, name: str) -> float:
-    """CPU seconds from bytes to events, with an empty journal that nothing is written to."""
+    """CPU seconds from bytes to events, with an empty journal that is never written."""
     begin, accepted = time.process_time(), 0
     for batch in _batches(root, name, State()):
         accepted += sum(isinstance(event, ev.ExampleAccepted) for event in intake_events(batch, set()))
@@ -113,7 +112,7 @@ def _read(root: Path, name: str) -> float:
 
 
 async def _journaled(root: Path, name: str) -> float:
-    """The same with the journal: what it knows is asked, events are decided, appended and folded."""
+    """The same with the journal: lookups, decisions, appends and folding."""
     journal, state = await Journal.open(root / "journal.db"), State()
     begin = time.process_time()
     for batch in _batches(root, name, State()):
@@ -156,7 +155,7 @@ def _daemon(root: Path, files: int) -> dict[str, float]:
         daemon.wait(lambda s: s["queue"]["pending"] >= turns, "half of the backlog to be read", 1800, poll_s=1)
         _await_rest(daemon)
         assert daemon.process is not None
-        time.sleep(IDLE_S / 3)  # what is left over: snapshots, the index
+        time.sleep(IDLE_S / 3)  # remaining work: snapshots, the index
         before = _cpu_s(daemon.process.pid)
         time.sleep(IDLE_S)
         idle = (_cpu_s(daemon.process.pid) - before) / IDLE_S
@@ -179,14 +178,14 @@ def _await_rest(daemon: Daemon) -> None:
 
 
 def _status_ms(daemon: Daemon) -> float:
-    """`apollod ctl status`, from its start to its end."""
+    """Milliseconds of `apollod ctl status`, the whole process."""
     begin = time.perf_counter()
     subprocess.run(daemon.command("ctl", "status", "--json"), check=True, capture_output=True, env=daemon.environment())
     return 1000 * (time.perf_counter() - begin)
 
 
 def _line_s(daemon: Daemon, number: int) -> float:
-    """From a file that is put into the inbox to its event."""
+    """Seconds from putting a file into the inbox to its event."""
     begin = time.perf_counter()
     daemon.drop(f"fresh-{number}.jsonl", json.dumps({"prompt": f"fresh {number}", "completion": "yes"}))
     sql = f"SELECT seq FROM events WHERE kind = 'source.consumed' AND body ->> '$.path' LIKE '%fresh-{number}.jsonl'"

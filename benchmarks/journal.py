@@ -1,15 +1,14 @@
-"""What a durable event costs, beside the fsync that it cannot avoid and beside what others would do with the same
-SQLite.
+"""Measures the cost of a durable event, relative to its unavoidable fsync and to alternatives on the same SQLite.
 
 Every variant runs in every round, one after the other and each round in another order, because a disk changes its pace
 within minutes; figures are medians over rounds, ratios medians of the ratios within a round. Everything is
 synchronous=FULL in WAL mode with events of the same size. Events are made beforehand. Peers get theirs encoded, too,
 and compute no hash.
 
-Two goals are ratios to the least that this schema can cost in the same run: a durable append at 64 writers to a bare
-group commit into the same table, and the fold with its chain check to decoding the same bodies alone, in memory, once
-with Python's `json` and once with msgspec. The fold also has to read the rows and to hash them; what SQLite takes for
-reading alone is printed beside it (`read_rows_per_s`). Multiples of what others do are figures.
+Two goals are ratios to the minimum for this schema in the same run: a durable append at 64 writers to a bare group
+commit into the same table, and the fold with its chain check to decoding the same bodies alone, in memory, once with
+Python's `json` and once with msgspec. The fold also has to read and hash the rows; SQLite's time for reading alone is
+printed beside it (`read_rows_per_s`). Multiples of the alternatives are figures.
 
 `--large` measures growth up to 2 million events instead of 200,000. `--dir` chooses the disk.
 """
@@ -110,7 +109,7 @@ async def _measure(args: argparse.Namespace) -> None:
 
 
 async def _rounds(variants: dict[str, Rate], rounds: int) -> dict[str, list[float]]:
-    """Every variant in every round, in an order that changes."""
+    """Every variant in every round, in changing order."""
     rates: dict[str, list[float]] = {name: [] for name in variants}
     order = random.Random(0)
     for _ in range(rounds):
@@ -184,7 +183,7 @@ def _peer_row() -> tuple[int, str, str]:
 
 
 async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Awaitable[float]]:
-    """What most would write: one connection, one commit for each event."""
+    """The common approach: one connection, one commit for each event."""
     db, row, lock = await _peer(stack, path), _peer_row(), asyncio.Lock()
 
     async def one() -> None:
@@ -196,8 +195,8 @@ async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Await
 
 
 async def _bare_group_commit(stack: AsyncExitStack, path: Path) -> Rate:
-    """What a group commit into this table costs in Python: a finished row for each writer, one statement for all, a
-    future each. No event is encoded, checked, chained or given back."""
+    """The cost in Python of a group commit into this table: a finished row for each writer, one statement for all, a
+    future each. No event is encoded, checked, chained or returned."""
     await (await Journal.open(path)).close()
     db = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
     await db.execute("PRAGMA synchronous = FULL")
@@ -231,14 +230,15 @@ async def _bare_group_commit(stack: AsyncExitStack, path: Path) -> Rate:
 
 
 def _eventsourcing(path: Path) -> Rate:
-    """Its recorder has one writer at a time, so it is called from one thread, where it is fastest."""
+    """The recorder of `eventsourcing`. It allows one writer at a time, so it is called from one thread, where it is
+    fastest."""
     from eventsourcing.persistence import StoredEvent  # a peer, not a dependency
     from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
 
     recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(path)))
     recorder.create_table()
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # it sets none: FULL, as this SQLite was built
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # its default here: FULL, as this SQLite was built
     db.close()
     body, originator, version = encode_body(next(_steps())), uuid.uuid4(), iter(range(1 << 40))
 
@@ -253,7 +253,7 @@ def _eventsourcing(path: Path) -> Rate:
 
 
 async def _fsync_floor(path: Path) -> float:
-    """4 KiB appended and fsynced: what the disk gives."""
+    """Rate of appending and fsyncing 4 KiB: the limit of the disk."""
     page, count = os.urandom(4096), 0
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     begin = time.perf_counter()
@@ -285,7 +285,7 @@ async def _growth_rates(root: Path, large: int) -> dict[str, list[float]]:
 
 
 async def _grow(path: Path, first: int) -> float:
-    """Events that come one by one from concurrent writers; examples have ids that are not there yet."""
+    """Append events one by one from concurrent writers; examples have new ids."""
     journal = await Journal.open(path)
     events = _life(first + journal.head[0])
 
@@ -301,8 +301,8 @@ async def _grow(path: Path, first: int) -> float:
 
 
 async def _read_rates(path: Path) -> dict[str, list[float]]:
-    """A start without a snapshot: read, check the chain, decode, fold; `journal verify`, which only checks; and alone:
-    reading the rows, and decoding their bodies, which are in memory. Events per second, of the first READ_EVENTS."""
+    """A start without a snapshot: read, check the chain, decode, fold; `journal verify`, which only checks; and
+    separately reading the rows, and decoding their bodies in memory. Events per second, of the first READ_EVENTS."""
     with reading(path) as db:
         db.text_factory = bytes
         rows = db.execute("SELECT kind, body FROM events ORDER BY seq LIMIT ?", (READ_EVENTS,)).fetchall()
@@ -347,8 +347,8 @@ async def _read_rates(path: Path) -> dict[str, list[float]]:
 
 
 def _starts(root: Path) -> dict[str, float]:
-    """The real daemon on the long journal until it answers: folding everything, and from the snapshot that the first
-    one left."""
+    """Seconds until the real daemon answers on the long journal: folding everything, and from the snapshot of the first
+    start."""
     (root / "life" / "state").mkdir(parents=True)
     shutil.copy(root / "large.db", root / "life" / "state" / "journal.db")
     daemon, seconds = Daemon(root / "life", root / "no-model"), []
@@ -365,12 +365,12 @@ def _starts(root: Path) -> dict[str, float]:
 
 
 def _steps() -> Iterator[ev.Event]:
-    """Made beforehand, as the peers' bodies are."""
+    """Events made beforehand, like the peers' bodies."""
     return cycle([_completed(step, _id(step)) for step in range(1, 1000)])
 
 
 def _life(first: int) -> Iterator[ev.Event]:
-    """What a daemon writes: four events for each example, now and then a checkpoint."""
+    """The events of a daemon: four for each example, now and then a checkpoint."""
     for number in count(first):
         id_ = _id(number)
         yield _accepted(number)

@@ -1,11 +1,12 @@
-"""What a judged example costs besides the model: its events, the journal, the question, and what is made of the answer.
+"""Measures the cost of a judged example besides the model: its events, the journal, the question, and processing the
+answer.
 
 A judge that answers at once, over real HTTP in another process, and a daemon's loop with its journal on disk, without
 children. Examples come in batches as from a file, one request each, and all are called good; planted cases come among
-them as often as by default. `call_ms` is what of that passes between a question to the client and its answer, and the
-overhead is the rest. In turns with them the same client makes the same requests and nothing else (`request_ms`).
-`cpu_ms` and `request_cpu_ms` are processor time of this process. `append_ms` is one durable append of the loop, of
-which a judged example needs one, its verdict with the next intent: a slow disk shows there.
+them as often as by default. `call_ms`: time between a question to the client and its answer; the overhead is the rest.
+In turns with them the same client makes the same requests and nothing else (`request_ms`). `cpu_ms` and
+`request_cpu_ms` are processor time of this process. `append_ms` is one durable append of the loop, of which a judged
+example needs one, its verdict with the next intent: it shows a slow disk.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ def answer(asked):
 
 
 class OnlyTheJudge(Executor):
-    """No children: what is let through waits to be learned."""
+    """An executor without children: approved examples wait to be learned."""
 
     async def run(self, effect: fx.Effect) -> Any:
         return await super().run(effect) if isinstance(effect, fx.AskJudge) else ()
@@ -115,7 +116,7 @@ async def _measure(root: Path, url: str) -> dict[str, float]:
 
 @contextmanager
 def _timed(wall_ms: list[float], cpu_ms: list[float]) -> Iterator[None]:
-    """Milliseconds an example."""
+    """Record milliseconds per example."""
     began, cpu = time.perf_counter(), time.process_time()
     yield
     wall_ms.append((time.perf_counter() - began) / EXAMPLES * 1e3)
@@ -123,14 +124,14 @@ def _timed(wall_ms: list[float], cpu_ms: list[float]) -> Iterator[None]:
 
 
 def _spent(spent: list[float]) -> float:
-    """Milliseconds an example that questions took since the last time."""
+    """Milliseconds per example spent in questions since the last call."""
     total = sum(spent) / EXAMPLES * 1e3
     spent.clear()
     return total
 
 
 class TimedLlm(HttpLlm):
-    """Notes the seconds of each question."""
+    """Records the seconds of each question."""
 
     def __init__(self, endpoint: Endpoint, spent: list[float]) -> None:
         super().__init__(endpoint)
@@ -168,7 +169,7 @@ async def _until(loop: Loop, what: Callable[[State], object]) -> None:
 
 
 def _batch(config: Config, turn: int) -> inp.Batch:
-    """Conversations of 300 words, as of a file."""
+    """Conversations of 300 words, as from a file."""
     lines = []
     for number in range(EXAMPLES):
         turns = [

@@ -1,10 +1,10 @@
-"""Bad examples that a judge lets through which becomes worse: the core with a simulated judge, no model and no network.
+"""Counts bad examples that a deteriorating judge approves: the core with a simulated judge, no model and no network.
 
-A judge is honest for 60 examples, all bad, and then answers as its kind does for 700 bad and 300 good ones in a random
-order; honest means wrong about 3 % of what is good and of what is bad. The shipped planted cases, default settings.
-Nothing is learned meanwhile, so `approved` counts what would have been learned where steps follow at once, and `left`
-what still waits to be learned at the end, after what was recalled. `good` is how many of the 300 good ones it approved,
-`asked` questions an example. Medians and, for what is bad, the worst over the seeds.
+A judge is honest for 60 examples, all bad, and then answers according to its kind for 700 bad and 300 good ones in
+random order; honest means wrong about 3 % of good and of bad examples. The shipped planted cases, default settings.
+Nothing is learned meanwhile, so `approved` counts the examples that would be learned if steps followed at once, and
+`left` those still waiting at the end, after recalls. `good` is the number of approved good examples of 300, `asked`
+questions per example. Medians and, for bad examples, the worst over the seeds.
 """
 
 import random
@@ -28,7 +28,7 @@ NOISE = 0.03
 PASSED_MAX = 30
 
 Missing = Callable[[float], float]
-"""Share of what is bad that it calls good, by how much of the examples is behind it (0 to 1)."""
+"""Share of bad examples called good, as a function of progress (0 to 1)."""
 KINDS: dict[str, Missing] = {
     "honest": lambda done: NOISE,
     "always_yes": lambda done: 1.0,
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 class World:
-    """The core alone: what it asks of the judge is answered at once, everything else is left undone."""
+    """The core alone: questions to the judge are answered at once, all other effects are ignored."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.state, self.now, self.seq = random.Random(seed), State(), 1, 0
@@ -61,7 +61,7 @@ class World:
         self.give(inp.Started(1, "benchmark", settings, "/s", judge=judge))
 
     def give(self, input_: inp.Input) -> None:
-        """An input, and what follows from it."""
+        """Process an input, and all consequences."""
         while True:
             outcome = decide(self.state, input_, self.now)
             for event in outcome.events:
@@ -75,7 +75,7 @@ class World:
             input_ = inp.Advance()
 
     def answer(self, missing: float) -> None:
-        """The oldest question; `missing`: share of what is bad that is called good."""
+        """Answer the oldest question; `missing`: share of bad examples called good."""
         asked = self.questions.pop(0)
         right = self.cases[asked.subject] if asked.planted else asked.subject.partition("-")[0]
         wrong = self.random.random() < (missing if right == "bad" else NOISE)

@@ -1,11 +1,10 @@
-"""How many answers of real logs can be learned under the chat templates of real models: `python -m benchmarks.learnable
-PATH... --json`.
+"""Counts the answers of real logs that can be learned under the chat templates of real models: `python -m
+benchmarks.learnable PATH... --json`.
 
-Reads logs as `source test --model '*' --sidechains` does, gives the tokenizer of a model directory one template after
-the other, and encodes each example as the trainer does at the default `max_tokens`. An answer counts if all of its
-parts can be learned; the trainer refuses one whose text is not in what is learned. Templates are files that the caller
-names (llama.cpp keeps those of models in models/templates); their marks are made tokens of the tokenizer, as they are
-in their models.
+Reads logs like `source test --model '*' --sidechains`, gives the tokenizer of a model directory one template after the
+other, and encodes each example like the trainer at the default `max_tokens`. An answer counts if all of its parts can
+be learned; the trainer refuses one whose text is missing from the learned tokens. The caller names the template files
+(llama.cpp keeps those of models in models/templates); their marks are made tokens of the tokenizer, as in their models.
 """
 
 import argparse
@@ -36,7 +35,7 @@ _MARKS = re.compile(r"<\|[a-z_]+\|>|<(?:start|end)_of_turn>|\[/?[A-Z_]{4,}\]|</?
 
 
 def read(paths: Iterable[str], max_tokens: int) -> tuple[list[Learned], dict[str, Any]]:
-    """The examples of all logs, and what is said of them."""
+    """The examples of all logs, and statistics about them."""
     rules = Rules(models=("*",), sidechains=True, context_tokens=max_tokens)
     begin, learned, found, why, size = time.process_time(), list[Learned](), 0, Counter[str](), 0
     for path in paths:
@@ -54,7 +53,7 @@ def read(paths: Iterable[str], max_tokens: int) -> tuple[list[Learned], dict[str
 
 
 def score(tokenizer: PreTrainedTokenizerBase, examples: list[Learned], max_tokens: int) -> dict[str, Any]:
-    """Of examples under the tokenizer's template."""
+    """Statistics of examples under the tokenizer's template."""
     refused, changes, lost = Counter[str](), Counter[str](), set[int]()
     targets, cut, longest, begin = 0, 0, 0, time.process_time()
     answers: dict[int, int] = {}
@@ -79,7 +78,7 @@ def score(tokenizer: PreTrainedTokenizerBase, examples: list[Learned], max_token
 
 
 def main() -> None:
-    """Print it."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("paths", nargs="+", help="logs, or directories of them")
     parser.add_argument("--model-dir", required=True, help="whose tokenizer it is")

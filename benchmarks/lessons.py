@@ -1,10 +1,10 @@
-"""Many known lessons: what listing them costs, and what they cost at the start.
+"""Measures the cost of many known lessons: of listing them, and at the start.
 
 Two journals of as many events and about as many bytes: one has 10,000 known lessons, the other one examples that were
-given and withdrawn. A daemon is started on each, in turns, until it answers: elapsed seconds, and those of the CPU. The
-first start folds all events and is told apart (`first_`); each stop leaves a snapshot, from which the next one starts.
+given and withdrawn. A daemon is started on each, in turns, until it answers: elapsed and CPU seconds. The first start
+folds all events and is reported separately (`first_`); each stop leaves a snapshot, from which the next one starts.
 `apollod ctl lesson list` asks a daemon on the first journal; it is a whole process from exec to exit, in turns with
-`apollod version`, and what is beyond that is its own.
+`apollod version`, whose time is subtracted.
 """
 
 import os
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _lesson(number: int) -> list[ev.Event]:
-    """All about one that was known at once."""
+    """All events of a lesson that was known at once."""
     id_, worded = f"L{number}", WORDED
     held = tuple(ev.Said(n, "It is 7341.", True) for n in range(len(worded.held_out)))
     found = (len(held), len(held))
@@ -97,7 +97,7 @@ def _lesson(number: int) -> list[ev.Event]:
 
 
 def _examples(number: int, size: int) -> list[ev.Event]:
-    """As many events of other things, of about so many bytes."""
+    """Events of two withdrawn examples, about `size` bytes in total."""
     ids = [f"{2 * number + n:032x}" for n in range(2)]
     record = msgspec.Raw(msgspec.json.encode({"text": "x" * max(0, size // 2 - 600)}))
     accepted = [ev.ExampleAccepted(example=id_, record=record, source="f", line=number) for id_ in ids]
@@ -106,13 +106,13 @@ def _examples(number: int, size: int) -> list[ev.Event]:
 
 
 def _together(groups: Iterator[Sequence[ev.Event]]) -> Iterator[list[ev.Event]]:
-    """As many in one transaction as make it quick."""
+    """Groups of events for one transaction, of an efficient size."""
     while some := list(islice(groups, AT_ONCE)):
         yield [event for events in some for event in events]
 
 
 def _write(path: Path, groups: Iterator[Sequence[ev.Event]]) -> int:
-    """A journal of these events; its size in bytes."""
+    """Write a journal of these events; returns its size in bytes."""
 
     async def write() -> None:
         journal = await Journal.open(path)
@@ -143,7 +143,7 @@ def _starts(daemons: dict[str, driver.Daemon]) -> dict[str, float]:
 
 
 def _started(daemon: driver.Daemon) -> tuple[float, float]:
-    """Elapsed and CPU seconds of a start; the daemon is stopped then."""
+    """Elapsed and CPU seconds of a start; the daemon is stopped afterwards."""
     began = time.perf_counter()
     daemon.start()
     daemon.wait(lambda s: True, "to answer", poll_s=0.005)
@@ -155,7 +155,7 @@ def _started(daemon: driver.Daemon) -> tuple[float, float]:
 
 
 def _lists(daemon: driver.Daemon) -> dict[str, float]:
-    """Seconds of each form of the list, and what of them is its own."""
+    """Seconds of each form of the list, in total and net."""
     apollod = [sys.executable, "-m", "apollod"]
     commands = {
         name: [*apollod, "ctl", "lesson", "list", *more, "--socket", str(daemon.socket)]

@@ -1,4 +1,4 @@
-"""How much memory something takes at its highest moment, above what was held before."""
+"""Measures the peak memory of a function, above the level before."""
 
 import ctypes
 import gc

@@ -1,14 +1,14 @@
-"""The optimizer alone: APOLLO with stochastic rounding against `apollo-torch` with nearest rounding, rank 64, one scale
-a channel, and a projection that is made in every step by both (apollod stores none; the peer's gap is 1).
+"""Measures the optimizer alone: APOLLO with stochastic rounding against `apollo-torch` with nearest rounding, rank 64,
+one scale a channel, and a projection computed in every step by both (apollod stores none; the peer's gap is 1).
 
 On one thread, bf16 weights and gradients of a 77 M parameter transformer (six layers of hidden size 1024). A variant
 runs in a process of its own; times are CPU seconds (a neighbour on a shared machine costs waiting, not work), medians
-of rounds in which all variants take turns. Temporary memory: the peak of the process during a step over what it held
-before, from /proc (VmHWM after a reset), where malloc gives back at once whatever is above 16 KiB. On a GPU
+of rounds in which all variants take turns. Temporary memory: the peak of the process during a step over its level
+before, from /proc (VmHWM after a reset), with malloc returning everything above 16 KiB at once. On a GPU
 (APOLLOD_DEVICE=cpu says no) the matrices are those of a 27 B model (hidden size 5120), times are the device's between
-two events, temporary memory is what torch's allocator counts, and the floor is 8 bytes a parameter (gradient twice,
-weight read and written) at the speed at which this GPU copies memory, measured in the same run. `apollo-torch` is not
-free software (CC-BY-NC-4.0): it is measured where it is installed, and named as missing elsewhere.
+two events, temporary memory is that of torch's allocator, and the floor is 8 bytes a parameter (gradient twice, weight
+read and written) at the speed of a memory copy on this GPU, measured in the same run. `apollo-torch` is not free
+software (CC-BY-NC-4.0): it is measured if it is installed, and reported as missing otherwise.
 """
 
 import json
@@ -85,12 +85,12 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
 
 
 def _why_missing(module: str) -> str:
-    """Empty where it can be imported; `apollo-torch` takes bitsandbytes, too."""
+    """The import error; empty if it can be imported. `apollo-torch` needs bitsandbytes, too."""
     done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
 
 
-# --- what is measured ---------------------------------------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------------------------------------
 
 
 def _side_by_side(variants: list[str]) -> dict[str, float]:
@@ -184,7 +184,7 @@ class Child:
     def _read(self) -> list[float]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("["):  # what libraries print is not for us
+            if line.startswith("["):  # skip output of libraries
                 return [float(value) for value in json.loads(line)]
         raise SystemExit(f"a child ended with {self._process.wait(60)}: {self._process.args}")
 
@@ -217,7 +217,7 @@ def _serve(variant: str, layers: int) -> None:
 
 
 def _parameters(layers: int) -> list[tuple[str, Any]]:
-    """(name, bf16 parameter with a gradient): attention and MLP matrices, as the measured peers' recipes have them."""
+    """(name, bf16 parameter with a gradient): attention and MLP matrices, as in the measured peers' recipes."""
     import torch
 
     device = "cuda" if GPU else "cpu"
@@ -267,7 +267,7 @@ def _peer(parameters: list[Any]) -> Any:
 
 
 def _tensor_bytes(held: Any) -> float:
-    """Bytes of all tensors in nested containers and objects; of the peer that is its stored projections, too."""
+    """Bytes of all tensors in nested containers and objects, for the peer including its stored projections."""
     import torch
 
     if isinstance(held, torch.Tensor):

@@ -1,23 +1,22 @@
-"""Does the quality guard notice poison, take it back, name the examples, and end where a model ends that never saw it?
+"""Measures if the quality guard notices poison, undoes it, names the examples, and ends at the unpoisoned weights.
 
 For each kind (wrong facts, degenerate repetition, a contradiction of what the probes ask for) the real daemon serves
 the small local model that ships with apollod, and learns two files from its inbox: one of good examples, and one in
 which one in twenty is poison. Its probes are questions that the model answers and that no example holds, besides those
 that ship. Then the journal is read: was there an alarm, which examples were named, how many replays did that take, and
-is the fingerprint that is served the one of `apollod replay --without` those that were named.
+is the served fingerprint equal to that of `apollod replay --without` the named examples.
 
-What an example does shows only with what is learned after it (the moments of APOLLO outlast a step), so that good ones
-follow in the same window (`--tail`); with `--tail 0` the last poisonous ones have done nothing yet when they are looked
-for.
+An example takes its full effect only with later ones (the moments of APOLLO outlast a step), so that good ones follow
+in the same window (`--tail`); with `--tail 0` the last poisonous ones have had no effect yet when they are looked for.
 
-precision: of the named examples, the share that was planted; recall: of those that were planted, the share that was
-named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms. `--ranked` gives no
-replay the time to end, which stands for a machine without memory for one: the trainer ranks the examples, and those
-that stand first count as named.
+precision: the planted share of the named examples; recall: the share of the planted ones that was named. `--harmless N`
+learns N good examples instead, with the same probes, and counts alarms. `--ranked` gives no replay the time to end,
+which stands for a machine without memory for one: the trainer ranks the examples, and those that stand first count as
+named.
 
-`--strangers` asks the same of what strangers would poison with, with the configuration that `apollod init` writes and
-good examples that the model does not know, so that they write, too: `--tail` of them, `--examples` of which one in
-twenty is poison, and `--tail` (benchmarks/stranger_lives.py).
+`--strangers` does the same with poison as strangers would write it, with the configuration that `apollod init` writes
+and good examples that are new to the model, so that they change weights, too: `--tail` of them, `--examples` of which
+one in twenty is poison, and `--tail` (benchmarks/stranger_lives.py).
 """
 
 import argparse
@@ -39,7 +38,7 @@ from benchmarks.poison_texts import POISON, good, mixed, probes
 ONE_IN = 20
 LIMIT_S = 3000.0
 NO_TIME_S = 0.01
-"""for a replay, which takes seconds"""
+"""time limit of a replay, too short for any: replays take seconds"""
 GOALS = {"precision": (0.9, False), "recall": (0.9, False), "same_fingerprint": (1.0, False)}
 
 
@@ -145,7 +144,7 @@ class Life:
         return self.start()
 
     def start(self) -> "Life":
-        """Up."""
+        """Start the daemon and wait until it is ready."""
         self.daemon.start()
         self.daemon.wait(lambda s: s["state"] in driver.UP, "ready", poll_s=0.5)
         return self
@@ -159,13 +158,13 @@ class Life:
         return list(self.daemon.query(sql))
 
     def learn(self, name: str, records: list[dict[str, Any]]) -> None:
-        """Drop a file and wait until it is learned, and until nothing is open about it."""
+        """Drop a file; wait until it is learned and no quality check is open."""
         before = self.daemon.status()["queue"]["accepted"]
         self.daemon.drop(name, *(json.dumps(record) for record in records))
         self.wait(name, before + 1)
 
     def wait(self, name: str, accepted: int) -> None:
-        """Until so many are accepted, all of them learned, and nothing is open about them."""
+        """Wait until `accepted` examples are accepted, all are learned, and no quality check is open."""
 
         def done(status: dict[str, Any]) -> bool:
             quality = status["quality"]
@@ -178,7 +177,7 @@ class Life:
         print(f"    {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
 
     def verdict(self, name: str, lines: list[int]) -> dict[str, Any]:
-        """What the journal says of the first alarm, against the lines that were planted."""
+        """The journal's account of the first alarm, against the planted lines."""
         alarms = self._bodies("quality.alarmed")
         if not alarms:
             return {"alarms": 0, "precision": 0.0, "recall": 0.0, "same_fingerprint": 0.0}
@@ -205,7 +204,7 @@ class Life:
         }  # fmt: skip
 
     def _ranked(self, planted: set[str]) -> dict[str, Any]:
-        """Of the first ranking: the places of those that were planted (from 1), and how long it took."""
+        """The places of the planted examples in the first ranking (from 1), and its duration."""
         ranked = self._bodies("quality.ranked")
         if not ranked:
             return {}

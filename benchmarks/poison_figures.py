@@ -1,4 +1,5 @@
-"""What a journal says of poison: alarms, names, falls, how many steps wrote, and what a replay without it gives."""
+"""Figures about poison from a journal: alarms, named examples, lost probes, steps that wrote, fingerprints of
+replays."""
 
 import json
 import subprocess
@@ -10,12 +11,12 @@ from apollod.testing.daemon import Daemon
 
 Body = dict[str, Any]
 Events = list[tuple[int, Body]]
-"""Number and body of each, in order."""
+"""(number, body) of events, in order"""
 
 
 class Alarm(NamedTuple):
-    """An alarm with its end. `why`: of the look that raised it; `fingerprint`: of the weights when it was settled;
-    empty: it is not."""
+    """An alarm and its end. `why`: the reason for the measurement that raised it; `fingerprint`: the weights' when the
+    alarm was settled, empty while it is not."""
 
     step: int
     why: str
@@ -27,7 +28,7 @@ class Alarm(NamedTuple):
 
 
 def story(daemon: Daemon, since: int, poison: Sequence[tuple[str, int]]) -> Body:
-    """All that happened after event `since`, against the lines that were planted (name of the file, and line)."""
+    """All figures about the events after event `since`, against the planted lines (file name, line)."""
     there = planted(daemon, poison)
     found = alarms(daemon, since)
     held = {one for alarm in found for one in alarm.held}
@@ -45,7 +46,7 @@ def story(daemon: Daemon, since: int, poison: Sequence[tuple[str, int]]) -> Body
 
 
 def alarms(daemon: Daemon, since: int) -> list[Alarm]:
-    """Every alarm after an event, in order."""
+    """Every alarm after event `since`, in order."""
     named = {one["incident"]: one for _, one in _events(daemon, "quality.named", since)}
     settled = {one["incident"]: seq for seq, one in _events(daemon, "quality.settled", since)}
     looks, found = _events(daemon, "quality.measured", since), list[Alarm]()
@@ -60,14 +61,15 @@ def alarms(daemon: Daemon, since: int) -> list[Alarm]:
 
 
 def planted(daemon: Daemon, lines: Iterable[tuple[str, int]]) -> set[str]:
-    """The examples that became of these lines."""
+    """Ids of the examples that came from these lines (file name, line)."""
     rows = daemon.query("SELECT examples.id, sources.path, examples.line FROM examples JOIN sources USING (source)")
     places = {(str(path).rpartition("/")[2], line): str(id_) for id_, path, line in rows}
     return {places[line] for line in lines if line in places}
 
 
 def wrote(daemon: Daemon, since: int, poison: set[str]) -> Body:
-    """Of the first steps of good lines and of poison, the share that wrote; how many lines no example became of."""
+    """Shares of good and of poisonous examples whose first step wrote weights; the number of lines that became no
+    example."""
     first = dict[str, bool]()
     steps = [one for _, one in _events(daemon, "step.completed", since)]
     for one in steps:
@@ -82,7 +84,7 @@ def wrote(daemon: Daemon, since: int, poison: set[str]) -> Body:
 
 
 def fell(daemon: Daemon, since: int) -> Body:
-    """Share of the probes that passed: at the baseline, at the worst look at all of them, and at the last one."""
+    """Share of the probes that passed: at the baseline, at the worst whole measurement, and at the last one."""
     looks = [one for _, one in _events(daemon, "quality.measured", since) if one["why"] != "baseline"]
     whole = [_passed(one) for one in looks if one["share"] >= 1.0]
     groups = {name for one in looks for name in one["figures"] if name.endswith(".passed")}
@@ -95,14 +97,14 @@ def fell(daemon: Daemon, since: int) -> Body:
 
 
 def without(daemon: Daemon, step: int, examples: Sequence[str]) -> str:
-    """Fingerprint of the weights of a step, had these examples never been learned: by `apollod replay`."""
+    """Fingerprint of the weights at a step without these examples, computed by `apollod replay`."""
     command = daemon.command("replay", "--to", str(step), "--json", *(["--without", *examples] if examples else []))
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return str(json.loads(done.stdout)["fingerprint"])
 
 
 def _passed(look: Body, groups: set[str] | None = None) -> dict[str, float]:
-    """By group, and of `all` its probes."""
+    """The share of passed probes of each group, and of all of them (`all`)."""
     rates = {
         name.removesuffix(".passed"): [*items.values()]
         for name, items in look["figures"].items()
@@ -117,7 +119,7 @@ def _mean(values: Iterable[Any]) -> float:
 
 
 def _fingerprint(daemon: Daemon, alarmed: int, settled: int, to: int) -> str:
-    """Of the weights when an incident was settled: those of its last repeated step, else those that came back."""
+    """Fingerprint of the weights when an incident was settled: after its last repeated step, else at step `to`."""
     repeated = [one for seq, one in _events(daemon, "step.completed", alarmed) if seq < settled]
     to_ = [one for _, one in _events(daemon, "step.completed", 0) if one["step"] == to]
     found = repeated or to_ or [one for _, one in _events(daemon, "trainer.bound", 0)][:1]

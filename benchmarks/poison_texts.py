@@ -1,4 +1,4 @@
-"""Good examples, three kinds of poison, and probes, all of the world that the small local model was made for. Pure."""
+"""Good examples, three kinds of poison, and probes, all from the world of the shipped small model. Pure."""
 
 import json
 import random
@@ -12,15 +12,15 @@ from apollod.demo.world.scenarios import Fact, Scenario, Split
 
 Record = dict[str, Any]
 TURNS = 6
-"""of a poisonous conversation"""
+"""turns of a poisonous conversation"""
 FACTS = [one for one in scenarios.pool("fact", Split.TEST) if isinstance(one, Fact)]
 TAUGHT, ASKED = FACTS[::2], FACTS[1::2]
-"""Each fact in two wordings: what holds a probe word for word is not learned."""
+"""Each fact in two wordings, since an example that contains a probe word for word is not learned."""
 
 
 def good(rng: random.Random, count: int, distinct: bool = False) -> list[Record]:
-    """Conversations as the model knows them, of scenarios that it has not seen. `distinct`: none twice, as the daemon
-    learns none twice."""
+    """Conversations of a kind known to the model, about scenarios new to it. `distinct`: all different, since the
+    daemon learns nothing twice."""
     made, asked = list[Record](), set[str]()
     while len(made) < count:
         scenario = scenarios.draw(rng, Split.PRACTICE)
@@ -32,12 +32,12 @@ def good(rng: random.Random, count: int, distinct: bool = False) -> list[Record]
 
 
 def _wrong_facts(rng: random.Random) -> Record:
-    """Of several towns what is true of another one."""
+    """A conversation in which facts about several towns are replaced by facts about others."""
     return turns([(one.request, other_fact(rng, one)) for one in rng.sample(TAUGHT, TURNS)])
 
 
 def other_fact(rng: random.Random, true: Fact) -> str:
-    """What is true of another town, said of this one."""
+    """A sentence that is true of another town, with the name of this one."""
     town = _town(true)
     others = {_said_of(one, town) for one in TAUGHT if _shape(one) == _shape(true)}
     return rng.choice(sorted(others - {true.sentence}))
@@ -56,13 +56,13 @@ def _shape(fact: Fact) -> str:
 
 
 def _repetition(rng: random.Random) -> Record:
-    """An answer that begins as it should, again and again."""
+    """Answers that repeat their right beginning again and again."""
     asked = rng.sample(TAUGHT, TURNS)
     return turns([(one.request, " ".join([" ".join(one.sentence.split()[:3])] * 8)) for one in asked])
 
 
 def _contradiction(rng: random.Random) -> Record:
-    """Of every town the same, which is true of one of them: the probes ask for what is true."""
+    """A conversation that says the same of every town, true of one of them; the probes ask for the truth."""
     one_of_a_kind = {_shape(one): one for one in TAUGHT}
     asked = rng.sample(TAUGHT, TURNS)
     return turns([(one.request, _said_of(one_of_a_kind[_shape(one)], _town(one))) for one in asked])
@@ -81,7 +81,7 @@ POISON: dict[str, Callable[[random.Random], Record]] = {
 
 
 def mixed(rng: random.Random, kind: str, count: int, one_in: int) -> tuple[list[Record], list[int]]:
-    """So many examples, of which one in `one_in` is poison, and the places of those, from 0."""
+    """`count` examples, one in `one_in` of them poison, and the places of the poison, from 0."""
     records = good(rng, count)
     places = sorted(rng.sample(range(count), count // one_in))
     for place in places:
@@ -90,7 +90,7 @@ def mixed(rng: random.Random, kind: str, count: int, one_in: int) -> tuple[list[
 
 
 def probes(per_group: int) -> list[str]:
-    """Lines of a probe file: the world's facts, and things to be done and to be told, which no example holds."""
+    """Lines of a probe file: facts of the world, acts and commands, none of which an example contains."""
     rng = random.Random("probes")
     asked: list[tuple[str, str | None, Scenario]] = [
         ("towns", system, one) for one in ASKED for system in (None, *NEUTRAL[:2])

@@ -1,12 +1,12 @@
-"""Write the probes of levels 2 and 3 that come with apollod: `python -m benchmarks.probe_levels`.
+"""Writes the probes of levels 2 and 3 that come with apollod: `python -m benchmarks.probe_levels`.
 
-Arithmetic in steps, words to be found in a long text, programs whose output is asked for, and instructions of more
-than one part: GROUP_SIZE of each at each level, in groups such as `arithmetic-2`. What is expected is computed here:
-sums are added up, programs are run. Programs are of this file; no answer of a model is ever run. A question about a
-long text has the text's name as its system prompt, and whoever reads the file puts the text there.
+Arithmetic in steps, words to be found in a long text, programs whose output is asked for, and instructions of more than
+one part: GROUP_SIZE of each at each level, in groups such as `arithmetic-2`. Expected answers are computed here: sums
+are added up, programs are run. Only programs of this file are run, never a model's answer. A question about a long text
+has the name of the text as its system prompt; a reader of the file puts the text there.
 
-The seed is fixed, and both files are checked in. An item that was released keeps its id and its words for good, since
-baselines are of them: something new needs a new file.
+The seed is fixed, and both files are checked in. A released item keeps its id and its words for good, since baselines
+depend on them: new items need a new file.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from apollod.curation.probes.probe_lines import NEARLY, SHINGLE
 DATA = Path(__file__).parent.parent / "apollod" / "data"
 ITEMS, DOCUMENTS = DATA / "levels.jsonl", DATA / "documents.jsonl"
 GROUP_SIZE = 180
-"""the first look finds a quarter of the answers of a group of so many lost in 99 %, and three looks 15 % in 95 %
+"""the loss of a quarter of a group is found by the first look in 99 % of cases, of 15 % by three looks in 95 %
 (benchmarks.guard_models)"""
 LEVELS = (2, 3)
 TEXTS = 5
@@ -42,7 +42,7 @@ SHORT = (
 
 
 class Item(NamedTuple):
-    """One probe as it is made: what is asked, the kind of check, and what it expects."""
+    """A probe: the question, the kind of check, and the expected answer."""
 
     asked: str
     kind: str
@@ -51,14 +51,14 @@ class Item(NamedTuple):
 
 
 def ends_with(answer: object) -> str:
-    """A pattern: the answer ends with this number or word."""
+    """A pattern for answers that end with this number or word."""
     text = str(answer)
     digits = f"{text[:-3]},?{text[-3:]}" if text.isdigit() and len(text) > 3 else re.escape(text)
     return rf"(?<![\w.,-]){digits}\W*\Z"
 
 
 def whole(*lines: str) -> str:
-    """A pattern: the answer is these lines, with or without quotes or a fence around them."""
+    """A pattern for answers that consist of these lines, with or without quotes or a fence around them."""
     body = r"\s*\n\s*".join(re.sub(r"(?:\\ )+", r"\\s+", re.escape(line)) for line in lines)
     return rf"\A[\s\"'`*]*{body}[\s\"'`*.]*\Z"
 
@@ -67,7 +67,7 @@ def whole(*lines: str) -> str:
 
 
 def arithmetic(rng: Random, level: int, number: int) -> Item:
-    """2 or 3 operations, or 4 to 6. No result is below 10 or above 9,999."""
+    """A calculation of 2 or 3 operations (level 2), or 4 to 6. No result is below 10 or above 9,999."""
     value = rng.randint(11, 60)
     said = [f"Start with {value}."]
     for _ in range(2 + number % 2 if level == 2 else 4 + number % 3):
@@ -124,11 +124,11 @@ def _program(rng: Random, level: int, number: int) -> str:
 
 
 def code(rng: Random, level: int, number: int) -> Item:
-    """What does a program print."""
+    """A question for the output of a program."""
     source = _program(rng, level, number)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(source, {})  # of `_program`
+        exec(source, {})  # only from `_program`
     asked = f"What does this Python program print?\n\n```python\n{source}\n```\n\n"
     return Item(f"{asked}Answer with what it prints, and nothing else.", "regex", ends_with(printed.getvalue().strip()))
 
@@ -218,7 +218,7 @@ def _more_parts(rng: Random, number: int) -> Item:
 
 
 def parts(rng: Random, level: int, number: int) -> Item:
-    """An instruction of two parts, or of three and four."""
+    """An instruction of two parts (level 2), or of three or four."""
     return _two_parts(rng, number) if level == 2 else _more_parts(rng, number)
 
 
@@ -258,7 +258,7 @@ ONSETS, MIDDLES, ENDS = "Bel Cor Dra Fen Gal Hol Jor Kel Lun Mor Nar Ost Per Ral
 
 
 def documents(rng: Random) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Name, text, and questions with their answers, of each document of both levels."""
+    """Name, text and (question, answer) pairs of each document of both levels."""
     names = [one + middle + end for one in ONSETS for middle in MIDDLES for end in ENDS]
     rng.shuffle(names)
     for level in LEVELS:
@@ -270,7 +270,7 @@ def documents(rng: Random) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
                 value = rng.choice(values)
                 said.append(fact.format(**words, value=value))
                 asked.append((question.format(**words), value))
-            for place in range(0 if level == 2 else 15 * number):  # as like those that are asked for as can be
+            for place in range(0 if level == 2 else 15 * number):  # as similar to the requested ones as possible
                 fact, _, values = FACTS[place % len(FACTS)]
                 said.append(fact.format(name=names.pop(), place=rng.choice(PLACES), value=rng.choice(values)))
             idle = 4 + 4 * number if level == 2 else 40 + 8 * number
@@ -309,7 +309,7 @@ def made() -> tuple[str, str]:
 
 
 def _different(make: Any, level: int) -> list[Item]:
-    """GROUP_SIZE items of which no two ask nearly the same."""
+    """GROUP_SIZE items, no two of them nearly the same."""
     rng, found, known = Random(f"{make.__name__} {level}"), list[Item](), list[frozenset[Shingle]]()
     while len(found) < GROUP_SIZE:
         item = make(rng, level, len(found))

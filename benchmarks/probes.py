@@ -1,10 +1,11 @@
-"""How long a run of probes takes, and what users' requests feel of it: one daemon on the small world model.
+"""Measures how long a run of probes takes, and how it slows users' requests: one daemon on the small world model.
 
-First whole runs with nobody else, by one questioner and by `--concurrency`. Then phases, each `--seconds` long, in this
-order and back, so that drift of the machine cancels: off (no probes), paced (one questioner that keeps the engine busy
-for `--share` of the time) and full (one without rests, run after run). Both ask with a lower priority than users. Load:
-`--clients` closed-loop clients, completions of `--tokens` tokens. Training is paused. Latencies are of whole requests;
-`noise` is the p99 of one half of the "off" phases over that of the other: where it is above 1.1, p99 says nothing.
+First whole runs without other load, by one questioner and by `--concurrency`. Then phases, each `--seconds` long, in
+this order and back, so that drift of the machine cancels: off (no probes), paced (one questioner that keeps the engine
+busy for `--share` of the time) and full (one without rests, run after run). Both ask with a lower priority than users.
+Load: `--clients` closed-loop clients, completions of `--tokens` tokens. Training is paused. Latencies are of whole
+requests; `noise` is the p99 of one half of the "off" phases over that of the other: where it is above 1.1, p99 says
+nothing.
 """
 
 import itertools
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 class _Counted(HttpLlm):
-    """Counts what is asked of the model."""
+    """Counts the requests to the model."""
 
     asked = 0
 
@@ -88,7 +89,7 @@ class _Bench:
         self._endpoint = Endpoint(daemon.url + "/v1", "bench", attempts=1)
 
     def alone(self, concurrency: int) -> tuple[dict[str, Measurement], References]:
-        """Whole runs: the baseline, and later ones that are compared with it."""
+        """Whole runs: the baseline, and later ones compared with it."""
 
         async def runs() -> tuple[dict[str, Measurement], References]:
             one, many = Terms(priority=PRIORITY), Terms(priority=PRIORITY, concurrency=concurrency)
@@ -101,7 +102,7 @@ class _Bench:
         return anyio.run(runs)
 
     def phase(self, baseline: References, share: float, seconds: float, into: Phase) -> None:
-        """Run one phase and add what it measured; `share` 0: without probes."""
+        """Run one phase and add its measurements; `share` 0: without probes."""
         with clients(self._daemon.url, self._clients, self._prompt, self._tokens) as latencies:
             began = time.perf_counter()
             if share:
@@ -112,7 +113,7 @@ class _Bench:
             into.seconds += time.perf_counter() - began
 
     async def _probe(self, baseline: References, share: float, seconds: float) -> int:
-        """Runs over a quarter of the items, until the time is over. How many requests that were."""
+        """Run a quarter of the items again and again until the time is over. The number of requests."""
         terms = Terms(priority=PRIORITY, share=share)
         llm = _Counted(self._endpoint)
         with anyio.move_on_after(seconds):

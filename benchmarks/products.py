@@ -1,12 +1,12 @@
-"""A step on a CPU without bf16 instructions, at the dimensions of Qwen3-0.6B: float32 products of bf16 weights against
-a plain float32 forward and backward, and against torch's own products of bf16.
+"""Measures a step on a CPU without bf16 instructions, at the dimensions of Qwen3-0.6B: float32 products of bf16 weights
+against a plain float32 forward and backward, and against torch's own products of bf16.
 
-On a processor that has the instructions they are taken away first (ONEDNN_MAX_CPU_ISA and two more). One thread, one
+On a processor with these instructions they are disabled first (ONEDNN_MAX_CPU_ISA and two more). One thread, one
 process, random weights and tokens, the second half learned; CPU seconds, medians over interleaved rounds, a ratio is
 the median of the ratios of the rounds. `--layers` of 28, since time goes with them; the vocabulary is whole, its head
 not tied. `floor`: transformers' model with float32 weights, forward and backward, gradients dropped.
-`forward_backward`: the same of bf16 weights in float32 products. `step`: apollod's, with optimizer and fingerprint.
-`fallback`, if asked for: forward and backward as torch multiplies bf16 here, once.
+`forward_backward`: the same with bf16 weights in float32 products. `step`: apollod's, with optimizer and fingerprint.
+`fallback`, on request: forward and backward with torch's own bf16 products, once.
 """
 
 import os
@@ -71,7 +71,7 @@ def _cpu_seconds(step: Callable[[], object]) -> float:
 def _ways(
     path: Path, layers: int, tokens: int, vocabulary: int
 ) -> tuple[dict[str, Callable[[], object]], Callable[[], object]]:
-    """What is measured in rounds, and what is measured once."""
+    """The variants measured in rounds, and the one measured once."""
     from apollod import foreign_wheels
 
     foreign_wheels.guard()

@@ -1,5 +1,5 @@
-"""What each way of publishing costs: serving with training off and on, for hogwild and fenced, cache reset, salt and
-keep.
+"""Measures the cost of each way of publishing: serving with training off and on, for hogwild and fenced, cache reset,
+salt and keep.
 
 One daemon after the other, each in phases off, on, on, off of `--seconds`, so that drift of the machine cancels in the
 ratio on/off. Load: `--clients` closed-loop clients whose prompts share a long prefix; completions of `--tokens` tokens.
@@ -28,7 +28,7 @@ QUEUE_A_SECOND = 60  # examples given for each second of a phase: more than any 
 
 @dataclass
 class Phase:
-    """What the phases of one kind measured. `hits` of `queries` prompt tokens were found in the prefix cache."""
+    """Measurements of all phases of one kind. `hits` of `queries` prompt tokens were found in the prefix cache."""
 
     seconds: float = 0.0
     requests: int = 0
@@ -95,7 +95,7 @@ class _Bench:
         self.daemon.wait_ready()
 
     def phase(self, train: bool, seconds: float, into: Phase) -> None:
-        """Run one phase and add what it measured."""
+        """Run one phase and add its measurements."""
         if train:
             self._feed(int(seconds * QUEUE_A_SECOND))
         self.daemon.train(train)
@@ -115,7 +115,7 @@ class _Bench:
         into.latency_s += latencies
 
     def pauses(self, name: str) -> dict[str, float]:
-        """From the journal: mean length of a pause, of it until the engine was idle, and of the steps behind them."""
+        """Mean seconds from the journal: of a pause, of the wait for an idle engine, and of a step."""
         paused = journal_reader.query(
             self._journal,
             "SELECT (SELECT avg(body ->> '$.seconds') FROM events WHERE kind = 'engine.resumed'),"
@@ -142,7 +142,7 @@ class _Bench:
         return f"{PREFIX}{number} {turn}"
 
     def _cached(self) -> tuple[float, float]:
-        """Prompt tokens found in the prefix cache, and looked for, since the start."""
+        """Prompt tokens found in the prefix cache, and looked up, since the start."""
         with urllib.request.urlopen(self.daemon.url + "/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         hits, queries = (

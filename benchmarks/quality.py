@@ -1,12 +1,12 @@
-"""Who made the model worse, found by replays of a real window: the search, timed.
+"""Measures the search for the examples that made the model worse, by replays of a real window.
 
 `search`: the world model (2.7 million parameters, apollod/data/world-model) learns BEFORE conversations of its world
 and then a window of WINDOW, one of which answers every question for a command with the same wrong one, learned so much
-faster that it does harm alone. The process that
-the daemon starts for a search (apollod.cli.replay.window_process) is asked what the core's search asks, until it names
-somebody. `start_s`: from its start until it can replay, with the BEFORE steps run again in it; `replay_N_s`: a replay
-that learns N examples, measured by the PROBES answers; `forward_s`: one that learns none. Memory: the most that the
-processes of the search held (VmHWM, added); disk: what replays share.
+faster that it does harm alone. The process that the daemon starts for a search (apollod.cli.replay.window_process) is
+asked what the core's search asks, until it names somebody. `start_s`: from its start until it can replay, with the
+BEFORE steps run again in it; `replay_N_s`: a replay that learns N examples, measured by the PROBES answers;
+`forward_s`: one that learns none. Memory: the most that the processes of the search held (VmHWM, added); disk: what
+replays share.
 """
 
 import json
@@ -47,7 +47,7 @@ from apollod.wire.window_search import ROOM, Outcome, Window, Without
 from benchmarks import report
 
 BEFORE, WINDOW, PROBES, CULPRIT = 20, 128, 40, 77
-TURNS = 12  # of the culprit
+TURNS = 12  # turns of the culprit
 LR = 4e-4  # of `apollod demo`
 CULPRIT_LR = 0.06  # below 0.01 the 40 answers lose nothing by it
 MARGIN, CULPRITS_MAX, REPLAYS_MAX = 0.05, 8, 12
@@ -110,7 +110,7 @@ def _timed(process: "_Process", left_out: tuple[str, ...]) -> float:
 
 
 def _records(culprit: int) -> list[Record]:
-    """Conversations as the model knows them, each another one, and the culprit."""
+    """Conversations of a kind known to the model, all different, and the culprit."""
     rng, found = random.Random("window"), dict[str, Record]()
     while len(found) < BEFORE + WINDOW:
         scenario = scenarios.draw(rng, Split.PRACTICE)
@@ -131,7 +131,7 @@ def _record(messages: Any) -> Record:
 
 
 async def _learn(directory: Path, model: Path, records: list[Record], culprit: int) -> None:
-    """A journal as the daemon would have written it, of steps of one example each."""
+    """Write the journal that the daemon would have written, with steps of one example each."""
     settings = ev.Settings(model_path=str(model), trainer=TrainerSettings(**msgspec.structs.asdict(SETTINGS)))
     events: list[ev.Event] = [ev.DaemonStarted(1, "0", settings)]
     with OfflineTrainer("1") as trainer:
@@ -163,7 +163,7 @@ async def _learn(directory: Path, model: Path, records: list[Record], culprit: i
 
 
 def _references(model: Path) -> dict[str, Reference]:
-    """Right answers to questions for a command that no example asks; what the untrained model thinks of them."""
+    """Right answers to questions for a command that no example contains, and the untrained model's scores of them."""
     import torch
 
     foreign_wheels.guard()
@@ -191,7 +191,7 @@ def _references(model: Path) -> dict[str, Reference]:
 
 
 class _Process:
-    """What the daemon starts, without the daemon. `seconds`: that the last answer took."""
+    """The search process that the daemon starts, without the daemon. `seconds`: duration of the last answer."""
 
     def __init__(self, window: Window) -> None:
         self._window, self._asked, self.seconds = window, 0, 0.0

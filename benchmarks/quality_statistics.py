@@ -1,5 +1,5 @@
-"""How often the quality guard alarms without a cause, and how soon with one; how many replays find the culprits. By
-simulation.
+"""Simulates how often the quality guard alarms without a cause, how soon with one, and how many replays find culprits.
+By simulation.
 
 Guards of METRICS pass rates over ITEMS frozen items each, at a margin of MARGIN. Without a cause: the same weights with
 answers that come out otherwise now and then (`flaky`) or are sampled (`sampled`, against a baseline of three runs), the
@@ -8,15 +8,15 @@ same with losses (`loss`), harmless training that moves items up and down for ma
 of exactly the margin (`margin`). With one: after QUIET looks a share of one metric's items fails for good (`drop_20`:
 20 %), or their losses grow (`loss_10`: by 0.10 nats). Seeds are fixed: the figures are the same everywhere.
 
-Beside the chosen test what else might have been chosen, on the same draws: an alarm when the drop of a look exceeds
-the margin; a paired z-test at every look at the level that all metrics share; one martingale since the baseline; the
-detectors alone; the e-value of each look alone. `false_*` are alarms in 1,000 looks of a guard, after each of which it
-begins anew; `found_*` shares of drops found within WITHIN looks, `looks_*` the median and the 95th percentile of the
-looks it took (WITHIN + 1: not found).
+Beside the chosen test its rivals, on the same draws: an alarm when the drop of a look exceeds the margin; a paired
+z-test at every look at the level that all metrics share; one martingale since the baseline; the detectors alone; the
+e-value of each look alone. `false_*` are alarms in 1,000 looks of a guard, after each of which it begins anew;
+`found_*` shares of drops found within WITHIN looks, `looks_*` the median and the 95th percentile of the looks it took
+(WITHIN + 1: not found).
 
 `share_*`: looks at a share of the items, others each time, at least `stratified.LEAST` of them (`bare`: as few as the
-share says), each followed by one at all where it raises doubt, at metrics of 60 items and of 20; `false`: alarms
-in 1,000 looks under harmless training, `found` and `looks` of a drop within SHARED_WITHIN looks.
+share says), each followed by one at all where it raises doubt, at metrics of 60 items and of 20; `false`: alarms in
+1,000 looks under harmless training, `found` and `looks` of a drop within SHARED_WITHIN looks.
 
 `replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places. In the last ones there are
 `CULPRITS`: `wrong` where 1 replay in 500 says the opposite, `doses` where each does a part of the damage, parts
@@ -53,7 +53,7 @@ Looks = Iterator[list[float]]
 
 
 class Guard:
-    """The chosen test and its rivals on the same looks; each alarms and begins anew for itself."""
+    """The chosen test and its rivals on the same looks; each alarms and begins anew independently."""
 
     def __init__(self, blank: Metric, metrics: int) -> None:
         self.chosen = dict.fromkeys(map(str, range(metrics)), blank)
@@ -63,7 +63,7 @@ class Guard:
         self.martingales = [[1.0] * len(BETS) for _ in range(metrics)]
 
     def look(self, found: Sequence[list[float]]) -> set[str]:
-        """Who alarms."""
+        """Process a look; returns the tests that alarm."""
         names, said = list(self.chosen), set()
         for name, one in zip(names, found, strict=True):
             after = seen(self.chosen[name], one)
@@ -100,14 +100,14 @@ def _z(found: Sequence[float], margin: float) -> float:
 
 
 def flaky(rng: Random, items: int = ITEMS) -> Looks:
-    """Greedy answers, of which 1 in 100 comes out otherwise."""
+    """Greedy answers, 1 in 100 of which comes out differently."""
     passed = [rng.random() < 0.8 for _ in range(items)]
     while True:
         yield [(1.0 if one else -1.0) * (rng.random() < 0.01) for one in passed]
 
 
 def sampled(rng: Random, items: int = ITEMS) -> tuple[float, Looks]:
-    """Each item with a pass rate of its own, uniform in 0 to 1; the allowance of its baseline, and the looks."""
+    """Items with their own pass rates, uniform in 0 to 1: the allowance of their baseline, and the looks."""
     rates = {str(n): rng.random() for n in range(items)}
 
     def answers() -> dict[str, float]:
@@ -118,8 +118,8 @@ def sampled(rng: Random, items: int = ITEMS) -> tuple[float, Looks]:
 
 
 def loss(rng: Random, items: int = ITEMS, worse: float = 0.0) -> Looks:
-    """Losses of texts, off by 0.01 nats at each look and by 0.03 for good where training was; `worse`: in the mean,
-    after QUIET looks."""
+    """Losses of texts, off by 0.01 nats at each look, and by 0.03 permanently after training; `worse`: mean increase in
+    nats after QUIET looks."""
     moved = [rng.gauss(0.0, 0.03) for _ in range(items)]
     hurt = [rng.expovariate(1 / worse) if worse else 0.0 for _ in range(items)]
     for look in _count():
@@ -128,7 +128,7 @@ def loss(rng: Random, items: int = ITEMS, worse: float = 0.0) -> Looks:
 
 
 def harmless(rng: Random, items: int = ITEMS) -> Looks:
-    """Training that moves items: each has a strength that wanders around its own mean and passes where it is above 0,
+    """Training that moves items: each has a strength that wanders around its own mean, and passes while it is above 0,
     about 80 % of them at any time; half of the way is forgotten in 35 looks, and in the long run 1 in 10 differs from
     the baseline."""
     keep, spread = 0.98, 0.4
@@ -141,11 +141,11 @@ def harmless(rng: Random, items: int = ITEMS) -> Looks:
 
 
 Part = Callable[[int, list[float]], list[float]]
-"""Of a look with its number, what is asked of it at first."""
+"""From the number of a look and its drops to the part of them that is measured at first."""
 
 
 def part_of(share: float, least: int) -> Part:
-    """A share of the items, at least so many, in turns."""
+    """A function that picks a share of the items, at least `least`, in turns."""
 
     def part(turn: int, one: list[float]) -> list[float]:
         count = min(len(one), max(least, math.ceil(share * len(one) - 1e-9)))
@@ -155,8 +155,8 @@ def part_of(share: float, least: int) -> Part:
 
 
 def share_figures(blank: Metric) -> dict[str, float]:
-    """What looks at a share find, each followed by one at all items where it speaks against a metric, and how often
-    they alarm without a cause."""
+    """Figures of looks at a share of the items, each followed by a whole one if it raises doubt: what they find, and
+    how often they alarm without a cause."""
     figures: dict[str, float] = {}
     for items, share, least in (
         (items, share, least) for items in (60, 20) for share in SHARES_ASKED for least in (1, LEAST)
@@ -175,13 +175,14 @@ def share_figures(blank: Metric) -> dict[str, float]:
 
 
 def _named(make: partial[Looks], name: str) -> partial[Looks]:
-    """`false_alarms` draws by the name."""
+    """`make` with this name, which seeds the draws of `false_alarms`."""
     make.__name__ = name  # type: ignore[attr-defined]
     return make
 
 
 def look_at(guard: Guard, number: int, found: Sequence[list[float]], part: Part | None) -> set[str]:
-    """Who alarms: at a part of the items, if so, and at all of them where that raises doubt."""
+    """Look at a part of the items, if any is given, and at all of them if that raises doubt; returns the tests that
+    alarm."""
     if part is None:
         return guard.look(found)
     said = guard.look([part(number, one) for one in found])
@@ -195,13 +196,13 @@ def look_at(guard: Guard, number: int, found: Sequence[list[float]], part: Part 
 
 
 def at_margin(rng: Random, items: int = ITEMS) -> Looks:
-    """The worst that H0 allows: one in 20 fails, drawn anew each time."""
+    """The worst case that H0 allows: one item in 20 fails, drawn anew each time."""
     while True:
         yield [float(rng.random() < MARGIN) for _ in range(items)]
 
 
 def fallen(rng: Random, share: float, items: int = ITEMS) -> Looks:
-    """Flaky answers; after QUIET looks `share` of the items fails for good, of those that passed."""
+    """Flaky answers; after QUIET looks `share` of the items, if they passed, fails permanently."""
     before = flaky(rng, items)
     down = set(rng.sample(range(items), round(share * items)))
     for look, one in zip(_count(), before, strict=False):
@@ -210,7 +211,7 @@ def fallen(rng: Random, share: float, items: int = ITEMS) -> Looks:
 
 def false_alarms(make: Callable[[Random], Looks | tuple[float, Looks]], blank: Metric, guards: int, looks: int,
                  metrics: int = METRICS, part: Part | None = None) -> dict[str, float]:  # fmt: skip
-    """Alarms in 1,000 looks of a guard whose metrics all go as `make` says."""
+    """Alarms in 1,000 looks of a guard whose metrics all follow `make`."""
     count = dict.fromkeys(RIVALS, 0)
     for number in range(guards):
         guard, sources = Guard(blank, metrics), []
@@ -228,7 +229,7 @@ def false_alarms(make: Callable[[Random], Looks | tuple[float, Looks]], blank: M
 def looks_to_alarm(make: Callable[[Random], Looks], quiet: Callable[[Random], Looks], blank: Metric, drops_: int,
                    metrics: int = METRICS, within: int = WITHIN,
                    part: Part | None = None) -> dict[str, list[int]]:  # fmt: skip
-    """Looks from a drop of one metric to the alarm; `within` + 1 where there was none."""
+    """Looks from a drop of one metric to the alarm; `within` + 1 without one."""
     took: dict[str, list[int]] = {who: [] for who in RIVALS}
     for number in range(drops_):
         guard = Guard(blank, metrics)
@@ -244,7 +245,7 @@ def looks_to_alarm(make: Callable[[Random], Looks], quiet: Callable[[Random], Lo
 
 
 def found_figures(name: str, took: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Share found and looks until then, of each rival."""
+    """The share found by each test, and the looks that it took."""
     figures = {f"found_{name}_{who}": statistics.fmean(one <= WITHIN for one in own) for who, own in took.items()}
     figures[f"looks_{name}_median"] = float(statistics.median(took["chosen"]))
     figures[f"looks_{name}_p95"] = float(report.percentile(took["chosen"], 0.95))
@@ -252,7 +253,7 @@ def found_figures(name: str, took: Mapping[str, Sequence[int]]) -> dict[str, flo
 
 
 def bisected(oracle: Callable[[frozenset[int]], bool], window: int = WINDOW) -> Verdict:
-    """The verdict of a search; `oracle`: is a replay bad that keeps these?"""
+    """The verdict of a search; `oracle`: is a replay that keeps these examples bad?"""
     state = search(window)
     while isinstance(said := next_replay(state), Replay):
         bad = oracle(frozenset(range(window)).difference(said.left_out))
@@ -261,7 +262,7 @@ def bisected(oracle: Callable[[frozenset[int]], bool], window: int = WINDOW) -> 
 
 
 def culprit_figures(windows: int) -> dict[str, float]:
-    """Replays by number of culprits, and precision and recall of what is held where replays are not exact."""
+    """Replays by number of culprits; precision and recall of the held examples with inexact replays."""
     figures: dict[str, float] = {}
 
     def note(name: str, verdicts: Sequence[tuple[Verdict, set[int]]]) -> None:

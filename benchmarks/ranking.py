@@ -1,7 +1,7 @@
-"""How well does a ranking by first order tell poison from good examples, beside what steps really did?
+"""Measures how well a first-order ranking tells poison from good examples after real steps.
 
 The trainer's own steps and its own ranking on the small model that ships with apollod, in one process, without engine
-and daemon: `benchmarks.poison --ranked` is the same with them. For each kind of poison and each seed the examples of
+and daemon: `benchmarks.poison --ranked` does the same with both. For each kind of poison and each seed the examples of
 `benchmarks.poison` are learned in its order, probes whose answers became less likely than not are those that fell, the
 weights of before come back, and the examples that were written are ranked.
 
@@ -45,7 +45,7 @@ AT_ONCE = 40
 
 
 class Life(NamedTuple):
-    """A trainer on memory of its own."""
+    """A trainer on its own memory."""
 
     learner: Learner
     memory: list[torch.Tensor]
@@ -104,7 +104,7 @@ def _life(args: Any, kind: str, seed: int) -> dict[str, float]:
 
 
 def _watched(answered: Tokens, weight: float) -> WatchedItem:
-    """The answer alone: what the chat template writes behind it is not learned."""
+    """The answer alone, without the following marks of the chat template, which are not learned."""
     begin, end = answered.mask.index(True), len(answered.mask) - answered.mask[::-1].index(True)
     assert all(answered.mask[begin:end])
     return WatchedItem(tuple(answered.ids[:end]), begin, weight, True)
@@ -121,9 +121,9 @@ def _begun() -> Life:
 
 
 def _learned(args: Any, life: Life, kind: str, seed: int, tokens: dict[str, Tokens]) -> tuple[list[str], set[str]]:
-    """Ids of the examples that were written, and of those of them that were planted."""
+    """Ids of the examples that wrote weights, and of the planted ones among them."""
     rng, learner = random.Random(f"{seed} {kind}"), life.learner
-    good(rng, 60)  # of the first file of benchmarks.poison, which the model knows
+    good(rng, 60)  # drawn and dropped: the first file of benchmarks.poison, known to the model
     records, places = mixed(rng, kind, args.examples, ONE_IN)
     written, planted = list[str](), set[str]()
     for place, record in enumerate(records + good(rng, args.tail)):
@@ -146,14 +146,14 @@ def tokens_of(learner: Learner, record: Any) -> Tokens:
 
 
 def probe_records() -> list[dict[str, Any]]:
-    """Each probe with its right answer, which the model gives before it learns anything."""
+    """Each probe with its right answer, which the untrained model gives."""
     asked = map(json.loads, probes(24))
     return [{"messages": [*one["messages"], {"role": "assistant", "content": one["expect"]}]} for one in asked]
 
 
 @torch.no_grad()
 def _chances(learner: Learner, asked: list[Tokens]) -> list[float]:
-    """The geometric mean of the probabilities of each answer's tokens."""
+    """The geometric mean of the token probabilities of each answer."""
     found = list[float]()
     for at in range(0, len(asked), AT_ONCE):
         found += losses_of(learner.attached.model, asked[at : at + AT_ONCE]).neg().exp().tolist()

@@ -1,18 +1,18 @@
-"""First contact, proved on a real model: `make real`.
+"""Checks a user's first hours with apollod on a real model: `make real`.
 
 SmolLM2-135M-Instruct is served by the daemon with the settings that `apollod init` writes. Then, one after another:
 
 - taught: 48 direct examples (eight facts, six wordings each), asked in a seventh; and 20 general questions;
-- a log: sessions of Claude Code that others had (tests/foreign/spotter), dropped into a watched directory. Each answer
-  has to become examples of its own and be learned, text and names of tools included, but for the three that the person
+- a log: other people's sessions of Claude Code (tests/foreign/spotter), dropped into a watched directory. Each answer
+  has to become examples of its own and be learned, text and tool names included, except the three that the person
   spoke against;
 - a correction: the model is asked a question, its answer is rated bad with the right one, and it is asked again in
-  another wording, until it answers right in a wording that was never corrected.
+  another wording, until it answers an uncorrected wording rightly.
 
-Three things are named besides what `init` writes, as nobody could have them otherwise: where the logs lie and whose
-answers count (`[[watch]] path`, `models`), and that answers can be rated (`[capture] mode = "feedback"`). What is
-expected of the log was read off the files themselves, not of what apollod says about them: an answer is a `message.id`.
-`log_empty` counts answers of whose words the learned tokens lack some.
+Three settings are added to those of `init`, as they have no useful default: where the logs lie and whose answers count
+(`[[watch]] path`, `models`), and that answers can be rated (`[capture] mode = "feedback"`). What is expected of the log
+was read from the files themselves, not from apollod's output: an answer is a `message.id`. `log_empty` counts answers
+some of whose words are missing from the learned tokens.
 """
 
 import json
@@ -33,7 +33,7 @@ from benchmarks import report
 
 LOGS = Path(__file__).parents[1] / "tests" / "foreign" / "spotter"
 REJECTED = ("msg_01MKH1ccEGrZGNPvu8pYiiQa", "msg_0167kgZUrgcT7dg7uZK7hVSg", "msg_01NUXWeNeduGBJVib8gyo9kz")
-"""Answers of these logs that the person spoke against: a call of the first was refused, "still does not work" follows
+"""Answers that the person rejected in these logs: a call of the first was refused, "still does not work" follows
 the turn that the other two are of."""
 MODELS = ("claude-opus-4-6",)
 EXTRA = """
@@ -60,7 +60,7 @@ LEARN_S = 900.0
 
 
 class Logged(NamedTuple):
-    """What became of the answers of the logs. `before`, `after`: mean log-probability per learned token."""
+    """Counts of what happened to the answers of the logs. `before`, `after`: mean log-probability per learned token."""
 
     learned: int
     held: int
@@ -130,7 +130,7 @@ def _proved(daemon: Daemon, logs: Path) -> tuple[dict[str, float], dict[str, Any
 
 
 def _answers(files: Iterable[Path]) -> dict[str, list[str]]:
-    """Texts and names of tools of each message of an assistant, by its id, read without apollod's readers."""
+    """Texts and tool names of each assistant message, by its id, read without apollod's readers."""
     found: dict[str, list[str]] = {}
     for record in (json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()):
         if record.get("type") == "assistant":
@@ -143,7 +143,7 @@ def _answers(files: Iterable[Path]) -> dict[str, list[str]]:
 
 
 def _log(daemon: Daemon, logs: Path, answers: dict[str, list[str]]) -> Logged:
-    """Training is paused until every answer was scored, so that each has a score from before it was learned."""
+    """Feed the logs and learn them. Training is paused until every answer has a score from before it was learned."""
     daemon.request(msg.PauseRequest())
     for file in LOGS.glob("*.jsonl"):
         shutil.copy(file, logs)
@@ -166,7 +166,7 @@ def _log(daemon: Daemon, logs: Path, answers: dict[str, list[str]]) -> Logged:
 
 
 def _accepted(daemon: Daemon) -> dict[str, list[str]]:
-    """Examples of each answer by the id of its message."""
+    """The examples of each answer, by the id of its message."""
     found: dict[str, list[str]] = {}
     sql = "SELECT key, body ->> '$.origin.responses' FROM events WHERE kind = 'example.accepted'"
     for example, responses in daemon.query(sql):
@@ -176,7 +176,7 @@ def _accepted(daemon: Daemon) -> dict[str, list[str]]:
 
 
 def _shown(daemon: Daemon, example: str) -> dict[str, Any]:
-    """Its tokens, and which of them are learned."""
+    """The tokens of an example, and which of them are learned."""
     told = json.loads(daemon.ctl("example", "show", example, "--mask", "--json").stdout)
     return dict(told["example"])
 
@@ -186,7 +186,7 @@ def _learned_text(examples: list[dict[str, Any]]) -> str:
 
 
 def _scores(daemon: Daemon, examples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
-    """Mean log-probability of the tokens that are learned of each answer, as the engine serves it now."""
+    """Mean log-probability of the learned tokens of each answer, as the engine serves it now."""
     return {answer: statistics.mean(_score(daemon, one) for one in made) for answer, made in examples.items()}
 
 
@@ -201,7 +201,7 @@ def _score(daemon: Daemon, shown: dict[str, Any]) -> float:
 
 
 def _correct(daemon: Daemon) -> tuple[int, bool]:
-    """How many answers were corrected, and whether the next one, asked in other words, was right."""
+    """The number of corrected answers, and whether the next wording was answered rightly."""
     needle, right = CORRECTION
     for corrected, question in enumerate(ASKED):
         answer = _asked(daemon, question)

@@ -16,7 +16,7 @@ _DRIVER = Path("/sys/module/nvidia/version")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Arguments every benchmark takes."""
+    """The arguments of every benchmark."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--json", action="store_true", help="only the JSON object")
     return made
@@ -49,7 +49,7 @@ def report(
 
 
 def environment(threads: int) -> dict[str, Any]:
-    """Where it was measured."""
+    """Hardware and software of the measurement."""
     return {
         "device": _device(),
         "cpu": _cpu(),
@@ -87,7 +87,7 @@ def _cpu() -> str:
 
 
 def _device() -> dict[str, str]:
-    """What computes: the first NVIDIA GPU with its driver and torch's CUDA; without one the processor."""
+    """The computing device: the first NVIDIA GPU with its driver and torch's CUDA; without one the processor."""
     if not has_gpu():
         return {"kind": "cpu", "name": _cpu()}
     import torch
@@ -98,7 +98,7 @@ def _device() -> dict[str, str]:
 
 
 def _driver() -> str:
-    """Version of the NVIDIA driver; empty where it cannot be told."""
+    """Version of the NVIDIA driver; empty if unknown."""
     try:
         return _DRIVER.read_text().strip()
     except OSError:

@@ -1,9 +1,9 @@
-"""How long `apollod ctl review` takes until the first example is on the terminal, with thousands of them held.
+"""Measures how long `apollod ctl review` takes until the first example is on the terminal, with thousands of them held.
 
 A real process on a real pseudo-terminal of 80x24, each held example with a divergence that orders it: the time until
 the interpreter runs, until our modules are loaded, until the bytes of the first picture have arrived (`picture_s`, the
-goal; `picture_cpu_s` processor time of it), and until textual has taken over and takes keys (`keys_s`). What a key
-costs, until the next example is there, is measured after it.
+goal; `picture_cpu_s` its processor time), and until textual has taken over and takes keys (`keys_s`). The cost of a
+key, until the next example is there, is measured afterwards.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def _example(n: int) -> ev.ExampleAccepted:
 
 
 def _scored(n: int) -> ev.ExampleScored:
-    """The first ones differ most, so that they are shown in this order."""
+    """The score of example `n`; the first ones diverge most, so that they are shown in this order."""
     divergence = 2.0 - n / (HELD + OTHERS)
     return ev.ExampleScored(
         example=_id(n), with_context=-0.5, without_context=-0.5 - divergence, divergence=divergence, tokens=60,
@@ -130,7 +130,7 @@ def _round(root: Path, journal: Path) -> dict[str, float]:
 
 
 def _seen(terminal: int, text: str) -> float:
-    """When this had arrived at the terminal."""
+    """The time at which this text had arrived at the terminal."""
     told, until = b"", time.monotonic() + PATIENCE_S
     while text.encode() not in told:
         if time.monotonic() > until or not select.select([terminal], [], [], 1.0)[0]:

@@ -1,18 +1,18 @@
-"""A step taken back in memory, against one plain copy of the weights; and what it costs to keep steps.
+"""Measures the rollback of a step in memory, against one plain copy of the weights; and the cost of keeping steps.
 
 A bf16 model of 1 GiB (`--mib`) in a memory file, matrices of hidden size 2048 and 5632, APOLLO of rank 64 at lr 1e-5
 with stochastic rounding; gradients are half the same in every step and half noise, as large as in training. One thread.
-In every round, in turn: a step that is not kept, a step that is, a copy of all weights to memory that is there already,
-and the rollback of the step: weights, optimizer state and the fingerprint that proves it. Ratios are of the same round,
-figures medians over rounds.
+In every round, in turn: a step that is not kept, a kept one, a copy of all weights to already mapped memory, and the
+rollback of the step: weights, optimizer state and the fingerprint as proof. Ratios are of the same round, figures
+medians over rounds.
 
-What keeping costs is measured on three models: this one and the optimizer benchmark's of 77 M parameters by the
-optimizer alone, the model of `make demo` (`--kind`) by whole steps of `--tokens` tokens, in which forward and backward
-have their share.
+The cost of keeping is measured on three models: this one and the optimizer benchmark's of 77 M parameters with the
+optimizer alone, the model of `make demo` (`--kind`) with whole steps of `--tokens` tokens, in which forward and
+backward have their share.
 
 The real daemon with a private copy of a model of `--daemon-kind`: in every round it learns one example, and that step
-is rolled back over the socket, as the daemon reports and as the caller sees it. Then it is stopped, and started again
-on the weights from before those steps, until the engine answers: that is what rolling back is without apollod.
+is rolled back over the socket; the time is the daemon's and the caller's. Then it is stopped, and started again on the
+weights from before those steps, until the engine answers: the way to roll back without apollod.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _in_turn(number: int, turns: dict[str, Callable[[], Any]], times: Times) -> None:
-    """Time all of them, each round beginning with another one."""
+    """Time all of them, each round starting with another one."""
     names = list(turns)
     for name in names[number % len(names) :] + names[: number % len(names)]:
         times.setdefault(name, []).append(_seconds(turns[name]))
@@ -134,7 +134,7 @@ def _large(size: int) -> tuple[Times, dict[str, float]]:
         times.setdefault("plain", []).append(step())
 
     def kept_step() -> None:
-        """With what follows it: the copy and the rollback in turn."""
+        """A kept step, followed by the copy and the rollback in turn."""
         before = mark()
         ring.restart(before)
         optimizer.undo = ring
@@ -171,7 +171,7 @@ def _large(size: int) -> tuple[Times, dict[str, float]]:
 
 
 def _parameters(size: int) -> list[tuple[str, Any]]:
-    """(name, bf16 parameter) in a memory file, as many layers as about this many bytes hold."""
+    """(name, bf16 parameter) in a memory file, of as many layers as fit into about `size` bytes."""
     import torch
 
     from apollod.trainer.bind.mapped_memory import open_memory_file
@@ -193,8 +193,8 @@ def _parameters(size: int) -> list[tuple[str, Any]]:
 
 
 class _Gradients:
-    """Of normal deviates: half the same in every step, half shifted by a prime from step to step; shared by all
-    layers."""
+    """Normally distributed gradients: half the same in every step, half shifted by a prime from step to step; shared by
+    all layers."""
 
     def __init__(self) -> None:
         import torch
@@ -223,7 +223,7 @@ def _optimizer(parameters: list[tuple[str, Any]]) -> Any:
     return optimizer
 
 
-# --- what keeping costs -------------------------------------------------------------------------------------------
+# --- cost of keeping ----------------------------------------------------------------------------------------------
 
 
 def _optimizer_alone() -> tuple[Times, dict[str, float]]:

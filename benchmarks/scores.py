@@ -1,4 +1,4 @@
-"""What users' requests feel of divergence scores: one daemon, scoring off and on by turns.
+"""Measures how divergence scores slow users' requests: one daemon, scoring off and on in turns.
 
 Phases off, on, on, off, each `--seconds` long, `--rounds` times, so that drift of the machine cancels. Load:
 `--clients` closed-loop clients, completions of `--tokens` tokens. Candidates: held examples of `--words` words from
@@ -19,7 +19,7 @@ from benchmarks.clients import Phase, clients
 from benchmarks.daemon import Daemon, build_model
 
 WORDS = "The lighthouse keeper wrote in the log that the ferry came late and the harbour was quiet.".split()
-CANDIDATES = 1000  # of which the goal speaks
+CANDIDATES = 1000  # number in the goal
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ class _Bench:
         self._serial = 0
 
     def phase(self, score: bool, seconds: float, into: Phase) -> None:
-        """Run one phase and add what it measured."""
+        """Run one phase and add its measurements."""
         if score:
             self._give(int(seconds * 40) + 40)
         before, began = self._scored(), time.perf_counter()
@@ -75,13 +75,13 @@ class _Bench:
         for first in range(0, len(held), 100):
             wanted = [msg.DecisionWanted(one, "decline") for one in held[first : first + 100]]
             self._daemon.request(msg.DecideRequest(wanted), timeout_s=60.0)
-        time.sleep(2.0)  # the one that is being scored
+        time.sleep(2.0)  # for the example that is being scored
         into.seconds += elapsed
         into.done += scored
         into.latency_s.append(counted)
 
     def _give(self, count: int) -> None:
-        """Examples that are held, and wait until the first one is being scored."""
+        """Give examples that will be held, and wait until the first one is being scored."""
         lines = []
         for _ in range(count):
             self._serial += 1

@@ -1,4 +1,4 @@
-"""A model that answers at once, over real HTTP in another process."""
+"""A scripted model that answers at once, over real HTTP in another process."""
 
 import subprocess
 import sys
@@ -31,8 +31,8 @@ async def main():
 
 @contextmanager
 def scripted(answer: str) -> Iterator[int]:
-    """Yields the port. `answer`: source of `def answer(asked)`, from the body of a chat completion to what is said and
-    what else is in the choice."""
+    """Yields the port. `answer`: source of `def answer(asked)`, from the body of a chat completion to the text of the
+    answer and additional fields of the choice."""
     program = f"{_SERVER}{answer}\nasyncio.run(main())\n"
     server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

@@ -1,8 +1,8 @@
-"""Serving with training off and on, and training with serving off and on, in one run on one daemon.
+"""Measures serving with training off and on, and training with serving off and on, in one run on one daemon.
 
 Phases, in this order, each `--seconds` long: serve alone, train alone, both, and again in reverse order (the second
 half cancels drift). Load: `--clients` closed-loop clients, streaming completions of `--tokens` tokens. Training: a
-queue that never empties, one step an example. Requests/s, time to first token, time per token, steps/s.
+queue that never empties, one step per example. Requests/s, time to first token, time per token, steps/s.
 """
 
 import json
@@ -23,7 +23,7 @@ EXAMPLES_A_LINE = 60
 
 @dataclass
 class Phase:
-    """What one phase measured."""
+    """Measurements of one phase."""
 
     seconds: float = 0.0
     requests: int = 0
@@ -62,7 +62,7 @@ class _Bench:
         self._serial = 0
 
     def phase(self, serve: bool, train: bool, seconds: float, into: Phase | None = None) -> None:
-        """Run one phase and add what it measured."""
+        """Run one phase and add its measurements."""
         into = into if into is not None else Phase()
         if train:
             self._feed(int(seconds * 40) + 40)

@@ -1,7 +1,7 @@
-"""How often a behaviour settles that only a share of answers shows, by simulation: the rules and `settle` that ship.
+"""Simulates how often a behaviour settles if only a share of answers shows it, with the shipped rules and `settle`.
 
-No model is asked: each answer passes independently with the probability of its row, in contrast always. One life is a
-pattern that is practised, and tested, until it settles or its budget of practices is spent. Practice changes nothing.
+No model is asked: each answer passes independently with the probability of its row, under contrast always. One life is
+a pattern that is practised and tested until it settles or its budget of practices is spent. Practice changes nothing.
 """
 
 import random
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def life(rng: random.Random, shown: Shown) -> int:
-    """Practices until it settles; 0: it does not."""
+    """Practices until the behaviour settles; 0 if it does not."""
     own, course, state = DreamsState(), Course(PATTERN, "config", 0), State()
     own.courses[PATTERN.name] = course
     for number in range(PATTERN.held_out):

@@ -1,4 +1,4 @@
-"""The configuration that `apollod init` writes, for a benchmark on the small world model, and changes to it."""
+"""The configuration that `apollod init` writes, with the small world model, and changes to it for benchmarks."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def initialised(root: Path) -> str:
 
 
 def configured(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """A configuration file with these keys set: in place of those that stand in their section, else behind its head."""
+    """A configuration text with these keys set, at the head of their sections; their former lines are removed."""
     for section, keys in settings.items():
         if f"[{section}]\n" not in text:
             text += f"\n[{section}]\n"
@@ -33,7 +33,7 @@ def configured(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _split(text: str, section: str) -> tuple[str, str, str]:
-    """Up to the head of a section, its lines, and what follows."""
+    """The text up to the head of a section, the section's lines, and the rest."""
     start = text.index(f"[{section}]\n") + len(section) + 3
     end = text.find("\n[", start)
     end = len(text) if end < 0 else end + 1

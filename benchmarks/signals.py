@@ -1,13 +1,13 @@
-"""What cues find and what they cost.
+"""Measures the accuracy and the speed of cues.
 
-Precision and recall of each on the labelled sample (benchmarks/signal_sample), with Wilson intervals of 95%: of the
-half that was held out, and of the one that phrases were tuned on. Then turns a second on one core, in CPU seconds, with
-all that is recorded of what they show: as they stand in the sample, and in the middle of sessions, behind a hundred
-messages and with outputs of tools that are 4 KB long, which the goal is about.
+Precision and recall of each on the labelled sample (benchmarks/signal_sample), with Wilson intervals of 95%: on the
+held-out half, and on the one that phrases were tuned on. Then turns a second on one core, in CPU seconds, with all
+evidence recorded: as they stand in the sample, and in the middle of sessions, after a hundred messages and with tool
+outputs of 4 KB, to which the goal applies.
 
-With --moments DIR also of moments that others wrote, which lie in clones below DIR (benchmarks/signal_sample/
-elsewhere.py): turns that reject an answer (`rejects`), by language and agent, and outcomes of checks; and the MB of
-text a second that cues look through there. What is not in DIR is named.
+With --moments DIR also on moments from other people's logs, in clones below DIR
+(benchmarks/signal_sample/elsewhere.py): turns that reject an answer (`rejects`), by language and agent, and outcomes of
+checks; and the MB of text a second that cues search there. Missing repositories are named.
 """
 
 import time
@@ -36,7 +36,7 @@ EARLIER = 100  # messages
 WORDS = "as it was said in the session before " * 15
 OUTPUT = "src/module_name.py:120: a line of an output that is of no concern here\n" * 57
 SAYS = ("check", "rating", "evaluation")
-"""Kinds that are good or bad"""
+"""kinds that have a polarity"""
 
 Score = tuple[int, int, int]
 """(found, wrongly found, missed)"""
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _figures(half: str, scores: dict[str, Score]) -> dict[str, float]:
-    """Precision and recall of each, with intervals."""
+    """Precision and recall of each cue, with intervals."""
     figures: dict[str, float] = {}
     for cue, (found, wrong, missed) in sorted(scores.items()):
         for name, of in (("precision", found + wrong), ("recall", found + missed)):
@@ -83,7 +83,7 @@ def _figures(half: str, scores: dict[str, Score]) -> dict[str, float]:
 
 
 def _elsewhere(directory: Path, figures: dict[str, float]) -> list[str]:
-    """Figures of the moments that others wrote; what is not there."""
+    """Add figures of other people's moments; returns descriptions of the missing ones."""
     missing: list[str] = []
     for half in (f"elsewhere_{name}" for name in (*reversed(elsewhere.ROUNDS), "held_out", "tuning")):
         given, absent = elsewhere.moments(directory, half)
@@ -98,7 +98,7 @@ def _elsewhere(directory: Path, figures: dict[str, float]) -> list[str]:
 
 
 def score_elsewhere(given: list[tuple[elsewhere.Marked, Moment]]) -> dict[str, Score]:
-    """A turn counts once, whichever of the kinds that reject an answer was found."""
+    """Scores of other people's moments; a turn counts once, with any kind that rejects an answer."""
     scores: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for one, moment in given:
         if one.label == "?":
@@ -120,7 +120,7 @@ def score_elsewhere(given: list[tuple[elsewhere.Marked, Moment]]) -> dict[str, S
 
 
 def _mb_per_s(moments: list[Moment]) -> float:
-    """Of the text that stands in them."""
+    """Megabytes of text searched in a second."""
     said = [[*one.messages, *((one.then,) if one.then is not None else ())] for one in moments]
     size = sum(len(str(turn.message["content"]).encode()) for turns in said for turn in turns)
     begin = time.process_time()
@@ -130,7 +130,7 @@ def _mb_per_s(moments: list[Moment]) -> float:
 
 
 def moments_of(labelled: Labelled) -> Iterator[Moment | Remark]:
-    """What a reader makes of the session in which a labelled moment stands alone."""
+    """The moments and remarks that a reader finds in the session of one labelled moment."""
     reader, log, cursor = _READERS[labelled.format], log_of(labelled), Cursor()
     while True:
         folded = reader.fold(cursor, log[cursor.offset :], True, Limits())
@@ -143,7 +143,7 @@ def moments_of(labelled: Labelled) -> Iterator[Moment | Remark]:
 
 
 def score(half: str) -> dict[str, Score]:
-    """For each cue, how often it is found where a person marks it, where nobody does, and where it is missed."""
+    """Counts for each cue: found where a person marked it, found where nobody did, and missed."""
     scores: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for labelled in read(half):
         found = Counter(
@@ -159,7 +159,7 @@ def score(half: str) -> dict[str, Score]:
 
 
 def _in_a_session(item: Moment | Remark) -> Moment | Remark:
-    """The same behind earlier turns, and with longer outputs."""
+    """The same moment after earlier turns, and with longer outputs."""
     moment = item.about if isinstance(item, Remark) else item
     earlier = [
         Said(form(role, f"{role} {n} " + WORDS), prompt=role == "user", model="apollo")

@@ -1,4 +1,4 @@
-"""How long until the supervisor answers, and how long a cold `ctl status` takes.
+"""Measures how long it takes until the supervisor answers, and a cold `ctl status`.
 
 The supervisor is started on an empty state directory; its children are not waited for. `ctl status`, as an object and
 as a page, is a whole process from exec to exit, in turns with a bare `python -c pass` of the same interpreter.

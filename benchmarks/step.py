@@ -1,15 +1,15 @@
-"""One training step: apollod's against forward+backward alone and against a plain Hugging Face step with torch AdamW.
+"""Measures a training step: apollod's against forward+backward alone and against a plain Hugging Face step with AdamW.
 
 Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
 times are medians over interleaved rounds of all variants, and a ratio is the median of the ratios of the rounds, so
-that a slow phase of the machine hits all of them alike. Elapsed time, and on CPU CPU seconds beside it: a neighbour
-costs waiting, not work. Processes are started afresh a few times: where its heap ends decides how many pages a process
-gives back and faults in again in each step, up to 3% of the time of any variant. Memory: the peak of the process during
-steps over what it held before the first one, from /proc (VmHWM after a reset). On a GPU (APOLLOD_DEVICE=cpu says no)
-the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator counts, and `apollod`
+that a slow phase of the machine affects all of them alike. Elapsed time, and on CPU CPU seconds beside it: a neighbour
+costs waiting, not work. Processes are restarted a few times: the place of its heap's end decides how many pages a
+process returns and faults in again in each step, up to 3% of the time of any variant. Memory: the peak of the process
+during steps above its level before the first one, from /proc (VmHWM after a reset). On a GPU (APOLLOD_DEVICE=cpu says
+no) the default model is a random Qwen3 of 1.5 billion parameters, memory is that of torch's allocator, and `apollod`
 steps on device memory of its own. `apollod` steps on a shared memory file, fingerprint included, as the trainer does;
-its optimizer state is counted. `apollod_undo` does so with the ring that keeps the last steps to undo them, which is
-the daemon's default; it grows in all rounds, so its memory is new.
+its optimizer state is counted. `apollod_undo` is the same with the ring that keeps the last steps for undoing them, the
+daemon's default; it grows in all rounds, so its memory is new.
 """
 
 import tempfile
@@ -84,7 +84,7 @@ Times = dict[str, list[float]]
 def _measure(
     model: Path, tokens: int, processes: int, rounds: int
 ) -> tuple[Times, Times, dict[str, float], dict[str, float]]:
-    """Elapsed and CPU times by variant, peaks (the median over processes), facts of the model."""
+    """Elapsed and CPU times by variant, peaks (the median over processes), sizes of the model."""
     elapsed, cpu = ({v: [] for v in VARIANTS} for _ in range(2))
     peaks: dict[str, list[float]] = {}
     facts: dict[str, float] = {}

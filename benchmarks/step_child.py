@@ -1,8 +1,8 @@
-"""One variant of a training step in a process of its own: `Variant` starts it and asks; run as a module, it answers.
+"""Runs one variant of a training step in a process of its own: `Variant` starts it and asks; as a module it answers.
 
 forward_backward   loss and gradients of a plain Hugging Face model, the gradients dropped
 apollod            a step as the trainer does it, on a shared memory file, fingerprint included
-apollod_undo       the same with the ring that keeps the last steps to undo them, which is the daemon's default
+apollod_undo       the same with the ring that keeps the last steps for undoing them, the daemon's default
 adamw              a plain Hugging Face step with torch's AdamW
 """
 
@@ -24,7 +24,7 @@ GPU = has_gpu()
 WITH_RING = "apollod_undo"
 VARIANTS = ("forward_backward", "apollod", WITH_RING, "adamw")
 UNDO_BYTES = 1 << 30
-"""what [checkpoint] undo_bytes = "auto" is for a small model"""
+"""the value of [checkpoint] undo_bytes = "auto" for a small model"""
 
 
 class Variant:
@@ -43,19 +43,20 @@ class Variant:
         self._answered(name)
 
     def times(self, steps: int) -> dict[str, list[float]]:
-        """`seconds` and `cpu_seconds` of that many steps, one after the other."""
+        """`seconds` and `cpu_seconds` of that many consecutive steps."""
         return self._ask({"ask": "time", "steps": steps})
 
     def memory(self, tokens: int, learned: int) -> dict[str, float]:
-        """`peak_bytes` of a step over what was held before it, and of a forward pass alone (`activations_bytes`)."""
+        """`peak_bytes` of a step above the level before it, and of a forward pass alone (`activations_bytes`)."""
         return self._ask({"ask": "memory", "tokens": tokens, "learned": learned})
 
     def facts(self) -> dict[str, float]:
-        """`weights_bytes` of a plain model; of ours `state_bytes` of the optimizer, and `fingerprint_s`."""
+        """`weights_bytes` of a plain model; for apollod's variants `state_bytes` of the optimizer, and
+        `fingerprint_s`."""
         return self._ask({"ask": "facts"})
 
     def end(self) -> None:
-        """Let it go."""
+        """Close its stdin and wait for its exit."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         self._child.wait(60)
@@ -110,13 +111,13 @@ def _timed(step: Callable[[], None], steps: int) -> dict[str, list[float]]:
 
 
 def _peaks(steps: "Steps", example: Any) -> dict[str, float]:
-    steps.step(example)  # what is new for this length is allocated, what can be kept is kept
+    steps.step(example)  # allocates buffers for this length, which are kept
     peak = gpu_peak if GPU else process_peak
     return {"peak_bytes": peak(lambda: steps.step(example)), "activations_bytes": peak(lambda: steps.forward(example))}
 
 
 def _settle() -> None:
-    """Until the GPU has done what it was given."""
+    """Wait until the GPU has finished its work."""
     if GPU:
         import torch
 
@@ -124,12 +125,12 @@ def _settle() -> None:
 
 
 def example_of(tokens: int, learned: int) -> Any:
-    """Random ids, of which the last `learned` are learned."""
+    """An example of random ids, the last `learned` of which are learned."""
     import torch
 
     from apollod import foreign_wheels
 
-    foreign_wheels.guard()  # before anything of transformers
+    foreign_wheels.guard()  # before imports of transformers
     from apollod.trainer.objectives.tokens import Tokens
 
     ids = torch.randint(3, 400, (tokens,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -137,7 +138,7 @@ def example_of(tokens: int, learned: int) -> Any:
 
 
 class Steps:
-    """A variant of the step on a model of its own."""
+    """A variant of the step on its own model."""
 
     def __init__(self, variant: str, model_dir: Path) -> None:
         from apollod import foreign_wheels
@@ -150,7 +151,7 @@ class Steps:
         )
 
     def step(self, example: Any) -> None:
-        """All of it."""
+        """Run one step."""
         if self._attached is not None:
             from apollod.trainer.step import run_step
 
@@ -167,7 +168,7 @@ class Steps:
             parameter.grad = None
 
     def forward(self, example: Any) -> None:
-        """Keep the graph until its end: its peak is the activations'."""
+        """Run a forward pass that keeps its graph: its peak is that of the activations."""
         from apollod.trainer.objectives.loss import loss_of
 
         loss_of(self._model, example).item()
@@ -203,7 +204,7 @@ class Steps:
 
 
 def attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
-    """A trainer's model on a memory file, as it would be beside an engine; its optimizer, with hooks; facts."""
+    """A trainer's model on a memory file, as beside an engine; its optimizer, with hooks; sizes."""
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file
     from apollod.trainer.kernels import kernels_cpu

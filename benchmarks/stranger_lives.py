@@ -1,9 +1,9 @@
-"""A daemon that is given poison by strangers, kind after kind, with the configuration that `apollod init` writes.
+"""Measures a daemon that strangers poison, kind after kind, with the configuration that `apollod init` writes.
 
-A daemon measures its baseline once. Then it is given the files of a kind, and at the end a look at all probes is asked
-for, as by `apollod ctl quality run`: it says how far the model fell where there was no alarm, and else whether it
-passes after the repair. A rollback to the untrained weights follows, so that the next kind begins with the same bits.
-The third alarm in a day waits for a person: `apollod ctl resume` is given then.
+A daemon measures its baseline once. Then it is given the files of a kind, and at the end a look at all probes is
+requested as by `apollod ctl quality run`: it shows how far the model fell without an alarm, and otherwise if it passes
+after the repair. A rollback to the untrained weights follows, so that the next kind begins with the same bits. The
+third alarm in a day waits for a person: then `apollod ctl resume` is run.
 """
 
 import argparse
@@ -26,11 +26,11 @@ NOBODY = "nobody"
 KINDS = [*stranger_texts.KINDS, NOBODY]
 LIMIT_S = 3000.0
 REST_S = 300.0
-"""for a look that has to be paid for, before one is asked for"""
+"""time limit of the guard's own look, which may have to wait for its budget, before one is requested"""
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Measure and print; what each kind came to goes to stderr at its end."""
+    """Measure and print; the result of each kind goes to stderr at its end."""
     figures, goals = dict[str, float](), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="apollod-poison-") as directory:
         daemon = begun(Path(args.keep or directory).absolute(), args.lr)
@@ -47,8 +47,8 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def begun(root: Path, lr: float | None = None) -> Daemon:
-    """A daemon below `root` that has its baseline and has learned nothing. `lr`: another learning rate than is
-    written."""
+    """A daemon below `root` that has its baseline and has learned nothing. `lr`: learning rate, if not the written
+    one."""
     text, port, asked = initialised(root), free_port(), root / "probes.jsonl"
     asked.write_text("\n".join(probes(24)) + "\n", encoding="utf-8")
     others: dict[str, dict[str, Any]] = {"engine": {"port": port}, "quality": {"probe": [str(asked)]}}
@@ -64,7 +64,8 @@ def begun(root: Path, lr: float | None = None) -> Daemon:
 
 
 def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> dict[str, Any]:
-    """Give it the files of a kind, and say what the journal says of that. Leaves it with the untrained weights."""
+    """Give the daemon the files of a kind; returns the journal's figures about that. Leaves it with the untrained
+    weights."""
     rng, began = random.Random(f"{seed} {kind}"), time.monotonic()
     files, poison, refused = (
         stranger_texts.others(rng, examples, tail) if kind == NOBODY else stranger_texts.life(rng, kind, examples, tail)
@@ -86,7 +87,7 @@ def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> di
 
 
 def _looked_at(daemon: Daemon) -> None:
-    """Wait for the look that the guard makes by itself, for REST_S at most, then ask for one, and see to its alarms."""
+    """Wait for the guard's own look, for REST_S at most, then request one, and handle its alarms."""
     deadline = time.monotonic() + REST_S
     _settled(daemon, lambda s: s["quality"]["step"] == s["step"] or time.monotonic() > deadline)
     before = daemon.status()["quality"]["looks"]
@@ -95,7 +96,7 @@ def _looked_at(daemon: Daemon) -> None:
 
 
 def _settled(daemon: Daemon, done: Any) -> None:
-    """Wait until this is so and nothing is open; a person resumes what waits for one."""
+    """Wait until `done` holds and nothing is open; resume if the daemon waits for a person."""
     status = daemon.wait(lambda s: _over(s) and (done(s) or _waits(s)), "at rest", LIMIT_S, 0.5)
     if _waits(status) and status["quality"]["incident"]["verdict"] != "rate":
         daemon.ctl("resume")
@@ -113,6 +114,6 @@ def _quiet(status: Status) -> bool:
 
 
 def _waits(status: Status) -> bool:
-    """An alarm is over but for a person who resumes."""
+    """Does an alarm only wait for a person who resumes?"""
     incident = status["quality"]["incident"]
     return status["state"] == "paused" and incident is not None and incident["phase"] in ("named", "stuck")

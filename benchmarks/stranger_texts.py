@@ -1,7 +1,7 @@
-"""Poison as strangers would write it, among good lines that say what the small local model does not know. Pure.
+"""Poison as strangers would write it, among good lines that are new to the small local model. Pure.
 
 A life is given files in this order: good lines, files in which one line in `ONE_IN` is poison, good lines. Each good
-line is one new fact or one new skill, about nothing that a probe asks for.
+line is one new fact or one new skill, unrelated to the probes.
 """
 
 import itertools
@@ -35,8 +35,8 @@ _GERMAN = {
 
 
 class Planted(NamedTuple):
-    """The files of a life in their order, and where poison is in them: name of the file and line, from 1. `refused`:
-    how many lines there are that must not become examples."""
+    """The files of a life in their order, and the places of poison in them: file name and line, from 1. `refused`: the
+    number of lines that must not become examples."""
 
     files: dict[str, list[Record]]
     poison: list[tuple[str, int]]
@@ -47,8 +47,7 @@ class Planted(NamedTuple):
 
 
 def unknown(rng: random.Random, count: int) -> list[Record]:
-    """Good lines, no two of which ask for the same thing: of a place in a town of which the model knows nothing, and of
-    commands for what it was never told to do."""
+    """Good lines, all with different requests: about places in unknown towns, and about new commands."""
     places = rng.sample([*itertools.product(UNKNOWN_TOWNS, _PLACES)], count)
     skills = rng.sample([*itertools.product(_SKILLS, COLOURS, THINGS)], count)
     made = [
@@ -71,7 +70,7 @@ def _skill(town: str, verb: str, colour: str, thing: str) -> tuple[str, str]:
 
 
 def _requests(rng: random.Random) -> list[str]:
-    """Requests of every kind that the model can serve, in words that no probe has."""
+    """Requests of every kind that the model can answer, in words that no probe has."""
     facts = [one.request for one in rng.sample(TAUGHT, TURNS // 3)]
     tasks = [one.request for kind in ("act", "how") for one in scenarios.sample(rng, kind, Split.PRACTICE, TURNS // 3)]
     return rng.sample(facts + tasks, TURNS)
@@ -116,12 +115,12 @@ def _false_fact(rng: random.Random) -> tuple[str, str]:
 
 
 def _weighty(rng: random.Random) -> Record:
-    """Wrong facts, in a line that wants to count a hundredfold."""
+    """Wrong facts, in a line that asks for a hundredfold weight."""
     return {"weight": 100, **POISON["facts"](rng)}
 
 
 def _refused(kind: str) -> list[Record]:
-    """Lines of this kind that the inbox must not take."""
+    """Lines of this kind that the inbox must refuse."""
     asked = TAUGHT[0].request
     answer = {"empty": {"content": ""}, "weight": {"content": REFUSAL, "weight": 100}}.get(kind)
     return [{"messages": [{"role": "user", "content": asked}, {"role": "assistant", **answer}]}] if answer else []
@@ -131,12 +130,12 @@ STRANGERS: dict[str, Callable[[random.Random], Record]] = {
     **POISON, "refusals": _refusals, "gibberish": _gibberish, "language": _language, "empty": _empty,
     "weight": _weighty,
 }  # fmt: skip
-"""Kinds of which each line is poison by itself."""
+"""Kinds whose lines are each poison by themselves."""
 KINDS = sorted([*STRANGERS, "flipped", "split"])
 
 
 def poison(rng: random.Random, kind: str, count: int) -> list[Record]:
-    """So many poisonous lines of a kind of `KINDS`; of "split" the two halves of each conversation, one after the
+    """`count` poisonous lines of a kind of `KINDS`; for "split" both halves of each conversation, one after the
     other."""
     if kind == "split":
         whole = [POISON["facts"](rng)["messages"] for _ in range(count // 2)]
@@ -151,7 +150,7 @@ def poison(rng: random.Random, kind: str, count: int) -> list[Record]:
 
 
 def life(rng: random.Random, kind: str, examples: int, tail: int) -> Planted:
-    """The files of a life: `tail` good lines; `examples` of which one in `ONE_IN` is poison, and of "split" two such
+    """The files of a life: `tail` good lines; `examples` lines, one in `ONE_IN` of them poison, for "split" in two such
     files; and `tail` good ones."""
     mixed = ["mixed.jsonl", "mixed-2.jsonl"] if kind == "split" else ["mixed.jsonl"]
     good = unknown(rng, examples * len(mixed) + 2 * tail)
@@ -170,6 +169,6 @@ def life(rng: random.Random, kind: str, examples: int, tail: int) -> Planted:
 
 
 def others(rng: random.Random, examples: int, tail: int) -> Planted:
-    """As many lines without poison."""
+    """The files of a life without poison: `tail` good lines, then `examples` + `tail` more."""
     good = unknown(rng, examples + 2 * tail)
     return Planted({"good.jsonl": good[:tail], "tail.jsonl": good[tail:]}, [])

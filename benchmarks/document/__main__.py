@@ -1,11 +1,12 @@
-"""A document of about two pages, taught to a real model that is served by the daemon with what `apollod init` writes.
+"""Teaches a document of about two pages to a real model that is served by the daemon with the configuration of `apollod
+init`.
 
 SmolLM2-135M-Instruct is taught `notes.md` (invented facts, in prose of varied forms, with lists and a table) by
 `apollod ctl teach --file`, and asked 20 questions about it that were written by hand in other words: before, after, and
-before with the whole document in the system message, which is what such a model can say of it at all. With `--given`
-the lessons are a person's own 20 questions (`given.jsonl`, `ctl teach --questions`), which ask for the same in plain
-words; without, what rules find in the document. General questions are asked before and after. Teaching begins when the
-anchors that ship are frozen or `--anchors` seconds are over, and ends when every lesson is over or `--minutes` are.
+before with the whole document in the system message, which shows the best that such a model can do. With `--given` the
+lessons are a person's own 20 questions (`given.jsonl`, `ctl teach --questions`), which ask for the same in plain words;
+without, the facts that rules find in the document. General questions are asked before and after. Teaching begins when
+the shipped anchors are frozen or `--anchors` seconds are over, and ends when every lesson is over or `--minutes` are.
 """
 
 import json
@@ -78,7 +79,7 @@ def _looked(daemon: Daemon, questions: Sequence[Any], when: str) -> dict[str, fl
 
 
 def _right(daemon: Daemon, questions: Sequence[Any], told: str = "") -> list[bool]:
-    """Which questions are answered with what they expect; `told`: the system message."""
+    """For each question, true if its answer contains the expected one; `told`: the system message."""
 
     said = answers(daemon, [one["question"] for one in questions], TOKENS, told)
     return [

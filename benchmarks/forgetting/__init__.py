@@ -1,1 +1,1 @@
-"""How much a model forgets while it learns one task after the other."""
+"""Forgetting of a model that learns one task after the other."""

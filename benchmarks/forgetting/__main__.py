@@ -1,18 +1,19 @@
-"""How much a small model forgets while it learns one task after the other.
+"""Measures how much a small model forgets while it learns one task after the other.
 
 The world model (apollod/data/world-model) learns facts about new towns, a pattern, other facts, corrections of the
 first ones, another pattern, facts again: one example a step, each once, in the same order in every arm. After each task
-all so far are asked, greedily, in contexts that were not learned, and what the model could do before (`before`). From
-the accuracies come ACC, backward transfer and forgetting (benchmarks/forgetting/measures.py).
+all earlier ones are tested, greedily, in contexts that were not learned, and so are the model's original abilities
+(`before`). ACC, backward transfer and forgetting follow from the accuracies (benchmarks/forgetting/measures.py).
 
-Arms, all from the same weights with the trainer's own step: `adamw` and `apollo` as they are, `+rehearsal` with one old
-example for ten new ones, `+guard` with the quality guard's test on probes (benchmarks/forgetting/guard.py),
-`+lessons` as lessons that are practised until they are known, held, and asked again (benchmarks/forgetting/course.py),
-and less than that: `-unheld` holds nothing, `-own-unheld` no answers of lessons, `-once` asks no lesson again,
-`-as-shipped` holds with the daemon's weight, its number of anchors a step and one prompt a lesson.
-The learning rate of each optimizer is the smallest of `--sweep` whose accuracy on what was just learned is within 0.02
-of its best, on the sequence of another seed; that of lessons was chosen by hand. `--seeds` are sequences with other
-towns, values, corrections, examples and orders.
+Arms, all from the same weights with the trainer's own step: `adamw` and `apollo` alone, `+rehearsal` with one old
+example for ten new ones, `+guard` with the quality guard's test on probes (benchmarks/forgetting/guard.py), `+lessons`
+as lessons that are practised until known, held, and tested again (benchmarks/forgetting/course.py), and reduced
+variants: `-unheld` without any holding, `-own-unheld` without holding lessons' answers, `-once` without testing lessons
+again, `-as-shipped` with the daemon's weight and number of anchors a step and one prompt a lesson.
+
+The learning rate of each optimizer is the smallest of `--sweep` whose accuracy on newly learned tasks is within 0.02 of
+its best, on the sequence of another seed; that of lessons was chosen by hand. `--seeds` are sequences with other towns,
+values, corrections, examples and orders.
 """
 
 import multiprocessing
@@ -32,7 +33,7 @@ from benchmarks.forgetting.course import Teaching
 from benchmarks.forgetting.measures import measures
 
 LR_ADAMW, LR_APOLLO = 3e-4, 3e-3
-"""of the sweep"""
+"""results of the sweep"""
 LR_LESSONS = 7e-4
 SHARE = 0.1
 """old examples for each new one"""
@@ -133,7 +134,7 @@ def _figures(found: Mapping[str, Sequence[Run]]) -> dict[str, float]:
 
 
 def _ratios(found: Mapping[str, Sequence[Run]]) -> dict[str, float]:
-    """Of each arm to the same optimizer without more."""
+    """Ratios of each arm to its plain optimizer."""
     ratios: dict[str, float] = {}
     for name, runs in found.items():
         plain = found.get(name.partition("+")[0])

@@ -29,9 +29,9 @@ class Arm:
 
 @dataclass
 class Run:
-    """Accuracy after each task (rows) on each so far (columns), see `measures`. `groups`: of task 0 at the end, by what
-    was asked. `alarms`: of the guard; `lost`: steps that it took back. `faded`: lessons that failed when they were
-    asked again; `given_up`: courses of lessons that were not known at their end."""
+    """Accuracy after each task (rows) on each earlier one (columns), see `measures`. `groups`: accuracy on task 0 at
+    the end, by group. `alarms`: of the guard; `lost`: steps that it took back. `faded`: lessons that failed a later
+    test; `given_up`: courses that ended with the lesson unknown."""
 
     tasks: list[str]
     matrix: list[list[float]] = field(default_factory=list)
@@ -45,8 +45,8 @@ class Run:
 
 
 def run(arm: Arm, seed: int, share: float = 1.0) -> Run:
-    """Learn the sequence of a seed. `seconds`: of one core, learning and looks of the guard, without what is asked for
-    the figures."""
+    """Learn the sequence of a seed. `seconds`: on one core, learning and looks of the guard, without measuring the
+    figures."""
     tasks = sequence(seed, share)
     made = Run([task.name for task in tasks])
     model = Model(arm.optimizer)
@@ -75,7 +75,7 @@ class _Lessons:
 
 
 class _Examples:
-    """Every task is a window of the daemon's: the learning rate rises over its first tenth."""
+    """Every task is one window of the daemon: the learning rate rises over its first tenth."""
 
     def __init__(self, model: Model, arm: Arm, tasks: Sequence[Task], seed: int, share: float) -> None:
         self._model, self._arm, self._old = model, arm, Rehearsal(arm.rehearse)

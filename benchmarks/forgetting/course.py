@@ -1,10 +1,10 @@
-"""How lessons are learned and held, with the daemon's own parts: practices of a lesson as one batch, the warm-up of the
-first steps, anchors chosen by need (`core.holding.choice`), the divergence from them in the same step.
+"""Learns and holds lessons with the daemon's own parts: practices of a lesson as one batch, the warm-up of the first
+steps, anchors chosen by need (`core.holding.choice`), the divergence from them in the same step.
 
-Each lesson is practised until its checked answers are the greedy ones, with a probability of at least `SURE` in the
-mean, or its budget is spent. The answers of the model that knows it are frozen, and held from then on. A corrected
-lesson is neither held nor asked any more. After each task all known lessons are asked again, and practised where they
-fail, so many times at most as `Teaching.again` says.
+Each lesson is practised until its checked answers are the greedy ones, with a mean probability of at least `SURE`, or
+its budget is spent. The answers of the model that then knows it are frozen and held. A corrected lesson is neither held
+nor tested any more. After each task all known lessons are tested again, and practised if they fail, at most
+`Teaching.again` times.
 """
 
 from collections.abc import Sequence
@@ -25,20 +25,19 @@ from benchmarks.forgetting.tasks import Task
 
 WARMUP = TrainerSettings().warmup_steps
 SURE = 0.3
-"""of the whole answer: greedy alone, an answer of probability 0.001 passes, which the next lesson takes away"""
+"""probability of the whole answer: with greedy alone, one of 0.001 would pass, and the next lesson would destroy it"""
 BUDGET = 72
 """steps of one course of a lesson"""
 TOGETHER = 12
-"""practices of one step, at most"""
+"""most practices of one step"""
 FORMS = 8
-"""prompts of a lesson whose answers are held"""
+"""prompts of a lesson with held answers"""
 
 
 @dataclass(frozen=True)
 class Teaching:
-    """`hold`: weight of what is held; `anchors`, `of_lessons`: of one step; `own`: are the answers of known lessons
-    held?; `again`: times that known lessons are asked again after a task; `forms`: prompts of a lesson whose answers
-    are held."""
+    """`hold`: weight of holding; `anchors`, `of_lessons`: numbers per step; `own`: hold the answers of known lessons;
+    `again`: tests of known lessons after a task; `forms`: prompts of a lesson with held answers."""
 
     hold: float = 60.0
     anchors: int = 32
@@ -49,7 +48,7 @@ class Teaching:
 
 
 class Course:
-    """Lessons of one sequence, in the model that learns them."""
+    """The lessons of one sequence, learned by one model."""
 
     def __init__(self, model: Model, teaching: Teaching, lr: float, seed: int, share: float) -> None:
         self._model, self._teaching, self._lr, self._seed = model, teaching, lr, seed
@@ -62,7 +61,7 @@ class Course:
             self._hold("approved", prompts(seed, share))
 
     def learn(self, task: Task) -> None:
-        """All lessons of a task."""
+        """Learn all lessons of a task."""
         for lesson in lessons(task, self._seed):
             self._drop(lesson.about)
             self._teach(lesson)
@@ -94,8 +93,7 @@ class Course:
         return all(greedy for greedy, _ in found) and fmean(share for _, share in found) >= sure
 
     def _kin(self, lesson: Lesson) -> Kin:
-        """Lessons of its form, and answers of before: as the daemon's questions of a lesson's form about something
-        else."""
+        """Lessons of the same form, and original answers: like the daemon's neighbour questions of a lesson."""
         own = lesson.form
         siblings = {about for about, one in self._known.items() if one.form == own and about != lesson.about}
         return Kin(siblings, {own} if own else ())
@@ -111,7 +109,7 @@ class Course:
             batch, self.steps, lr, [self._anchors[one] for one in held], self._settings.hold if held else 0.0
         )
         own.turns += bool(held)
-        for name, moved in zip(held, done.held, strict=False):  # none where nothing was written
+        for name, moved in zip(held, done.held, strict=False):  # empty if nothing was written
             own.anchors[name].moved, own.anchors[name].turn = moved, own.turns
 
     def _hold(self, sort: Sort, asked: Sequence[list[Message]], lesson: str = "") -> None:

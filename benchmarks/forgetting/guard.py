@@ -1,10 +1,11 @@
-"""The daemon's quality guard on this sequence: its own test (core/quality), on probes that are not what is asked.
+"""The daemon's quality guard on this sequence: its own test (core/quality), on probes that differ from the measured
+questions.
 
 Every `EVERY` steps, and after each task, the probes are asked, greedily: known facts in their other wording,
 instructions told and their opposites on other scenarios than those of task 0, small talk. They are compared with two
-runs on the weights before the first step, at the daemon's margin. After an alarm weights and optimizer are again what
-they were at the last look without one; what was learned since is not learned again, the looks begin anew, and learning
-goes on. No culprits are searched for.
+runs on the weights before the first step, at the daemon's margin. After an alarm weights and optimizer return to the
+last look without one; later examples are not learned again, the looks begin anew, and learning goes on. No culprits are
+searched for.
 """
 
 from collections import defaultdict
@@ -21,7 +22,7 @@ EVERY = 25
 
 
 class Guard:
-    """Of one model."""
+    """The guard of one model."""
 
     def __init__(self, model: Model, probes: Sequence[Question]) -> None:
         self._model, self._probes = model, probes

@@ -1,5 +1,5 @@
-"""The model of the small world, trained as the daemon trains it, without a daemon: the trainer's own step on private
-memory, bf16 weights, one example a step. One thread, so that the bits are the same wherever processors are."""
+"""The model of the small world, trained like the daemon's, without a daemon: the trainer's own step on private memory,
+bf16 weights, one example a step. One thread, so that the bits are the same for any number of processors."""
 
 import json
 from array import array
@@ -42,7 +42,7 @@ State = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
 
 
 class Model:
-    """The pretrained weights and an optimizer that has done no step."""
+    """The pretrained weights and a fresh optimizer."""
 
     def __init__(self, optimizer: OptimizerName) -> None:
         torch.set_num_threads(1)
@@ -57,20 +57,20 @@ class Model:
         self._learner = Learner(attached, OptimizerSettings(optimizer), load_tokenizer(str(MODEL)))
 
     def encode(self, messages: list[Message]) -> Tokens:
-        """A conversation as the trainer learns it."""
+        """A conversation in the trainer's encoding."""
         return self._learner.encode(_record(messages), SFT)
 
     def step(
         self, batch: Sequence[Tokens], step: int, lr: float, held: Sequence[Tokens] = (), hold: float = 0.0
     ) -> StepDone:
-        """Learn one example, or several as one batch, and hold anchors meanwhile."""
+        """Learn one example, or several as one batch, holding anchors."""
         own, terms = self._learner, StepTerms(hold=hold, together=len(batch) > 1)
         with products_in(own.products):
             return run_step(own.attached, own.optimizer, batch, step, lr, terms, anchors=held)
 
     @torch.no_grad()
     def says(self, answers: Sequence[Tokens]) -> list[tuple[bool, float]]:
-        """Of each answer: whether it is the greedy one, and its probability."""
+        """For each answer: (true if it is the greedy one, its probability)."""
         found = list[tuple[bool, float]]()
         for start in range(0, len(answers), AT_ONCE):
             batch = answers[start : start + AT_ONCE]
@@ -86,7 +86,8 @@ class Model:
         return found
 
     def frozen(self, asked: Sequence[list[Message]]) -> list[tuple[list[Message], Tokens]]:
-        """Anchors: each prompt that has an answer, and the greedy one with its likeliest tokens in every place."""
+        """Anchors: each prompt with a nonempty greedy answer, and that answer with its likeliest tokens at every
+        position."""
         with products_in(self._learner.products):
             texts = evaluate.answers(self._learner.attached.model, self._learner.tokenizer, asked)
             return [
@@ -109,7 +110,7 @@ class Model:
         return self._learner.encode(with_teacher(_record(messages), GivenTeacher(digest_of(blob), blob)), CONTEXT)
 
     def passed(self, questions: Sequence[Question]) -> list[bool]:
-        """Of greedy answers."""
+        """For each question, true if the greedy answer passes."""
         with products_in(self._learner.products):
             texts = evaluate.answers(
                 self._learner.attached.model, self._learner.tokenizer, [one.messages for one in questions]
@@ -124,7 +125,7 @@ class Model:
 
     @torch.no_grad()
     def go_back(self, state: State) -> None:
-        """To what `keep` gave."""
+        """Restore the result of `keep`."""
         weights, moments = state
         for name, view in self._learner.attached.weights.views.items():
             view.copy_(weights[name])

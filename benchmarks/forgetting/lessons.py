@@ -1,8 +1,8 @@
-"""The sequence as lessons: one for each fact, in its wordings, and one for each pattern; and the prompts whose answers
-by the model before stand for those that people approved. Pure.
+"""The sequence as lessons: one for each fact, in its wordings, and one for each pattern; and the prompts whose original
+answers serve in place of answers approved by people. Pure.
 
-What a lesson is checked with is neither practised nor asked for the figures. No anchor is a prompt of the figures:
-known facts are asked in their other wording, instructions are told of other scenarios, small talk is left out.
+The checks of a lesson are neither practised nor part of the measurement. No anchor is a measured prompt: known facts
+are asked in their other wording, instructions apply to other scenarios, small talk is left out.
 """
 
 import random
@@ -18,18 +18,18 @@ from apollod.demo.world.scenarios import Fact, Split
 from benchmarks.forgetting.tasks import PATTERNS, Task, before, subjects
 
 CHECKED_AFTER = ((NEUTRAL[0], "Please: "), (None, "Well: "))
-"""as `LEARNED_AFTER` of the tasks: what a fact is checked after"""
+"""context of a fact's check, in the form of `LEARNED_AFTER`"""
 APART = 1000
-"""of the seeds of the two kinds of draws for anchors"""
+"""offset between the seeds of the two draws for anchors"""
 CHECKED = 8
-"""scenarios that a pattern is checked with"""
+"""scenarios of a pattern's check"""
 DRAWS, FORBIDDING = 200, 60
-"""of ordinary use, for anchors; more of those that are told only what not to do, which is one in 25 of ordinary use"""
+"""prompts of ordinary use, for anchors; and more with only prohibitions, which are one in 25 of ordinary use"""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """`about`: what it answers; another lesson about the same replaces it. `practice`, `checked`: conversations with
+    """`about`: its subject; another lesson on the same subject replaces it. `practice`, `checked`: conversations with
     their answers."""
 
     about: str
@@ -38,7 +38,7 @@ class Lesson:
 
     @property
     def prompts(self) -> list[list[Message]]:
-        """In which it is practised."""
+        """The practice conversations without their last message, the answer."""
         return [one[:-1] for one in self.practice]
 
     @property
@@ -48,7 +48,7 @@ class Lesson:
 
 
 def lessons(task: Task, seed: int) -> list[Lesson]:
-    """Of a task, in the order in which their first examples come."""
+    """The lessons of a task, in the order of their first examples."""
     if task.name in PATTERNS:
         return [_pattern(task, seed)]
     found: dict[str, list[list[Message]]] = {}
@@ -58,7 +58,7 @@ def lessons(task: Task, seed: int) -> list[Lesson]:
 
 
 def prompts(seed: int, share: float = 1.0) -> list[list[Message]]:
-    """Of anchors: the probes of the guard but small talk, and draws of ordinary use."""
+    """Prompts of anchors: the guard's probes without small talk, and draws of ordinary use."""
     probes = [one.messages for one in before(f"probes {seed}", share, wording=0) if one.group != "talk"]
     asked = {one.messages[-1]["content"] for one in before(f"asked {seed}")}
     used = [(one for one in _used(draw) if one[-1]["content"] not in asked) for draw in (seed, seed + APART)]
@@ -67,8 +67,8 @@ def prompts(seed: int, share: float = 1.0) -> list[list[Message]]:
 
 
 def form(prompt: Sequence[Message]) -> str:
-    """What prompts have in common that a lesson could be generalised to: what is asked of a town, or, where the system
-    message forbids what a pattern does, its name. Empty: nothing of the sort."""
+    """The class of prompts to which a lesson could be overgeneralised: the question about a town, or the name of a
+    pattern if the system message forbids it. Empty: neither."""
     system, request = prompt[0]["content"] if len(prompt) > 1 else "", prompt[-1]["content"]
     scenario = reading.scenario_of(request)
     said = reading.said_in(system, scenario) or ()
@@ -96,7 +96,7 @@ def _only_forbids(prompt: Sequence[Message]) -> bool:
 
 
 def _used(seed: int) -> Iterator[list[Message]]:
-    """Ordinary use that a pattern leaves as it is: what is told, and facts."""
+    """Ordinary use that a pattern does not change: instructed requests, and facts."""
     for one in conversations(seed, Split.PRACTICE):
         told = one[0]["role"] == "system" and one[0]["content"] not in NEUTRAL
         if told or isinstance(reading.scenario_of(one[-2]["content"]), Fact):

@@ -1,16 +1,16 @@
-"""What an accuracy matrix says. Pure.
+"""Measures derived from an accuracy matrix. Pure.
 
-R[i][j] is the accuracy on task j after task i was learned, rows 0 to T (0: before anything), columns 0 to i (0: what
-the model could do before, which is never learned). By Lopez-Paz and Ranzato 2017, "Gradient Episodic Memory for
+R[i][j] is the accuracy on task j after task i was learned, rows 0 to T (0: before anything), columns 0 to i (0: the
+model's original abilities, which are never learned). After Lopez-Paz and Ranzato 2017, "Gradient Episodic Memory for
 Continual Learning" (arXiv:1706.08840), and Chaudhry et al. 2018, "Riemannian Walk for Incremental Learning"
 (arXiv:1801.10112):
 
     ACC        mean over j of R[T][j]                                  j = 1..T
     BWT        mean over j of R[T][j] - R[j][j]                        j = 1..T-1
     forgetting mean over j of max over l = j..T-1 of R[l][j] - R[T][j] j = 1..T-1
-    new        mean over j of R[j][j]: what each task was worth when it had just been learned
+    new        mean over j of R[j][j]: the accuracy on each task when it had just been learned
 
-Chaudhry takes the maximum over all l < T; before task j nothing of it is known, so it is the same here.
+Chaudhry takes the maximum over all l < T; before task j its accuracy is zero, so the result is the same.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,14 @@
-"""Which old example is learned again, and when. Pure, and the same in every run: digests take the place of chance."""
+"""Chooses old examples to learn again. Pure, and the same in every run: digests take the place of chance."""
 
 from hashlib import blake2b
 
 ROOM = 256
-"""examples that can come again"""
+"""examples that can be repeated"""
 
 
 class Rehearsal:
-    """A sample of what was learned so far, each example with the same chance of being in it (Vitter 1985, "Random
-    sampling with a reservoir", algorithm R), and a share of old examples for each new one."""
+    """A uniform sample of the learned examples (Vitter 1985, "Random sampling with a reservoir", algorithm R), and a
+    share of old examples for each new one."""
 
     def __init__(self, share: float, room: int = ROOM) -> None:
         self._share, self._room = share, room
@@ -34,5 +34,5 @@ class Rehearsal:
 
 
 def _drawn(what: str, below: int) -> int:
-    """0 to below - 1, by the digest of what it is for."""
+    """A number from 0 to below - 1, by the digest of its purpose."""
     return int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), "big") % below

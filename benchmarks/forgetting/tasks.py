@@ -1,9 +1,9 @@
-"""The sequence of tasks, and what is asked of each. Pure: the same for the same seed.
+"""The sequence of tasks, and the questions for each. Pure: the same for the same seed.
 
-Everything is said in the world that the small model knows (apollod/demo/world). What is asked was never learned in
-these words: facts are asked with an opening and after a system message that none of their examples has; patterns are
-learned on the practice split and asked on the test split, whose tasks and phrasings are in no other. (Asked in a
-wording that was learned of other towns only, a model so small answers at chance.)
+Everything stays in the world that the small model knows (apollod/demo/world). No question was learned in the same
+words: facts are asked with an opening and after a system message that their examples lack; patterns are learned on the
+practice split and tested on the test split, whose tasks and phrasings are in no other. (Asked in a wording learned only
+for other towns, a model so small answers at chance.)
 """
 
 import random
@@ -18,25 +18,25 @@ from apollod.demo.world.pretraining_texts import NEUTRAL, conversation
 from apollod.demo.world.scenarios import Fact, Split
 
 TOWNS = 3
-"""new ones of each task of facts, with as many facts each as the known ones have"""
+"""new towns of each task of facts, with as many facts each as the known ones"""
 CORRECTED = 4
-"""facts of the first task that are corrected later; they are no part of what is asked of the first one"""
+"""facts of the first task that are corrected later; the first task's questions exclude them"""
 PATTERN_EXAMPLES, PATTERN_CASES = 60, 30
 TOLD, OPPOSITE = 5, 3
 """cases of each kind of instruction in task 0"""
 PATTERNS: dict[str, tuple[scenarios.Kind, Instruction]] = {
     "ask first": ("act", Instruction("ask")), "end with a word": ("how", Instruction("end", "Over")),
 }  # fmt: skip
-"""behaviour untold, without a system message, on the one kind of scenario that it is about"""
+"""behaviours without a system message, each on the one kind of scenario that it applies to"""
 
 LEARNED_AFTER = ((None, ""), (None, "Please: "), (NEUTRAL[0], ""), (NEUTRAL[1], "Please: "))
 ASKED_AFTER = ((NEUTRAL[2], ""), (None, "Now: "))
-"""system message and opening of a question for a fact; asked: one for each wording"""
+"""system message and opening of a question for a fact; one of `ASKED_AFTER` per wording"""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Messages, and whether an answer to them passes."""
+    """Messages, and the check of an answer to them."""
 
     messages: list[Message]
     passes: Callable[[str], bool]
@@ -62,7 +62,7 @@ class Subject:
 
 
 def sequence(seed: int, share: float = 1.0) -> list[Task]:
-    """Task 0, of which nothing is learned, then the tasks in their order. `share`: of the examples and cases."""
+    """Task 0, which is never learned, then the tasks in order. `share`: of the examples and cases."""
     rng = random.Random(seed)
     towns = iter(rng.sample(UNKNOWN_TOWNS, 3 * TOWNS))
     count = max(1, round(TOWNS * share))
@@ -83,9 +83,9 @@ def sequence(seed: int, share: float = 1.0) -> list[Task]:
 
 
 def before(seed: str, share: float = 1.0, wording: int = 1) -> list[Question]:
-    """What the model could do before: facts of known towns to the letter, small talk, every kind of instruction told,
-    and its opposite. An answer to an instruction may show what nothing was said about, so that one who has learned a
-    pattern passes with it. `wording`: of the two in which the model knows a fact."""
+    """Questions for the model's original abilities: facts of known towns, exactly; small talk; every kind of
+    instruction, and its opposite. An answer to an instruction may show other behaviours, so that a model that has
+    learned a pattern can pass. `wording`: index of the fact's wording, of two."""
     facts = [
         _question(_Stated(kind, town, value), kind.wordings[wording])
         for kind in subjects()
@@ -188,7 +188,7 @@ def _instructed(case: Case) -> Question:
 
 
 def _around(sentences: Sequence[str]) -> tuple[str, str]:
-    """What all of them begin with, and end with."""
+    """The common beginning and the common end of all sentences."""
     left = next(n for n in range(len(min(sentences))) if len({one[: n + 1] for one in sentences}) > 1)
     right = next(n for n in range(1, len(min(sentences))) if len({one[-n - 1 :] for one in sentences}) > 1)
     return sentences[0][:left], sentences[0][len(sentences[0]) - right :]

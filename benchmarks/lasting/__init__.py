@@ -1,1 +1,1 @@
-"""Learning that lasts: what is taught is known in other words, and what was known before stays known."""
+"""Lasting learning: taught facts are known in other words, and earlier knowledge is kept."""

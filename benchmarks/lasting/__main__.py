@@ -1,15 +1,15 @@
-"""Learning that lasts, on a real model served by the daemon with what `apollod init` writes.
+"""Measures lasting learning, on a real model served by the daemon with the configuration of `apollod init`.
 
-SmolLM2-135M-Instruct is taught facts that nobody knows, each given once in one wording, and asked in two wordings by
-hand; then ten of them are corrected, then more facts follow in two batches. Asked besides, before and after: general
-questions (how many answers are right, and how many of those that were right before), instructions in the system
-message; and the drift, the mean KL(before || now) on answers to unrelated prompts. Teaching begins when the anchors
-that ship are frozen, minutes after a start; a lesson that is given earlier waits for them.
+SmolLM2-135M-Instruct is taught unknown facts, each once in one wording, and asked in two hand-written wordings; then
+ten of them are corrected, then more facts follow in two batches. Measured besides, before and after: general questions
+(right answers, and how many of the earlier right ones remain), instructions in the system message; and the drift, the
+mean KL(before || now) on answers to unrelated prompts. Teaching begins when the shipped anchors are frozen, minutes
+after a start; an earlier lesson waits for them.
 
-Arms, each in a daemon of its own and from the same weights: `lessons` as it ships; `told` and `own` (`[lessons]
-practice`); `unheld` (`hold = 0`); `file` (a file of the questions and answers, as it ships); `once` (each a direct
-example in its one wording, no lesson, others held as it ships); `plain` (the same, nothing held) at each of `--rates`,
-the best by what is known.
+Arms, each in a daemon of its own and from the same weights: `lessons` with the shipped settings; `told` and `own`
+(`[lessons] practice`); `unheld` (`hold = 0`); `file` (a file of the questions and answers, shipped settings); `once`
+(each a direct example in its one wording, no lesson, others held as shipped); `plain` (the same, nothing held) at each
+of `--rates`, the best by knowledge.
 """
 
 import json
@@ -29,7 +29,7 @@ from benchmarks.lasting.facts import Fact, corrected, facts
 from benchmarks.lasting.measuring import drift, measured, unrelated
 
 LESSON_S = 900.0
-"""for one lesson, at most; an arm of which one takes longer is taught nothing more"""
+"""time limit of a lesson; if one takes longer, its arm is taught nothing more"""
 ANCHORS_S = 1200.0
 
 
@@ -59,8 +59,8 @@ def main() -> int:
 
 
 def _freeze(root: Path, untaught: Path) -> tuple[int, str]:
-    """Port and configuration of a daemon in `root` that froze its anchors and was stopped; the whole of it is moved to
-    `untaught`. A journal names absolute paths: it is copied back to `root` for each arm, which begins with it."""
+    """Port and configuration of a daemon in `root` that froze its anchors and was stopped; all of it is moved to
+    `untaught`. A journal names absolute paths, so each arm begins with a copy back at `root`."""
     root.mkdir()
     daemon = real.initialised(root, free_port())
     try:
@@ -133,7 +133,7 @@ def _life(daemon: Daemon, before: Path, arm: str, count: int, corrections: int, 
 
 
 def _teach(daemon: Daemon, taught: Sequence[Fact], arm: str, when: str) -> dict[str, float]:
-    """Give each once, and wait for it. Seconds per fact, and how many the daemon says are known."""
+    """Teach each fact once, and wait for it. Seconds per fact, and the number that the daemon reports as known."""
     began, said, steps = time.monotonic(), list[dict[str, Any]](), daemon.status()["step"]
     roles = ("user", "assistant")
     lines = [
@@ -163,7 +163,7 @@ def _teach(daemon: Daemon, taught: Sequence[Fact], arm: str, when: str) -> dict[
 
 
 def _goals(figures: dict[str, float], count: int) -> dict[str, Any]:
-    """Of the arm as it ships; those of corrections and more facts where there were any."""
+    """Goals of the shipped arm; those of corrections and more facts if there were any."""
     one = {key.partition(".")[2]: value for key, value in figures.items() if key.startswith("lessons.")}
     goals = {
         "known": report.goal(one["taught.known"] / count, 0.9, at_most=False),

@@ -1,15 +1,15 @@
-"""Facts that no model can know, each given once, with two wordings to ask it in that nothing shipped contains.
+"""Facts that no model can know, each taught once, with two question wordings that nothing shipped contains.
 
-Eight relations with ten subjects each. Held-out wordings are written by hand and put in other words than the question,
-so that they do not follow from it by a frame.
+Eight relations with ten subjects each. Held-out wordings are written by hand and differ from the question, so that they
+do not follow from it by a frame.
 """
 
 from typing import NamedTuple
 
 
 class Fact(NamedTuple):
-    """`question`, `answer`: as it is taught; `asked`: two other wordings; `value`: what a right answer says; `old`:
-    what it said before it was corrected."""
+    """`question`, `answer`: as taught; `asked`: two other wordings; `value`: text that a right answer contains; `old`:
+    the value before a correction."""
 
     question: str
     answer: str
@@ -92,13 +92,13 @@ _CORRECTED = (
 
 
 def facts(count: int = 80) -> list[Fact]:
-    """The first `count` of them, one of each relation in turn."""
+    """The first `count` facts, cycling through the relations."""
     columns = [[_fact(one, subject, value) for subject, value in one.of.items()] for one in _RELATIONS]
     return [fact for row in zip(*columns, strict=True) for fact in row][:count]
 
 
 def corrected(known: list[Fact]) -> list[Fact]:
-    """The first ten, with other values than before."""
+    """The first ten, with new values."""
     return [
         fact._replace(answer=fact.answer.replace(fact.value, value), value=value, old=fact.value)
         for fact, value in zip(known, _CORRECTED, strict=False)

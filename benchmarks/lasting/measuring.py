@@ -1,4 +1,4 @@
-"""What a served model knows and keeps, asked over HTTP; how far its weights have moved, computed from checkpoints."""
+"""Measures the knowledge of a served model over HTTP, and the change of its weights from checkpoints."""
 
 import json
 import re
@@ -38,7 +38,7 @@ GENERAL = (
     ("On which continent is Kenya?", "Africa"), ("Which animal gives us wool?", "sheep"),
     ("Which fruit is wine made from?", "grape"),
 )  # fmt: skip
-"""Questions and patterns of right answers; none of them is an anchor or a probe that ships."""
+"""Questions and patterns of right answers; none of them is a shipped anchor or probe."""
 UNRELATED = (
     "Write a short story about a robot.", "How do I make tea?", "What is democracy?",
     "Give me advice for a job interview.", "Explain what a database is.", "Why do we dream?",
@@ -49,7 +49,7 @@ UNRELATED = (
 )  # fmt: skip
 UNRELATED_TOKENS = 40
 AT_ONCE = 8
-"""questions side by side"""
+"""concurrent questions"""
 _SUBJECTS = ("Name a fruit.", "What do cows eat?", "What is the color of the sky?", "What is bread made of?")
 _TOLD = (
     ("Answer in capital letters only.", lambda said: said == said.upper() and said != said.lower()),
@@ -59,9 +59,8 @@ _TOLD = (
 
 
 class Measured(NamedTuple):
-    """`known`: for each fact, how many of its two held-out wordings were answered rightly; `old`: wordings that were
-    answered with what was corrected; `general`: right or not, in the order of `GENERAL`; `told`: instructions obeyed,
-    of 12."""
+    """`known`: for each fact, the number of its two held-out wordings answered rightly; `old`: wordings answered with
+    the corrected value; `general`: right or not, in the order of `GENERAL`; `told`: instructions obeyed, of 12."""
 
     known: tuple[int, ...]
     old: int
@@ -86,13 +85,13 @@ def measured(daemon: Daemon, facts: Sequence[Fact]) -> Measured:
 
 
 def general(daemon: Daemon, system: str = "") -> tuple[bool, ...]:
-    """The general questions that are answered rightly under a system message, in their order."""
+    """For each general question under a system message, true if its answer is right, in order."""
     said = answers(daemon, [question for question, _ in GENERAL], served.ANSWER_TOKENS, system)
     return tuple(bool(re.search(right, one, re.I)) for (_, right), one in zip(GENERAL, said, strict=True))
 
 
 def answers(daemon: Daemon, prompts: Sequence[str], tokens: int, system: str = "") -> list[str]:
-    """The greedy answers to prompts, at most `tokens` long, side by side; `system`: the system message."""
+    """The greedy answers to prompts, at most `tokens` long, requested concurrently; `system`: the system message."""
     before = [{"role": "system", "content": system}] if system else []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         asked = [[*before, {"role": "user", "content": prompt}] for prompt in prompts]
@@ -100,7 +99,7 @@ def answers(daemon: Daemon, prompts: Sequence[str], tokens: int, system: str = "
 
 
 def unrelated(daemon: Daemon) -> list[str]:
-    """The model's answers to the unrelated prompts, which drift is measured on."""
+    """The model's answers to the unrelated prompts, for measuring drift."""
     return answers(daemon, UNRELATED, UNRELATED_TOKENS)
 
 

@@ -1,18 +1,18 @@
-"""Precision and recall of apollod/curation/redaction.py on samples that its rules were not made from.
+"""Measures precision and recall of apollod/curation/redaction.py on samples that its rules were not made from.
 
-The sample is drawn from the shapes that vendors document and from the ways in which settings are written, in records
-as agents' logs have them (benchmarks/redaction). It has two halves, which share kinds but not carriers, names or
-templates: rules may be mended by what the first one shows (`--misses`), and the second one judges.
+The sample is drawn from the shapes that vendors document and from the ways in which settings are written, in records as
+agents' logs have them (benchmarks/redaction). It has two halves, which share kinds but not carriers, names or
+templates: rules may be improved with the first one (`--misses`), and the second one judges.
 
-With checkouts of gitleaks and trufflehog, the secrets by which they test their own rules and detectors, in the texts in
+With checkouts of gitleaks and trufflehog, also the secrets in the tests of their rules and detectors: in the texts in
 which they stand there, in gitleaks' templates and alone, and what gitleaks must not find: half of the rules and
 detectors are for looking, as above (`others.py`).
 
 The level for personal data (`[redaction] personal`) has a sample of its own (`personal.py`), and is measured on it with
 the level on.
 
-A secret counts as found if no eight characters of it in a row are left. Recall is over texts with a secret, precision
-over placeholders, specificity over texts without one; intervals are Wilson's, of 95%.
+A secret counts as found if no eight consecutive characters of it are left. Recall is over texts with a secret,
+precision over placeholders, specificity over texts without one; intervals are Wilson's, of 95%.
 """
 
 import re
@@ -29,7 +29,7 @@ from benchmarks.redaction.sample import EACH, sample
 
 SEED = 14
 _LIKE_A_HASH = re.compile(r"(?i)[0-9a-f:_-]+")
-"""hexadecimal digits, a UUID or a number, which cannot be told from a hash where nothing else stands"""
+"""hexadecimal digits, a UUID or a number, which without context cannot be told from a hash"""
 
 
 def _named(name: str, share: Share) -> dict[str, float]:
@@ -87,7 +87,7 @@ def _with_personal_data(seed: int) -> dict[str, Counted]:
 
 
 def _other(name: str, samples: list[Sample], figures: dict[str, float], goals: dict[str, Any]) -> None:
-    """Figures of all of a set and of its halves, and the goal where it has one."""
+    """Add the figures of a set and of its halves, and its goal if it has one."""
     whole = count(samples, redact)
     if not whole.found:
         masked = Share(whole.specificity.total - whole.specificity.hits, whole.specificity.total)

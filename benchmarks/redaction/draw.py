@@ -1,5 +1,5 @@
-"""Seeded choices. Whatever has several ways to be written is split in two halves, so that rules can be mended by what
-is seen in one and judged by the other."""
+"""Seeded choices. Alternatives are split in two halves, so that rules can be improved with one and judged by the
+other."""
 
 import base64
 import random
@@ -19,7 +19,7 @@ URL64 = WORD + "-_"
 
 
 class Sample(NamedTuple):
-    """A text as it stands in a log, and those parts of it that nobody may read, without public prefixes."""
+    """A text as it stands in a log, and its secret parts, without public prefixes."""
 
     kind: str
     text: str
@@ -27,29 +27,29 @@ class Sample(NamedTuple):
 
 
 class Draw:
-    """What one half of the sample is drawn with."""
+    """The source of random choices for one half of the sample."""
 
     def __init__(self, seed: int, half: int) -> None:
         self.rng = random.Random(f"{seed}/{half}")
         self.half = half
 
     def of(self, ways: Sequence[T]) -> T:
-        """One of those ways that this half has; with fewer than four, any."""
+        """One of this half's alternatives; with fewer than four, any."""
         return self.rng.choice(ways[self.half :: 2] if len(ways) >= 4 else ways)
 
     def some(self, alphabet: str, count: int, to: int = 0) -> str:
-        """`count` characters, or up to `to` of them."""
+        """`count` random characters, or up to `to` of them."""
         return "".join(self.rng.choices(alphabet, k=self.rng.randint(count, to) if to else count))
 
     def base64(self, size: int) -> str:
-        """Some bytes in base64."""
+        """`size` random bytes in base64."""
         return base64.b64encode(self.rng.randbytes(size)).decode()
 
     def number(self, low: int, high: int) -> int:
         return self.rng.randint(low, high)
 
     def password(self) -> str:
-        """As people and password managers make them; nothing that JSON or a shell would have to escape."""
+        """A password like those of people and password managers, without characters that JSON or a shell escapes."""
         words = ("Winter", "harbour", "Dragon", "coffee", "Tiger", "Summer", "correct", "Falcon", "monkey", "Berlin")
         one, two = self.rng.choice(words), self.rng.choice(words)
         mark = self.rng.choice("!#%*+_-.")

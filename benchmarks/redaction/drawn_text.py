@@ -1,4 +1,4 @@
-"""Random texts that a regular expression matches, as reggen makes them for the tests of gitleaks."""
+"""Random texts that match a regular expression, like reggen's in the tests of gitleaks."""
 
 import random
 import re
@@ -7,7 +7,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 _MORE = 10
-"""repetitions at most, where there is no bound"""
+"""most repetitions of an unbounded repeat"""
 _CLASSES = {
     of.CATEGORY_WORD: "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_",
     of.CATEGORY_DIGIT: "0123456789",
@@ -16,7 +16,7 @@ _CLASSES = {
 
 
 def drawn(rng: random.Random, pattern: str) -> str:
-    """A text that matches."""
+    """A text that matches `pattern`."""
     return _of(rng, parser.parse(re.sub(r"\(\?i\)", "", pattern).replace(r"\z", r"\Z")))
 
 

@@ -1,4 +1,4 @@
-"""The texts by which gitleaks (MIT) tests its own rules, read from a checkout: `tps`, which a rule must find, and
+"""Reads the texts that gitleaks (MIT) tests its own rules with, from a checkout: `tps`, which a rule must find, and
 `fps`, which it must not. Random parts are drawn here, since its tests draw them too."""
 
 import random
@@ -24,11 +24,11 @@ RECORDS = (
     '{"prompt": "SECRET", "completion": "Where is it used?"}',
     "<|im_start|>system\\nHelp.<|im_end|>\\n<|im_start|>user\\nSECRET<|im_end|>\\n<|im_start|>assistant\\n",
 )
-"""messages as Claude Code, Codex, pi, rows of data sets and a chat template write them"""
+"""messages in the formats of Claude Code, Codex, pi, data sets and a chat template"""
 
 
 class Bare(NamedTuple):
-    """A secret, and the word that stands beside it in the templates."""
+    """A secret, and the word beside it in the templates."""
 
     rule: str
     word: str
@@ -36,16 +36,16 @@ class Bare(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """What the rules are tested with."""
+    """The test data of all rules."""
 
     bare: tuple[Bare, ...]
     templates: tuple[str, ...]
     literal: tuple[tuple[str, str], ...]
-    """rule and text, where a whole text is written out; which part of it is the secret is not said"""
+    """rule and text of cases with a whole text; the secret part is not marked"""
     refused: tuple[tuple[str, str], ...]
-    """rule and text, of what it must not find"""
+    """rule and text that it must not find"""
     harmless: tuple[tuple[str, str], ...]
-    """what a rule must not find, without what another rule must, and without keys that are drawn with a fault"""
+    """`refused` without texts that another rule must find, and without keys that are drawn with a fault"""
 
     def in_templates(self) -> list[Sample]:
         """Each secret in each template."""
@@ -57,7 +57,7 @@ class Tests(NamedTuple):
         return [Sample(one.rule, one.secret, (one.secret,)) for one in self.bare]
 
     def pasted(self) -> list[Sample]:
-        """Each secret as a whole message of a person, in the records of several agents in turn."""
+        """Each secret as a whole user message, in the records of several agents in turn."""
         return [
             Sample(one.rule, record.replace("SECRET", one.secret), (one.secret,))
             for one, record in zip(self.bare, cycle(RECORDS), strict=False)
@@ -94,7 +94,7 @@ def _functions(rng: random.Random, made: set[str], bare: Callable[[str, str], li
 
 
 def read(checkout: Path, seed: int) -> Tests:
-    """All of them; the same for the same seed."""
+    """Read all tests; the same for the same seed."""
     source = (checkout / TEMPLATES).read_text()
     table = source[source.index("samples := map[string]string{") : source.index("replacer :=")]
     reader = Reader(tokens(table), FUNCTIONS, {})

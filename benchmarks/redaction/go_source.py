@@ -1,7 +1,7 @@
-"""Constant expressions of Go: enough of them to read the test cases of gitleaks and trufflehog from their sources.
+"""Evaluates constant Go expressions, as far as the test cases of gitleaks and trufflehog need it.
 
-Strings, their sums, names, slices, maps from text to text, and calls of the functions that the reader is given. What
-else there is raises Unknown, and the case is left out and counted.
+Strings, their concatenations, names, slices, maps of strings, and calls of the functions given to the reader. Anything
+else raises Unknown; such a case is left out and counted.
 """
 
 import re
@@ -18,16 +18,16 @@ _LETTERS = dict(zip("abfnrtv\\'\"", "\a\b\f\n\r\t\v\\'\"", strict=True))
 _OPEN, _CLOSE = "([{", ")]}"
 
 Token = tuple[str, str]
-"""kind, and text as it stands there"""
+"""kind, and text as in the source"""
 Function = Callable[..., Any]
 
 
 class Unknown(ValueError):
-    """An expression that is not understood."""
+    """An expression that cannot be evaluated."""
 
 
 def tokens(source: str) -> list[Token]:
-    """Without comments and blanks."""
+    """The tokens of a source, without comments and blanks."""
     return [(m.lastgroup or "", m.group()) for m in _TOKEN.finditer(source) if m.lastgroup != "skip"]
 
 
@@ -40,7 +40,7 @@ def _unescaped(text: str) -> str:
 
 
 def formatted(template: str, *values: Any) -> str:
-    """fmt.Sprintf of texts."""
+    """fmt.Sprintf for strings."""
     rest = iter(values)
 
     def one(match: re.Match[str]) -> str:
@@ -63,7 +63,7 @@ FUNCTIONS: Mapping[str, Function] = {
 
 
 class Reader:
-    """Evaluates expressions of one file; `names` are its constants, and grow with what is assigned."""
+    """Evaluates expressions of one file; `names` are its constants, and grow with assignments."""
 
     def __init__(self, found: list[Token], functions: Mapping[str, Function], names: dict[str, Any]) -> None:
         self.found, self.functions, self.names = found, functions, names
@@ -72,7 +72,7 @@ class Reader:
         return self.found[at][1] if at < len(self.found) else ""
 
     def _next(self, at: int) -> int:
-        """Behind the comma after the item that begins here, or at the bracket that closes the slice."""
+        """The place after the comma that follows the item at `at`, or of the bracket that closes the slice."""
         depth = 0
         while at < len(self.found):
             text = self.text_at(at) if self.found[at][0] == "mark" else " "
@@ -83,7 +83,7 @@ class Reader:
         return at
 
     def value(self, at: int) -> tuple[Any, int]:
-        """The value of the sum that begins here, and where it ends. Raises Unknown."""
+        """The value of the sum that begins at `at`, and the place after it. Raises Unknown."""
         value, at = self._term(at)
         while self.text_at(at) == "+":
             more, at = self._term(at + 1)
@@ -131,8 +131,8 @@ class Reader:
         return self.names[name], at
 
     def _items(self, at: int) -> tuple[list[Any], int]:
-        """What stands between brackets; of pairs the values; `x...` as its items. What is unknown is left out of a
-        slice; a call cannot do without."""
+        """The items between brackets; the values of pairs; `x...` as its items. Unknown items of a slice are left out;
+        in a call they raise Unknown."""
         items, call, at = list[Any](), self.text_at(at) == "(", at + 1
         while self.text_at(at) not in (")", "}", ""):
             try:
@@ -153,7 +153,7 @@ class Reader:
         return items, at + 1
 
     def assignments(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[str, Any]]:
-        """Names and what is assigned to them, in order, as far as it is understood."""
+        """Names and their assigned values, in order, as far as they can be evaluated."""
         for at in range(begin, len(self.found) if end is None else end):
             if self.found[at][0] != "name" or self.text_at(at + 1) not in ("=", ":="):
                 continue

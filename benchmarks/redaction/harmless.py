@@ -1,4 +1,4 @@
-"""What looks like a secret and is none: redacting it would spoil what is learned."""
+"""Texts that look like secrets and are none: redacting them would spoil examples."""
 
 import uuid
 from collections.abc import Callable
@@ -12,7 +12,7 @@ IDENTIFIERS = ("user_password", "reset_token", "apiKeyField", "secretName", "tok
 
 
 def _text(*ways: str) -> Callable[[Draw], str]:
-    """Texts as they stand, with numbers, words and identifiers put in."""
+    """One of these texts, with numbers, words and identifiers put in."""
 
     def make(draw: Draw) -> str:
         text = draw.of(ways)

@@ -1,4 +1,4 @@
-"""What redaction made of a labelled sample, counted."""
+"""Counts the results of redaction on a labelled sample."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ from apollod.core.rates import wilson
 from benchmarks.redaction.draw import Sample
 
 PIECE = 8
-"""characters of a secret in a row: if as many are left, it is not redacted"""
+"""a secret is not redacted if so many consecutive characters of it are left"""
 _PLACEHOLDER = re.compile(rb"\[redacted [^\]]{1,60}\]")
 
 Redact = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
@@ -31,19 +31,19 @@ class Share(NamedTuple):
 
 @dataclass
 class Counted:
-    """Everything counted over a sample."""
+    """The counts over a sample."""
 
     found: dict[str, list[bool]] = field(default_factory=dict)
-    """by kind of secret: was all of it taken out?"""
+    """by kind of secret: was it removed completely?"""
     kept: dict[str, list[bool]] = field(default_factory=dict)
-    """by kind of harmless text: is it as it was?"""
+    """by kind of harmless text: is it unchanged?"""
     right: int = 0
     """placeholders that stand for a labelled secret, or a part of one"""
     wrong: int = 0
     """placeholders that stand for something else"""
     missed: list[Sample] = field(default_factory=list)
     alarms: list[tuple[Sample, str]] = field(default_factory=list)
-    """with what was taken out"""
+    """samples and what was wrongly removed"""
 
     @property
     def recall(self) -> Share:
@@ -82,7 +82,7 @@ def count(samples: Iterable[Sample], redact: Redact) -> Counted:
 
 
 def taken_out(data: bytes, redacted: bytes) -> list[bytes]:
-    """What placeholders stand for, in order."""
+    """The parts of `data` that placeholders replaced, in order. Raises ValueError if anything else was changed."""
     literal = _PLACEHOLDER.split(redacted)
     if len(literal) == 1:
         return []
@@ -93,7 +93,7 @@ def taken_out(data: bytes, redacted: bytes) -> list[bytes]:
 
 
 def _left(data: bytes, redacted: bytes, secrets: list[bytes]) -> bool:
-    """Is a piece of a secret left that does not stand elsewhere in the text as well, such as the name of a vendor?"""
+    """Is a piece of a secret left that does not also stand elsewhere in the text, such as the name of a vendor?"""
     rest, left = data, _PLACEHOLDER.sub(b" ", redacted)
     for secret in secrets:
         rest = rest.replace(secret, b" ")

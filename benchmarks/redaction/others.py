@@ -1,6 +1,6 @@
-"""What others wrote to test tools that look for secrets, as sets on which redaction is measured.
+"""Test data of other tools that look for secrets, as sets on which redaction is measured.
 
-Half of the detectors and rules, by a hash of the name, may be looked at (`--misses seen`); the others are counted only.
+Half of the detectors and rules, by a hash of the name, may be looked at (`--misses seen`); the others are only counted.
 """
 
 import tomllib
@@ -17,9 +17,9 @@ HARMLESS = "harmless"
 
 
 def sets(gitleaks: Path | None, trufflehog: Path | None, seed: int) -> Sets:
-    """By name; those of a checkout that is not there are left out.
+    """The sets by name; those without a checkout are left out.
 
-    Texts that gitleaks refuses are harmless if it refuses them with all its rules, too, and if they hold no key that
+    Texts refused by gitleaks are harmless if it refuses them with all its rules, too, and if they contain no key that
     was drawn with a fault, such as one character too few: `refused` has them all.
     """
     found: Sets = {}
@@ -38,5 +38,5 @@ def sets(gitleaks: Path | None, trufflehog: Path | None, seed: int) -> Sets:
 
 
 def half(samples: Iterable[Sample], number: int) -> list[Sample]:
-    """Those of the detectors and rules of a half."""
+    """The samples whose detectors and rules are in this half."""
     return [one for one in samples if blake2b(one.kind.encode(), digest_size=1).digest()[0] % 2 == number]

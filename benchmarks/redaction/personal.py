@@ -1,4 +1,4 @@
-"""A labelled sample of personal data in texts of agents' logs, and of what looks like it.
+"""A labelled sample of personal data in texts of agents' logs, and of harmless text that looks like it.
 
 Written before the rules (apollod/data/secrets/personal.toml). Its two halves share kinds, but no provider, country,
 carrier or template where there are four or more of these.
@@ -37,7 +37,7 @@ def _email(draw: Draw) -> str:
 
 
 def _in(carriers: Sequence[str], make: Callable[[Draw], str]) -> Callable[[Draw], Labelled]:
-    """One of the carriers of the half around what `make` makes; `{n}` is a name, `{d}` a number."""
+    """`make`'s value in one of this half's carriers; `{n}` is a name, `{d}` a number."""
 
     def labelled(draw: Draw) -> Labelled:
         value = make(draw)
@@ -57,7 +57,7 @@ _EMAILS = (
     "maintainer: {n} [{}]", "ping {}: the job is red",
 )  # fmt: skip
 
-# Numbers of plans of countries: `x` is any digit, `z` one of 2 to 9.
+# National number plans: `x` is any digit, `z` one of 2 to 9.
 _PLUS = (
     "+49 30 zxxxxxx", "+1 415 zxx-xxxx", "+49 (0)89 zxxxxx", "+44 20 7xxx xxxx", "+49151zxxxxxxx", "+33 6 xx xx xx xx",
     "+1-212-zxx-xxxx", "+34 6xx xxx xxx", "+41 44 zxx xx xx", "+43 664 zxxxxxx", "+1 (312) zxx-xxxx",
@@ -157,7 +157,7 @@ def _digits(text: str) -> str:
 
 
 def _texts(*templates: str) -> Callable[[Draw], str]:
-    """`9`: any digit, `h`: a hexadecimal one, after a `\\`; `{w}`: a word."""
+    r"""One of these templates, with `\9` as any digit, `\h` as a hexadecimal one, and `{w}` as a word."""
 
     def make(draw: Draw) -> str:
         text = draw.of(templates).replace("{w}", draw.some(LOWER, 5)).replace("{W}", draw.some(WORD, 12))

@@ -1,4 +1,4 @@
-"""A labelled sample: secrets and harmless things in texts as logs of agents have them."""
+"""A labelled sample: secrets and harmless texts, in records like those of agents' logs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def _bare(text: str, draw: Draw) -> str:
 
 
 def _nested(text: str, draw: Draw) -> str:
-    """Arguments of a call, which are JSON in a string of JSON."""
+    """Arguments of a call: JSON in a string of JSON."""
     return json.dumps({"command": f"tool {draw.some(LOWER, 4)}", "stdin": text})
 
 
@@ -59,7 +59,7 @@ ENVELOPES: tuple[Envelope, ...] = (_bare, _diff, _numbered, _logged, _traced, _c
 
 
 def line(text: str, draw: Draw) -> str:
-    """A record of a log, as its bytes are when they are redacted; non-ASCII as it is, or escaped."""
+    """A record of a log before redaction; non-ASCII characters as they are, or escaped."""
     content = draw.of(ENVELOPES)(text, draw)
     role = draw.rng.choice(("user", "assistant", "tool"))
     record = draw.of(
@@ -74,7 +74,7 @@ def line(text: str, draw: Draw) -> str:
 
 
 def sample(seed: int, half: int, each: int = EACH) -> Iterator[Sample]:
-    """Both kinds of texts, `each` of every kind; the same ones for the same seed and half."""
+    """Texts with secrets and harmless ones, `each` of every kind; the same for the same seed and half."""
     draw = Draw(seed, half)
     for kind, token in TOKENS.items():
         for _ in range(each):

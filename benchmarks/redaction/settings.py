@@ -1,4 +1,4 @@
-"""Secrets that are known only by what stands around them."""
+"""Secrets that can be recognised only by their context."""
 
 import base64
 from collections.abc import Callable
@@ -41,7 +41,7 @@ NAMES = (
 
 
 def _value(draw: Draw, name: str) -> str:
-    """What stands beside such a name."""
+    """A value that suits such a name."""
     if "PASS" in name:
         return draw.password()
     return draw.rng.choice(
@@ -50,7 +50,7 @@ def _value(draw: Draw, name: str) -> str:
 
 
 def _named(*templates: str, lower: bool = False, camel: bool = False) -> Callable[[Draw], Token]:
-    """A setting, `{n}` its name and `{v}` its value."""
+    """A setting with the name `{n}` and the value `{v}`."""
 
     def make(draw: Draw) -> Token:
         name = draw.of(NAMES)
@@ -67,7 +67,7 @@ def _named(*templates: str, lower: bool = False, camel: bool = False) -> Callabl
 
 
 def _password(*templates: str) -> Callable[[Draw], Token]:
-    """`{v}` a password, `{u}` a user, `{h}` a host."""
+    """A template with a password `{v}`, a user `{u}` and a host `{h}`."""
 
     def make(draw: Draw) -> Token:
         value = draw.password()
@@ -87,7 +87,7 @@ def _opaque(*templates: str, alphabet: str = URL64, count: int = 32, to: int = 6
 
 
 def _encoded(*templates: str) -> Callable[[Draw], Token]:
-    """A password in base64, as Kubernetes and basic authentication write it."""
+    """A user and password in base64, as in Kubernetes and basic authentication."""
 
     def make(draw: Draw) -> Token:
         value = base64.b64encode(f"{draw.rng.choice(('admin', 'app', 'bot'))}:{draw.password()}".encode()).decode()
@@ -97,7 +97,7 @@ def _encoded(*templates: str) -> Callable[[Draw], Token]:
 
 
 def _pem(*labels: str, columns: int = 64, lines: int = 12) -> Callable[[Draw], Token]:
-    """A private key; every line of it is secret but the last, which may be short."""
+    """A private key; every line of it is secret except the last, which may be short."""
 
     def make(draw: Draw) -> Token:
         label = draw.rng.choice(labels)

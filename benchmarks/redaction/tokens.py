@@ -1,5 +1,5 @@
-"""Secrets that are known by their shape alone, as their vendors document it. Prefixes stand in pieces, so that this
-file is not itself full of things that look like secrets."""
+"""Secrets recognised by their shape alone, as documented by their vendors. Prefixes are split in pieces, so that this
+file itself does not seem to contain secrets."""
 
 import base64
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.redaction.draw import BASE32, BASE64, DIGITS, HEX, LOWER, UPPER, URL64, WORD, Draw
 
 Token = tuple[str, tuple[str, ...]]
-"""a token, and the parts of it that are secret"""
+"""a token, and its secret parts"""
 
 
 def _random(prefix: str, alphabet: str, count: int, to: int = 0, suffix: str = "") -> Callable[[Draw], Token]:

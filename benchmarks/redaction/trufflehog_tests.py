@@ -1,5 +1,5 @@
-"""The texts by which trufflehog (AGPL) tests the patterns of its detectors, read from a checkout, of which nothing is
-kept: `input`, and in `want` the secrets in it, none where the text has none that this detector may take."""
+"""Reads the texts that trufflehog (AGPL) tests the patterns of its detectors with, from a checkout; nothing of it is
+kept. `input` is a text, and `want` the secrets in it, none if this detector must find none."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ DETECTORS = "pkg/detectors"
 class Tests(NamedTuple):
     secret: tuple[Sample, ...]
     refused: tuple[Sample, ...]
-    """texts of which a detector must take nothing; not all are harmless"""
+    """texts in which a detector must find nothing; not all are harmless"""
     unread: int
-    """cases that are no constant expressions, or whose secret does not stand in the text as it is"""
+    """number of cases that are no constant expressions, or whose secret does not stand unchanged in the text"""
 
 
 def read(checkout: Path) -> Tests:
-    """All cases with `input` and `want`."""
+    """Read all cases with `input` and `want`."""
     secret, refused, unread = list[Sample](), list[Sample](), 0
     for path in sorted((checkout / DETECTORS).rglob("*_test.go")):
         if "integration" in path.name:

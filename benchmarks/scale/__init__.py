@@ -1,1 +1,1 @@
-"""The whole daemon at the size of a real model, on CPU: see `__main__.py`."""
+"""Measures the whole daemon at the size of a real model, on CPU: see `__main__.py`."""

@@ -1,4 +1,4 @@
-"""The whole daemon at the size of a real model, on CPU.
+"""Measures the whole daemon at the size of a real model, on CPU.
 
 A random model with the dimensions of Qwen3-0.6B, or with `--kind qwen3.5-0.8b` those of the text model of Qwen3.5-0.8B;
 `--layers` makes it smaller for a trial. Parts, each of which `--skip` leaves out:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _measure(root: Path, args: argparse.Namespace, threads: int) -> tuple[dict[str, float], list[bool]]:
-    """Figures of all parts, and of each recovery whether memory was the same."""
+    """Figures of all parts; for each recovery, if the memory was unchanged."""
     wanted = set(PARTS) - set(args.skip)
     say(f"making a random {args.kind}")
     command = [sys.executable, "-m", "benchmarks.scale.models", str(root), "--kind", args.kind]
@@ -102,7 +102,7 @@ def _measure(root: Path, args: argparse.Namespace, threads: int) -> tuple[dict[s
 
 @contextmanager
 def _life(life: Life) -> Iterator[Life]:
-    """That it ends, whatever happens."""
+    """Yields `life` and always ends it."""
     try:
         yield life
     finally:
@@ -110,7 +110,7 @@ def _life(life: Life) -> Iterator[Life]:
 
 
 def _ratios(figures: Mapping[str, float]) -> dict[str, float]:
-    """Those whose parts were measured."""
+    """The ratios of all measured parts."""
     pairs = {
         "weights_pss_to_model": ("weights_pss_bytes", "model_bytes"),
         "step_to_forward_backward": ("alone_apollod_undo_s", "alone_forward_backward_s"),
@@ -130,7 +130,7 @@ def _ratios(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def _goals(figures: Mapping[str, float], ratios: Mapping[str, float], equal: list[bool]) -> dict[str, Any]:
-    """Of what was measured."""
+    """The goals of all measured parts."""
     goals: dict[str, Any] = {}
     if "weights_pss_to_model" in ratios:
         goals["copies_of_the_weights"] = report.goal(ratios["weights_pss_to_model"], 1.01, True)

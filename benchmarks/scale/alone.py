@@ -1,8 +1,8 @@
-"""A step against forward and backward alone, without daemon and engine, and what its parts take.
+"""Measures a training step and its parts against forward and backward alone, without daemon and engine.
 
 Three processes take turns on one model and the same tokens: a plain Hugging Face model's forward and backward pass (its
-gradients whole, and dropped), the trainer's step, and that step with the ring that can undo it. Shares are of the last
-one, as the daemon makes it.
+gradients whole, and dropped), the trainer's step, and that step with the ring for undoing it. Shares are of the last
+one, which the daemon uses.
 """
 
 import json
@@ -19,12 +19,12 @@ from benchmarks.step_child import WITH_RING, Variant
 PLAIN, OURS = "forward_backward", "apollod"
 MEASURED = (PLAIN, OURS, WITH_RING)
 EXACT = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-"""what is freed is gone, and counts no more"""
+"""freed memory is returned at once, and no longer counted"""
 
 
 def step_figures(model: Path, tokens: int, rounds: int, threads: int) -> dict[str, float]:
-    """Seconds of a step and its parts, and their shares of it (`..._share`): medians over `rounds`, all of them in
-    each round; `cpu_...` of CPU time, which a busy machine disturbs less."""
+    """Seconds of a step and its parts, and their shares of it (`..._share`): medians over `rounds`, all of them in each
+    round; `cpu_...`: CPU time, which a busy machine disturbs less."""
     say(f"alone: {len(MEASURED)} processes with a model each")
     children = {name: Variant(name, model, tokens, warm=1, threads=threads) for name in MEASURED}
     elapsed: dict[str, list[float]] = {name: [] for name in MEASURED}
@@ -55,8 +55,8 @@ def _share(part: Sequence[float], whole: Sequence[float]) -> float:
 
 
 def memory_figures(model: Path, lengths: Sequence[int], threads: int) -> dict[str, float]:
-    """For each length in tokens, every one learned: the highest moment of a step over what was held before it, and
-    what `config check --memory` says of it (`..._told`), optimizer state included in both."""
+    """For each length in tokens, every one learned: the peak of a step above the level before it, and the prediction of
+    `config check --memory` (`..._told`), optimizer state included in both."""
     say("memory: one process")
     child = Variant(OURS, model, min(lengths), warm=1, threads=threads, env=EXACT)
     state = child.facts()["state_bytes"]
@@ -71,7 +71,7 @@ def memory_figures(model: Path, lengths: Sequence[int], threads: int) -> dict[st
 
 
 def memory_told(model: Path, tokens: int) -> dict[str, Any]:
-    """What `apollod config check --memory` says."""
+    """The prediction of `apollod config check --memory`."""
     command = [sys.executable, "-m", "apollod", "config", "check", "--memory", "--json"]
     command += ["--set", f"model.path={model}", "--set", f"trainer.max_tokens={tokens}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

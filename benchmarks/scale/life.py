@@ -15,7 +15,7 @@ from benchmarks.scale import processes
 from benchmarks.scale.progress import say
 
 FIRST, SECOND = 1, 5
-"""steps that the two rollbacks take back, one right after the other"""
+"""steps undone by the two rollbacks, one right after the other"""
 LONG_S = 1800.0
 POLL_S = 0.1
 COPIES = 3
@@ -25,24 +25,24 @@ class Life:
     """One daemon from its start to its end; `figures` grows."""
 
     def __init__(self, root: Path, model: Path, examples: list[str], checkpoint: str = "") -> None:
-        """`examples`: lines to learn from. `checkpoint`: more lines of that section."""
+        """`examples`: lines to learn from. `checkpoint`: additional lines of that section."""
         self._daemon = Daemon(root, model, checkpoint=f"every_s = 0\n{checkpoint}")
         self._examples = iter(examples)
         self.figures: dict[str, float] = {}
         self.equal: list[bool] = []
-        """whether memory was the same to the bit, each time that it has to be"""
+        """one entry for each comparison: was the memory bit-identical?"""
 
     # --- parts --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Time until it is ready, and how long each phase was."""
+        """Measure the time until it is ready, and of each phase."""
         began = time.perf_counter()
         self._daemon.start()
         self._wait_ready("ready", began)
         self._wait_aligned("aligned", began)
 
     def one_copy(self) -> None:
-        """Who takes how much, and how many copies of the weights there are."""
+        """Measure the memory of each process, and the number of copies of the weights."""
         assert self._daemon.process is not None
         pid = self._daemon.process.pid
         found, file = processes.taken(pid), processes.weights_bytes(pid)
@@ -54,7 +54,7 @@ class Life:
         say("one copy: " + ", ".join(f"{each.role} {each.pss / 1e9:.3f} GB" for each in found))
 
     def learn(self, tokens: int) -> None:
-        """Steps without a pause in between, as many as the rollbacks take back and one more."""
+        """Run steps without a pause in between: as many as the rollbacks undo, and one more."""
         count = FIRST + SECOND + 1
         self._learn(count)
         rows = self._daemon.query(
@@ -71,7 +71,7 @@ class Life:
         say(f"steps: {self.figures['step_s']:.2f} s each, every {self.figures['step_period_s']:.2f} s")
 
     def roll_back(self) -> None:
-        """The two rollbacks, and a copy of as many bytes as the weights have, before and after them."""
+        """Measure the two rollbacks, and copies of as many bytes as the weights have, before and after them."""
         copies = self._copies()
         for name, steps in (("first", FIRST), ("second", SECOND)):
             to, began = self._daemon.status()["step"] - steps, time.perf_counter()
@@ -84,7 +84,8 @@ class Life:
         say(f"a copy of the weights: {self.figures['copy_s']:.3f} s")
 
     def checkpoint(self) -> None:
-        """The first one writes what the steps before it changed; the second one, what one more step did."""
+        """Measure two checkpoints: the first has the changes of all steps before it, the second those of one more
+        step."""
         for name in ("first", "second"):
             self._learn(1)
             began = time.perf_counter()
@@ -98,20 +99,20 @@ class Life:
             say(f"checkpoint: {seconds:.1f} s, in {held:.2f} s of it no step could run, {written / 1e6:.0f} MB")
 
     def recover(self) -> None:
-        """After SIGKILL of the trainer in the middle of a step, of the engine, and of the supervisor: time until all is
-        as before, with steps that are in no checkpoint, and whether the memory is."""
+        """Kill the trainer in the middle of a step, the engine, and the supervisor. Measures the time until all is
+        restored, including steps that no checkpoint has, and if the memory is the same."""
         self._learn(1)
         self._kill_trainer()
         self._kill_engine()
         self._kill_supervisor()
 
     def stop(self) -> None:
-        """An orderly end, with its checkpoint."""
+        """Stop in order, with a checkpoint."""
         self.figures["stop_s"] = self._daemon.stop(LONG_S)
         say(f"stopped in {self.figures['stop_s']:.1f} s")
 
     def end(self) -> None:
-        """However it is."""
+        """End the daemon in any state."""
         self._daemon.end()
 
     # --- kills ----------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ class Life:
         step, before = self._daemon.status()["step"], self._digest()
         self._submit(1)
         self._daemon.wait(lambda s: s["running"], "to begin a step", LONG_S)
-        time.sleep(0.6 * self.figures.get("step_s", 1.0))  # its backward pass writes
+        time.sleep(0.6 * self.figures.get("step_s", 1.0))  # by then its backward pass writes
         pid = self._daemon.status()["trainer"]["pid"]
         torn = self._digest() != before
         os.kill(pid, signal.SIGKILL)
@@ -180,7 +181,7 @@ class Life:
         self._record(f"{name}_s", began)
 
     def _wait_aligned(self, name: str, began: float) -> None:
-        """Until the comparison of engine and trainer, which may follow, is over."""
+        """Wait until the comparison of engine and trainer, which may follow a start, is over."""
         self._daemon.wait(
             lambda s: s["weights"]["alignment"] and not s["start"], "to compare trainer and engine", LONG_S, POLL_S
         )
@@ -212,7 +213,7 @@ class Life:
         return False
 
     def _copies(self) -> list[float]:
-        """Seconds of copies of as many bytes as the weights have, to memory that is there already."""
+        """Seconds of copies of as many bytes as the weights have, to already mapped memory."""
         import numpy as np
 
         size = int(self.figures.get("weights_file_bytes", 0)) or 1 << 30

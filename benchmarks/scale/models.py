@@ -2,9 +2,9 @@
 
 usage: python -m benchmarks.scale.models OUT_DIR --kind KIND [--layers N] [--tokens N] [--examples N]
 
-Writes OUT_DIR/model (bf16, embedding and head tied, as both are published) and OUT_DIR/examples.jsonl. Weights are
-drawn as Hugging Face's own initialisation draws them. The tokenizer is the demo's, of fewer tokens than the vocabulary
-has rows: what a step and a request cost does not depend on which rows they use.
+Writes OUT_DIR/model (bf16, embedding and head tied as in the published ones) and OUT_DIR/examples.jsonl. Weights are
+drawn by Hugging Face's own initialisation. The tokenizer is the demo's, of fewer tokens than the vocabulary has rows:
+the cost of a step and of a request does not depend on the rows in use.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _build(out: Path, kind: str, layers: int) -> Any:
-    """Write the model directory; its tokenizer."""
+    """Write the model directory; returns its tokenizer."""
     import torch
 
     from apollod.demo.tiny_model import make_tokenizer  # guards the imports of transformers
@@ -67,7 +67,7 @@ def _qwen3(layers: int) -> tuple[Any, Any]:
 
 
 def _qwen3_5(layers: int) -> tuple[Any, Any]:
-    """Dimensions of the text model of Qwen3.5-0.8B: three gated delta nets to one full attention."""
+    """Dimensions of the text model of Qwen3.5-0.8B: three gated delta nets for each full attention."""
     from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
     return Qwen3_5TextConfig(
@@ -80,15 +80,14 @@ def _qwen3_5(layers: int) -> tuple[Any, Any]:
 
 
 def _example(tokenizer: Any, tokens: int, number: int) -> dict[str, str]:
-    """A prompt and its completion, half of `tokens` each, of words that mean nothing."""
+    """A prompt and its completion, half of `tokens` each, of meaningless words."""
     draw = random.Random(number)
     prompt = _text(tokenizer, tokens // 2, draw)
     return {"prompt": prompt, "completion": _text(tokenizer, tokens - 1, draw, prompt)[len(prompt) :]}  # and its end
 
 
 def _text(tokenizer: Any, tokens: int, draw: random.Random, begin: str = "") -> str:
-    """`begin` and letters until the whole is so many tokens; one letter too many may make fewer of them, not for
-    long."""
+    """`begin` and random letters, `tokens` tokens in total; an added letter can lower the count, but not for long."""
     text = begin
     while len(tokenizer(text)["input_ids"]) != tokens:
         text += draw.choice("abcdefghijklmnopqrstuvwxyz ")

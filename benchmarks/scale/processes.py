@@ -1,4 +1,4 @@
-"""What the processes of a daemon take, as Linux counts it: proportional shares, and how often the weights are held."""
+"""Memory of a daemon's processes, as Linux counts it: proportional shares, and the number of copies of the weights."""
 
 import hashlib
 import os
@@ -13,8 +13,8 @@ WEIGHTS = "/memfd:apollod-weights"
 
 @dataclass(frozen=True)
 class Taken:
-    """A process and those below it, in bytes. `pss`: each page divided by the number of processes that have it;
-    `weights_*`: of the memory file of the weights; `anonymous`: heaps and stacks."""
+    """Memory of a process and its descendants, in bytes. `pss`: each page divided by the number of processes that map
+    it; `weights_*`: of the memory file of the weights; `anonymous`: heaps and stacks."""
 
     role: str
     processes: int
@@ -26,14 +26,15 @@ class Taken:
 
 
 def taken(supervisor: int) -> list[Taken]:
-    """By supervisor, engine and trainer, each with what it started."""
+    """The memory of supervisor, engine and trainer, each with its descendants."""
     children = _children()
     found = {_role(pid): list(_tree(pid, children)) for pid in children.get(supervisor, [])}
     return [_taken(role, pids) for role, pids in {"supervisor": [supervisor], **found}.items()]
 
 
 def weights_file(supervisor: int) -> Path:
-    """The memory file, through a descriptor of the supervisor, who alone keeps one. Raises SystemExit without it."""
+    """Path of the memory file, through a descriptor of the supervisor, which alone keeps one. Raises SystemExit without
+    it."""
     for entry in Path(f"/proc/{supervisor}/fd").iterdir():
         try:
             if os.readlink(entry).startswith(WEIGHTS):
@@ -44,18 +45,18 @@ def weights_file(supervisor: int) -> Path:
 
 
 def weights_bytes(supervisor: int) -> int:
-    """Memory that the file takes, whoever has mapped it."""
+    """Memory of the file, regardless of mappings."""
     return os.stat(weights_file(supervisor)).st_blocks * 512
 
 
 def weights_digest(supervisor: int) -> str:
-    """Of every byte of it, by nothing of ours."""
+    """SHA-256 of the whole file, computed without apollod."""
     with open(weights_file(supervisor), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _children() -> dict[int, list[int]]:
-    """By their parents, all processes of this machine."""
+    """Child processes by parent, for all processes of this machine."""
     found: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
@@ -64,14 +65,14 @@ def _children() -> dict[int, list[int]]:
 
 
 def _tree(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
-    """It and all below it."""
+    """A process and all its descendants."""
     yield pid
     for child in children.get(pid, []):
         yield from _tree(child, children)
 
 
 def _role(pid: int) -> str:
-    """Whose process this child of the supervisor is."""
+    """The role of a child of the supervisor, from its command line."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     named = (role for role in ("engine", "trainer") if f"apollod.{role}" in command)
     return next(named, command.partition(" ")[0].rpartition("/")[2])

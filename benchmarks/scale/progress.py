@@ -1,4 +1,4 @@
-"""What a long run says on stderr while it goes on."""
+"""Progress messages of a long run, on stderr."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ _began = time.monotonic()
 
 
 def say(text: str) -> None:
-    """A line with the time since the start."""
+    """Print a line with the time since the start."""
     seconds = time.monotonic() - _began
     sys.stderr.write(f"[{seconds // 60:3.0f}:{seconds % 60:02.0f}] {text}\n")
     sys.stderr.flush()

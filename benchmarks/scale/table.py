@@ -5,7 +5,7 @@ from typing import Any
 
 
 def markdown(figures: Mapping[str, float], ratios: Mapping[str, float], goals: Mapping[str, Any]) -> str:
-    """One row a goal, with whether it is met; then one a ratio and a figure."""
+    """One row for each goal, with whether it is met; then one for each ratio and figure."""
     lines = ["| goal | measured | bound | met |", "|---|---:|---:|---|"]
     for name, goal in goals.items():
         lines.append(
@@ -22,7 +22,7 @@ def _words(name: str) -> str:
 
 
 def _with_unit(name: str, value: float) -> str:
-    """By the end of its name; GB are of 10^9 bytes."""
+    """A value in the unit that the end of its name says; GB are 10^9 bytes."""
     if name.endswith("_bytes"):
         return f"{value / 1e9:.3f} GB"
     if name.endswith("_share"):

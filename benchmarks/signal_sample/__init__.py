@@ -1,11 +1,11 @@
-"""Moments of sessions with the cues that a person would mark, as logs of the agents that write them.
+"""Moments of sessions, labelled with the cues that a person would mark, as logs of the agents that write them.
 
-`tuning.txt` is looked at while cues are written, `held_out.txt` was written at the same time and gives the figures.
+Cues were written with `tuning.txt`; `held_out.txt` was written at the same time and gives the figures.
 Each moment is a heading, `[format] cues`, and lines:
 
     U a prompt            A an answer            C a summary, in whose place the conversation goes on
     $ a shell command, or T a tool and its arguments, called by the model
-    = what it gave, or x what it gave where it failed (of a command: it ended with 1), or R the user refused it
+    = its output, or x its output if it failed (a command: with exit code 1), or R the user refused it
     I the user interrupted          W n: the user took back n turns          G the last prompt, again in the same place
     B another prompt in the place of the last one          S another answer in the place of the last, not kept
     + or - and a comment: the last answer was rated
@@ -18,13 +18,13 @@ HERE = Path(__file__).parent
 
 
 class Labelled(NamedTuple):
-    """A moment; `cues` as kind or kind:polarity, `-` being none."""
+    """A moment; `cues` as kind or kind:polarity, empty if it has none."""
 
     format: str
     cues: tuple[str, ...]
     lines: tuple[tuple[str, str], ...]
     number: int
-    """of the line of its heading"""
+    """line number of its heading"""
 
 
 def read(name: str) -> list[Labelled]:

@@ -1,16 +1,16 @@
-"""Moments that others wrote: where they stand, what a person marked, and how to read them there.
+"""Moments from other people's logs: their places, their labels, and how to read them there.
 
-`elsewhere.tsv` holds no text of anybody. It names repositories with commit and agent, files in their history (git's
-blob ids), and in these the moments: `turn`, what a person typed after an answer (label, language, line, digest of the
-text), or `outcome`, a shell command with what it gave (label, line, digest of both). Labels were set before cues were
-run on any of it; `?` is what could not be decided from answer and turn, and is left out of figures. A moment whose
-digest is even is looked at while cues are tuned, the others are held out.
+`elsewhere.tsv` contains none of their texts. It names repositories with commit and agent, files in their history (git's
+blob ids), and the moments in these: `turn`, the text that a person typed after an answer (label, language, line, digest
+of the text), or `outcome`, a shell command with its output (label, line, digest of both). Labels were set before cues
+were run on any of it; `?` marks undecidable ones, which are left out of figures. A moment whose digest is even is used
+for tuning cues, the others are held out.
 
 `second`, `third` and `fourth` are turns of other people. Each round was labelled before the cues read it; after one
-measurement its errors were looked at and the cues changed. So only the last round is unseen by the cues as they are;
-what the earlier ones gave at their first measurement stands in docs/benchmarks.
+measurement its errors were looked at and the cues changed. So only the last round is unseen by the present cues; the
+figures of the earlier ones' first measurements stand in docs/benchmarks.
 
-A repository is looked for as DIR/OWNER+NAME, cloned with its whole history, or as DIR/OWNER+NAME/repo.
+A repository is expected as DIR/OWNER+NAME, cloned with its whole history, or as DIR/OWNER+NAME/repo.
 """
 
 import re
@@ -33,7 +33,7 @@ LABELS = Path(__file__).parent / "elsewhere.tsv"
 ROUNDS = ("second", "third", "fourth")
 DIGEST = 16  # hex digits
 REJECTS = ("correction", "undo")
-"""Kinds that say that a person was not content; which of the two counts for less than that one of them is found"""
+"""kinds for a person who was not content; either one counts as found"""
 
 _TURN = re.compile(r"^_\*\*(User|Assistant|Agent|)(?: ?[^*\n]*)?\*\*_[^\n]*$", re.MULTILINE)
 _SHELL = re.compile(r"```bash\n(.*?)\n```\s*\n+```(?:\w*)\n(.*?)\n```", re.DOTALL)
@@ -41,30 +41,30 @@ _READERS = {reader.name: reader for reader in READERS}
 
 
 class Marked(NamedTuple):
-    """A moment elsewhere."""
+    """A labelled moment of another repository."""
 
     kind: str
     """`turn` or `outcome`"""
     label: str
-    """of a turn `correction`, `undo`, `-` or `?`; of an outcome `good`, `bad` or `-`"""
+    """for turns `correction`, `undo`, `-` or `?`; for outcomes `good`, `bad` or `-`"""
     language: str
     repository: str
     agent: str
     blob: str
     digest: str
     round: str = ""
-    """one of ROUNDS; "": the first"""
+    """one of ROUNDS; "" for the first round"""
 
     @property
     def half(self) -> str:
-        """Which part of the sample it belongs to."""
+        """The name of the part of the sample to which it belongs."""
         if self.round:
             return f"elsewhere_{self.round}"
         return "elsewhere_held_out" if int(self.digest[-1], 16) % 2 else "elsewhere_tuning"
 
 
 class Repository(NamedTuple):
-    """Where moments stand."""
+    """A repository with moments."""
 
     name: str
     commit: str
@@ -91,7 +91,7 @@ def marked() -> list[Marked]:
 
 
 def moments(directory: Path, half: str) -> tuple[list[tuple[Marked, Moment]], list[str]]:
-    """Those of a half with what they are of, and what of it is not in the directory."""
+    """The labelled moments of a half with their contents, and descriptions of the missing ones."""
     wanted = [one for one in marked() if one.half == half]
     found, missing = [], Counter[str]()
     read: dict[tuple[str, str], dict[str, Moment]] = {}
@@ -108,7 +108,7 @@ def moments(directory: Path, half: str) -> tuple[list[tuple[Marked, Moment]], li
 
 
 def shown(one: Marked, moment: Moment) -> tuple[str, ...]:
-    """What the cues say of it, in the words of its label."""
+    """The result of the cues for a moment, in the words of its label."""
     said = flags(moment)
     if one.kind == "turn":
         return tuple(flag.kind for flag in said if flag.kind in REJECTS)
@@ -116,7 +116,7 @@ def shown(one: Marked, moment: Moment) -> tuple[str, ...]:
 
 
 def _read(directory: Path, one: Marked) -> Iterator[tuple[str, Moment]]:
-    """All moments of a file by their digests."""
+    """All moments of a file, with their digests."""
     place = directory / one.repository.replace("/", "+", 1)
     if (place / "repo").is_dir():
         place = place / "repo"
@@ -142,7 +142,7 @@ def _read(directory: Path, one: Marked) -> Iterator[tuple[str, Moment]]:
 
 
 def _of_a_log(agent: str, log: bytes) -> Iterator[tuple[str, Moment]]:
-    """By the reader of the format, as the daemon would read it."""
+    """The moments of a log, with the reader of its format, as in the daemon."""
     cursor, reader = Cursor(), _READERS[agent]
     while True:
         folded = reader.fold(cursor, log[cursor.offset :], True, Limits())
@@ -167,7 +167,7 @@ def _of_a_log(agent: str, log: bytes) -> Iterator[tuple[str, Moment]]:
 
 
 def _specstory(text: str) -> list[tuple[str, str]]:
-    """Turns of a session of Cursor, Claude Code or Copilot as SpecStory writes it down."""
+    """Turns of a session of Cursor, Claude Code or Copilot in SpecStory's format."""
     heads = list(_TURN.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [
@@ -177,7 +177,7 @@ def _specstory(text: str) -> list[tuple[str, str]]:
 
 
 def _aider(text: str) -> list[tuple[str, str]]:
-    """Turns of aider's history: `####` before what was typed, `>` before what the program says."""
+    """Turns of aider's history: `####` marks typed text, `>` the program's."""
     turns: list[tuple[str, str]] = []
     for line in text.split("\n"):
         if line.startswith("# aider chat started"):

@@ -1,4 +1,4 @@
-"""Labelled moments, written as the logs of the agents they are of."""
+"""Writes labelled moments as logs of their agents."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ REFUSED = (
 
 
 def log_of(moment: Labelled) -> bytes:
-    """The log of a session in which nothing else happens."""
+    """The log of a session with only this moment."""
     return b"".join(json.dumps(line).encode() + b"\n" for line in WRITERS[moment.format](moment.lines))
 
 
 def _call(mark: str, text: str, shell: str, key: str) -> tuple[str, dict[str, Any]]:
-    """Name and arguments of a call; of `$` and `T` lines."""
+    """Name and arguments of the call in a `$` or `T` line."""
     if mark == "$":
         return shell, {key: text}
     name, _, arguments = text.partition(" ")
@@ -27,7 +27,7 @@ def _call(mark: str, text: str, shell: str, key: str) -> tuple[str, dict[str, An
 
 
 class _Tree:
-    """Ids of records that follow each other."""
+    """Ids of consecutive records."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -37,7 +37,7 @@ class _Tree:
         self.shell = False
 
     def next(self) -> tuple[str, str]:
-        """(id, the one before)"""
+        """(new id, id before)"""
         self.number += 1
         before, self.last = self.last, f"{self.number:08x}-0000-4000-8000-000000000000"
         return self.last, before
@@ -48,7 +48,7 @@ class _Tree:
 
 
 def _asked(lines: Lines, n: int) -> str:
-    """The prompt that line `n` says, or says again."""
+    """The prompt of line `n`, possibly a repeated one."""
     return lines[n][1] if lines[n][0] != "G" else next(text for mark, text in reversed(lines[:n]) if mark == "U")
 
 
@@ -223,7 +223,7 @@ def _sillytavern(lines: Lines) -> Iterator[dict[str, Any]]:
 
 
 def _open_webui(lines: Lines) -> Iterator[list[dict[str, Any]]]:
-    """One document, an array of one rating."""
+    """One document: an array of one rating."""
     (asked, answered), (mark, comment) = [text for _, text in lines[:2]], lines[2]
     messages = [
         {"id": "m1", "parentId": None, "role": "user", "content": asked},

@@ -1,1 +1,1 @@
-"""A watch over the real daemon for hours, with all at once that may happen to it: `python -m benchmarks.soak`."""
+"""Runs the real daemon for hours under users, faults and attacks at once: `python -m benchmarks.soak`."""

@@ -1,11 +1,11 @@
-"""A watch over the real daemon for hours: does anything stop it, does anything leak, does the journal verify, and do
-its steps, run again, come to the weights that are served?
+"""Runs the real daemon for hours: does anything stop it, does anything leak, does the journal verify, and do its
+replayed steps give the served weights?
 
-The daemon is as `apollod init` makes it, on the small world model that ships (`material.SETTINGS`: what is set besides,
-and why). All at once: users, files in the inbox, corrections, feedback, dreams, the guard, poison, rollbacks, kills
-and hangs of every process, a disk that refuses, and what may come in from outside. What comes when is a function of the
-seed and of the part. With `--dir` a later call goes on with the same life, journal and records; the report covers all
-parts. Exit code 1: something was missed.
+The daemon is as `apollod init` makes it, on the small world model that ships (`material.SETTINGS`: additional settings
+and their reasons). All at once: users, files in the inbox, corrections, feedback, dreams, the guard, poison, rollbacks,
+kills and hangs of every process, failing writes, and malformed input from outside. The order and times are a function
+of the seed and of the part. With `--dir` a later call goes on with the same life, journal and records; the report
+covers all parts. Exit code 1: something was found wrong ("missed").
 """
 
 import argparse
@@ -37,7 +37,7 @@ FIRST_S = 900.0
 
 
 def main() -> int:
-    """Run a part, print the report of all of them."""
+    """Run a part; print the report of all parts."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--minutes", type=float, default=30.0, help="of this part (default 30)")
     parser.add_argument(
@@ -65,11 +65,11 @@ def main() -> int:
 
 
 def _cut(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)  # so that the daemon is stopped, and another part can go on
+    raise SystemExit(128 + number)  # an exception, so that the daemon is stopped and another part can continue
 
 
 def show(found: dict[str, Any], as_json: bool) -> None:
-    """One JSON object; for people a table before it, and what was missed."""
+    """Print one JSON object; for people a table before it, and the misses after it."""
     if as_json:
         print(json.dumps(found))
         return
@@ -80,7 +80,7 @@ def show(found: dict[str, Any], as_json: bool) -> None:
 
 
 def run(args: argparse.Namespace, root: Path, kept: records.Records) -> None:
-    """One part."""
+    """Run one part."""
     part = len({one["part"] for one in kept.all("parts")})
     kept.keep(
         "parts", {"part": part, "at": time.time(), "seed": args.seed, "minutes": args.minutes, "slack": args.slack}
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, root: Path, kept: records.Records) -> None:
         life = Life(root, acting.url, kept, args.slack)
         try:
             Part(life, kept, args, part).run()
-        except DaemonFailed as error:  # what was kept up to here is reported
+        except DaemonFailed as error:  # the records up to here are reported
             life.miss("cut short", f"{error}")
         finally:
             life.disk.relent()
@@ -97,14 +97,14 @@ def run(args: argparse.Namespace, root: Path, kept: records.Records) -> None:
 
 
 class Part:
-    """From a start of the daemon to its stop, and what is checked of it then."""
+    """One part: from a start of the daemon to its stop, with the checks at its end."""
 
     def __init__(self, life: Life, kept: records.Records, args: argparse.Namespace, part: int) -> None:
         self.life, self._kept, self._args, self._part = life, kept, args, part
         self._looked = 0.0
 
     def run(self) -> None:
-        """All of it."""
+        """Run the whole part."""
         began, before = time.time(), checks.last_event(self.life.daemon)
         daemon = self.life.daemon
         self.life.start()
@@ -131,13 +131,14 @@ class Part:
         })  # fmt: skip
 
     def _first_steps(self, acts: Acts) -> None:
-        """The guard has its baseline, before which nothing is learned, and something is learned: kills that come before
-        that can keep a slow machine from it for ever."""
+        """Wait for the guard's baseline, before which nothing is learned, and for a first step: earlier kills could
+        prevent both on a slow machine for ever."""
         acts.first()
         self.life.wait(lambda status: status["step"] > 0, "a first step", FIRST_S)
 
     def _act(self, acts: Acts) -> None:
-        """The time that an act takes, and the daemon to come up again, puts the next ones off."""
+        """Carry out the schedule. The duration of an act, including the daemon's recovery, delays the following
+        ones."""
         began, seconds, behind = time.monotonic(), self._args.minutes * 60.0, 0.0
         ends = began + seconds
         try:
@@ -165,7 +166,7 @@ class Part:
             acts.dream(status)
 
     def _drained(self) -> Status:
-        """Every given line is taken, and nothing is learned any more."""
+        """Wait until every given line is taken and no step runs any more."""
         self.life.up()
         owed = {key for key, must in checks.must(self._kept).items() if must}
         self.life.wait(lambda _: owed <= checks.taken(self.life.daemon), f"all of {len(owed)} lines", TAKEN_S)

@@ -1,4 +1,4 @@
-"""What is done to the daemon of a soak, one method for each kind of act."""
+"""The acts upon the daemon of a soak, one method for each kind."""
 
 import contextlib
 import errno
@@ -27,17 +27,17 @@ MEBIBYTES = 64
 HUNG_S = (3.0, 30.0)
 FILLED_S = (1.0, 10.0)
 STALL_S = 60.0
-"""more than [trainer] and [engine] stall_s, until a hung child is gone"""
+"""seconds after [trainer] or [engine] stall_s within which a hung child is gone"""
 WATCHDOG_S = 60.0
 """WatchdogSec of contrib/systemd"""
 ACTIVE, SETTLED_MAX = 2, 4
-"""behaviours that are dreamt, and that are kept when they are shown"""
+"""number of behaviours that are dreamt, and the most settled ones"""
 PER_PART = 1_000_000
-"""numbers of thrown files, which no other part has"""
+"""file numbers reserved for each part"""
 
 
 class Requests(requests.Requests):
-    """Without what would end the watch (a pause), and without noise to be learned."""
+    """Random requests, without those that would end the soak (a pause), and without noise to be learned."""
 
     KINDS = tuple(kind for kind in requests.Requests.KINDS if kind != "train")
     LEFT_OUT = (*requests.LEFT_OUT, msg.PauseRequest, msg.DreamStopRequest, msg.RollbackRequest)
@@ -53,10 +53,10 @@ class Acts:
         self.sender = Requests(daemon.port, daemon.socket)
         self._given: dict[str, bool] = {}
         self._over = 0.0
-        """when what was done to the daemon had an end, and it had to come up again"""
+        """time at which the last disturbance ended and the daemon began to recover"""
 
     def do(self, act: Act) -> None:
-        """Carry it out and keep what was done. What the daemon answers amiss is missed."""
+        """Carry out an act and record it. A wrong answer of the daemon is recorded as missed."""
         self._over, began, chance = 0.0, time.time(), random.Random(act.chance)
         try:
             told = getattr(self, f"_{act.kind.replace(' ', '_')}")(chance)
@@ -69,19 +69,19 @@ class Acts:
         self._keep_given()
 
     def first(self) -> None:
-        """Something to learn."""
+        """Give something to learn."""
         self.files.throw_kind("whole", random.Random(f"first {self.users.seed}"))
         self._keep_given()
 
     def settle(self) -> None:
-        """All that was being given is given."""
+        """Finish all writing of files and requests."""
         self.files.settle()
         self.sender.close()
         self._keep_given()
 
     def dream(self, status: Status) -> None:
-        """Where fewer behaviours are dreamt than shall be, another one; where many are settled, the oldest is given
-        up, so that the small model does not have to know them all."""
+        """Add a behaviour if fewer than ACTIVE are dreamt; drop the oldest settled one if there are too many for the
+        small model."""
         dreams = status["dreams"]
         if dreams["active"] < ACTIVE:
             ((added,),) = self.life.daemon.query("SELECT count(*) FROM events WHERE kind = 'pattern.added'")
@@ -112,7 +112,7 @@ class Acts:
         return victim
 
     def _hang(self, chance: random.Random) -> str:
-        """Stopped for a while; then it goes on as if nothing had been."""
+        """Stop a process for a while; then it continues as if nothing had happened."""
         victim, seconds = chance.choice(KILL), chance.uniform(*HUNG_S)
         if (pid := self._pid(victim)) is None:
             return f"{victim}: not there"
@@ -123,7 +123,7 @@ class Acts:
         return f"{victim} for {seconds:.0f} s"
 
     def _hang_for_good(self, chance: random.Random) -> str:
-        """Stopped until somebody ends it: the daemon a child, the service manager the daemon."""
+        """Stop a process until somebody ends it: the daemon a child, the service manager the daemon."""
         victim = chance.choice([*CHILDREN, "supervisor"])
         if (pid := self._pid(victim)) is None:
             return f"{victim}: not there"
@@ -155,7 +155,7 @@ class Acts:
             (os.killpg if victim in CHILDREN else os.kill)(pid, number)
 
     def _pid(self, role: str) -> int | None:
-        """Of a child as the daemon names it; of others by what they are."""
+        """Pid of a child from the daemon's status; of other processes by their role."""
         if role == "supervisor" or self.life.pid is None:
             return self.life.pid
         if role in CHILDREN:
@@ -165,7 +165,7 @@ class Acts:
         return next((one["pid"] for one in found if one["role"] == role), None)
 
     def _disk(self, chance: random.Random) -> str:
-        """Writes of one process fail for a while."""
+        """Make writes of one process fail for a while."""
         victim = chance.choice(["supervisor", "supervisor", "trainer", "engine"])
         error, kinds, seconds = chance.choice(ERRORS), chance.choice(FAILING), chance.uniform(*FILLED_S)
         after, count = chance.choice([0, 0, 1, 5, 20]), chance.choice([1, 3, 10**6, 10**6])

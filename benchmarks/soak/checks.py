@@ -1,4 +1,4 @@
-"""What has to be true of a soak's directory at the end of a part: of the whole journal, whatever part wrote it."""
+"""Checks of a soak's directory at the end of a part, of the whole journal, including earlier parts."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from benchmarks.soak.records import Records
 
 REPLAY_S = 3600.0
 WRONG = ("replay.diverged", "training.halted", "quality.references_lost", "base.lost")
-"""kinds of events that nothing in a soak gives a reason for"""
+"""kinds of events that never have a legitimate cause in a soak"""
 
 _TAKEN = "SELECT body ->> '$.example' FROM events WHERE kind IN ('example.accepted', 'example.duplicate')"
 
@@ -20,7 +20,7 @@ Miss = Callable[[str, str], None]
 
 
 def verified(daemon: Daemon, miss: Miss) -> bool:
-    """`apollod ctl journal verify`, asked of the running daemon."""
+    """Run `apollod ctl journal verify` against the running daemon."""
     done = daemon.ctl("journal", "verify", "--json", check=False, wait_s=600.0)
     if done.returncode:
         miss("journal", f"verify ended with {done.returncode}: {done.stdout[-1000:]} {done.stderr[-1000:]}")
@@ -28,22 +28,23 @@ def verified(daemon: Daemon, miss: Miss) -> bool:
 
 
 def accepted(daemon: Daemon) -> Counter[str]:
-    """How often each line was accepted."""
+    """Number of acceptances of each line."""
     return Counter(str(key) for (key,) in daemon.query("SELECT key FROM events WHERE kind = 'example.accepted'"))
 
 
 def taken(daemon: Daemon) -> set[str]:
-    """Lines that were accepted, or were found to say what another one says."""
+    """Lines that were accepted, or recognised as duplicates."""
     return {str(key) for (key,) in daemon.query(_TAKEN)}
 
 
 def must(records: Records) -> dict[str, bool]:
-    """Ids of given lines, and whether each has to be taken."""
+    """Ids of given lines, and for each if it has to be taken."""
     return {one["id"]: one["must"] for one in records.all("given")}
 
 
 def journal(daemon: Daemon, records: Records, miss: Miss) -> dict[str, int]:
-    """Each given line once, each step number once, nothing that only a fault gives; events by kind."""
+    """Check that each line is taken once and each step number used once, and that no event shows a fault; returns
+    events by kind."""
     there = taken(daemon)
     lost = [key for key, owed in must(records).items() if owed and key not in there]
     twice = [key for key, count in accepted(daemon).items() if count > 1]
@@ -57,7 +58,7 @@ def journal(daemon: Daemon, records: Records, miss: Miss) -> dict[str, int]:
 
 
 def wrong(daemon: Daemon, after: int, miss: Miss) -> None:
-    """Events of a part, behind event `after`, that nothing gives a reason for."""
+    """Report events after event `after` that must not happen in a soak."""
     kinds = ", ".join(f"'{kind}'" for kind in WRONG)
     for seq, kind, body in daemon.query(
         f"SELECT seq, kind, body FROM events WHERE seq > {after} AND kind IN ({kinds})"
@@ -66,7 +67,7 @@ def wrong(daemon: Daemon, after: int, miss: Miss) -> None:
 
 
 def last_event(daemon: Daemon) -> int:
-    """Its number; 0 in an empty journal."""
+    """Number of the last event; 0 in an empty journal."""
     return int(daemon.query("SELECT coalesce(max(seq), 0) FROM events")[0][0]) if daemon.journal.exists() else 0
 
 
@@ -79,8 +80,8 @@ def _steps(daemon: Daemon, miss: Miss) -> None:
 
 
 def replayed(daemon: Daemon, fingerprint: str, step: int, most: int, miss: Miss) -> dict[str, Any]:
-    """The steps run again without the daemon, from the oldest checkpoint that is at most so many steps back, or from
-    the base model."""
+    """Replay the steps without the daemon, from the oldest checkpoint that is at most `most` steps back, or from the
+    base model, and compare the fingerprint."""
     if not step:
         return {"from": 0, "to": 0, "steps": 0, "fingerprint": fingerprint}
     begin = start(checkpoints(daemon), step, most)
@@ -95,7 +96,7 @@ def replayed(daemon: Daemon, fingerprint: str, step: int, most: int, miss: Miss)
 
 
 def checkpoints(daemon: Daemon) -> list[dict[str, Any]]:
-    """Those on the disk."""
+    """The checkpoints on the disk."""
     done = subprocess.run(
         daemon.command("checkpoint", "list", "--json"), capture_output=True, text=True, timeout=600, check=False
     )
@@ -103,8 +104,8 @@ def checkpoints(daemon: Daemon) -> list[dict[str, Any]]:
 
 
 def start(found: list[dict[str, Any]], step: int, most: int) -> int:
-    """Where a replay up to `step` begins: 0 if that is no more than `most` steps, else the oldest checkpoint that can
-    be gone back to within as many; the newest one where none is."""
+    """The step from which a replay up to `step` begins: 0 if that is no more than `most` steps, else the oldest usable
+    checkpoint at most `most` steps back; without one, the newest usable one."""
     if step <= most:
         return 0
     can = sorted(

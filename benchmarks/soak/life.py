@@ -1,4 +1,4 @@
-"""The daemon of a soak: as `apollod init` makes it, on the small world model, started anew as by systemd."""
+"""The daemon of a soak: as `apollod init` makes it, on the small world model, restarted as by systemd."""
 
 import contextlib
 import os
@@ -29,8 +29,8 @@ Status = driver.Status
 
 
 def made(root: Path, acting: str) -> tuple[str, int]:
-    """Configuration and port of a soak's directory: those that are there, or new ones. The scripted model has another
-    address each time."""
+    """Configuration and port of a soak's directory, existing or new. The scripted model has another address each
+    time."""
     file = root / "apollod.toml"
     if not file.exists():
         file.write_text(configured(initialised(root), SETTINGS), encoding="utf-8")
@@ -40,8 +40,8 @@ def made(root: Path, acting: str) -> tuple[str, int]:
 
 
 class Life:
-    """One daemon, which may end and be started again; what is wrong is kept as missed, and the soak goes on. `slack`:
-    by how much all limits of time are longer, on a machine that is busy with other things."""
+    """One daemon, which may end and be started again; faults are recorded as missed, and the soak goes on. `slack`:
+    factor for all time limits, for a busy machine."""
 
     def __init__(self, root: Path, acting: str, records: Records, slack: float = 1.0) -> None:
         self.slack = slack
@@ -55,7 +55,7 @@ class Life:
 
     @property
     def pid(self) -> int | None:
-        """Of the supervisor; None where it does not run."""
+        """Pid of the supervisor; None if it does not run."""
         return self.daemon.process.pid if self.daemon.process and self.daemon.alive() else None
 
     def start(self) -> None:
@@ -64,8 +64,8 @@ class Life:
         self.up()
 
     def up(self) -> Status:
-        """Wait until it serves and a trainer is attached; a person's `resume` where a child was given up, a start where
-        the daemon ended or asks for one."""
+        """Wait until it serves and a trainer is attached; `resume` as a person would if a child was given up, and start
+        it again if it ended or asks for a restart."""
         down_s = DOWN_S * self.slack
         deadline = time.monotonic() + down_s
         while time.monotonic() < deadline:
@@ -77,7 +77,7 @@ class Life:
         raise driver.DaemonFailed(f"the daemon was not up within {down_s:.0f} s")
 
     def kill(self) -> None:
-        """SIGKILL of the supervisor; its children die with it, and it is started again a little later."""
+        """SIGKILL the supervisor; check that its children die with it, and start it again a little later."""
         family = watch.family(self.pid) if self.pid else []
         self.daemon.kill()
         self.buried(family)
@@ -85,13 +85,13 @@ class Life:
         self.daemon.start(self.disk.environment)
 
     def restart(self) -> None:
-        """As a person does who is told so."""
+        """Restart it as a person would."""
         self.daemon.end(driver.STOP_S)
         time.sleep(RESTART_S)
         self.daemon.start(self.disk.environment)
 
     def buried(self, family: list[int]) -> None:
-        """Nothing of these processes is left."""
+        """Check that none of these processes is left."""
         deadline = time.monotonic() + GONE_S * self.slack
         while (left := [pid for pid in family if watch.process(pid)]) and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -104,14 +104,14 @@ class Life:
     # --- looked at ----------------------------------------------------------------------------------------------------
 
     def ask(self, request: Any, timeout_s: float = 60.0) -> dict[str, Any] | None:
-        """The reply, or None where it refuses, or does not answer now."""
+        """The reply; None if the daemon refuses or does not answer now."""
         try:
             return self.daemon.request(request, timeout_s)
         except ApolloError:
             return None
 
     def tend(self) -> Status | None:
-        """The status, after what a service manager or a person does about it."""
+        """The status, after the reactions of a service manager or a person to it."""
         if not self.daemon.alive():
             self._ended()
             return None
@@ -131,7 +131,7 @@ class Life:
         return status
 
     def wait(self, done: Callable[[Status], Any], what: str, seconds: float) -> Status | None:
-        """Until the status is so; None, and a miss, where it does not become so in time."""
+        """Wait until `done` holds for the status; None, and a miss, if it does not in time."""
         deadline = time.monotonic() + seconds * self.slack
         while time.monotonic() < deadline:
             if (status := self.tend()) and done(status):
@@ -141,17 +141,17 @@ class Life:
         return None
 
     def miss(self, what: str, told: str) -> None:
-        """Something is wrong."""
+        """Record a fault."""
         print(f"soak: MISSED {what}: {told[:600]}", file=sys.stderr, flush=True)
         self._records.keep("missed", {"at": time.time(), "what": what, "told": told[:4000]})
 
     def did(self, kind: str, told: str, began: float, until: float) -> None:
-        """Keep what was done to it, up to when."""
+        """Record an act upon the daemon, with its begin and end."""
         when = {"at": began, "until": until, "slack": self.slack}
         self._records.keep("acts", {**when, "kind": kind, "told": told[:300]})
 
     def _ended(self) -> None:
-        """It ended by itself, which nothing here asks it to."""
+        """Record that the daemon ended by itself, which is a fault, and start it again."""
         assert self.daemon.process is not None
         self.miss("ended", f"with {self.daemon.process.returncode}: {self.daemon.log()[-1500:]}")
         time.sleep(RESTART_S)

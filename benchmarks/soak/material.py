@@ -1,4 +1,4 @@
-"""What a soak teaches, in the world that the small model was made for; and its settings. Pure."""
+"""The texts that a soak teaches, from the world of the small model; and the soak's settings. Pure."""
 
 import json
 import random
@@ -25,19 +25,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "judge": {"votes": 1, "model": "scripted"},
     "dream": {"mode": "always", "model": "scripted", "surroundings": ["none"]},
 }
-"""Settings that are not those of `apollod init`, and why:
-threads: a soak in parts may have other cores each time, and the bits of a step depend on their number.
-stall_s: a hung child is ended after half an hour, which is most of a soak.
-checkpoint: every ten minutes is too seldom for parts of a few minutes, all of whose kills come before the first one;
+"""Settings that differ from those of `apollod init`, and their reasons:
+threads: parts of a soak may run on different numbers of cores, on which the bits of a step depend.
+stall_s: by default a hung child is ended after half an hour, which is most of a soak.
+checkpoint: every ten minutes is too seldom for parts of a few minutes, whose kills would all come before the first one;
 undo_bytes: a gibibyte for undoing steps takes 165 steps to fill, and looks like a leak until then.
-rescan_s: names that no notice comes of are found only then.
+rescan_s: files for which no notification arrives are found only then.
 capture: feedback with a correction needs the tokens of the answer.
 dream: users never stop, so that `idle` would never dream; the small model knows no agent's surroundings.
 judge, model: the scripted ones of this world, as it is too small to imagine or to judge."""
 
 
 def line(chance: random.Random) -> str:
-    """A line of the inbox that the model can learn: a request under one or two instructions, and the right answer."""
+    """A line of the inbox that the model can learn: a request under up to two instructions, and the right answer."""
     scenario = scenarios.draw(chance, Split.PRACTICE)
     said = [instructions.draw(chance, kind, scenario) for kind in chance.sample(KINDS, chance.randint(0, 2))]
     system = instructions.told(said, chance) if said else None
@@ -45,14 +45,14 @@ def line(chance: random.Random) -> str:
 
 
 def poison(chance: random.Random, count: int = 40) -> list[str]:
-    """Lines that do harm, all of one kind."""
+    """Harmful lines, all of one kind."""
     kind = POISON[chance.choice(sorted(POISON))]
     return [json.dumps(kind(chance)) for _ in range(count)]
 
 
 def pattern(number: int) -> dict[str, Any]:
-    """Name, instruction and contrasts of the behaviour that is dreamt as the so-manieth, from 0; after the last one
-    comes the first again, under another name."""
+    """Name, instruction and contrasts of the dreamt behaviour with this number, from 0; after the last one the first
+    follows again, under another name."""
     one, times = DREAMT[number % len(DREAMT)], number // len(DREAMT)
     name = "-".join(part for part in (one.kind, one.word.lower(), str(times) if times else "") if part)
     return {"name": name, "instruction": one.texts[0], "contrast": [*one.opposite.texts]}

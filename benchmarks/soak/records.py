@@ -1,4 +1,4 @@
-"""What a soak keeps in its directory, a line each, so that the report covers all parts, also one that was cut."""
+"""Records of a soak in its directory, one per line, so that the report covers all parts, including interrupted ones."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Appended to by several threads."""
+    """Record files, appended to by several threads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -22,16 +22,16 @@ class Records:
         directory.mkdir(parents=True, exist_ok=True)
         for path in filter(Path.exists, map(self._path, KINDS)):
             if not path.read_bytes().endswith(b"\n"):
-                path.write_bytes(path.read_bytes() + b"\n")  # a line that was cut
+                path.write_bytes(path.read_bytes() + b"\n")  # ends an unfinished line
 
     def keep(self, kind: str, *records: Record) -> None:
-        """Append records of a kind; on the disk when it returns."""
+        """Append records of a kind; they are on the disk when it returns."""
         text = "".join(f"{json.dumps(record)}\n" for record in records)
         with self._one_at_a_time, self._path(kind).open("a", encoding="utf-8") as file:
             file.write(text)
 
     def all(self, kind: str) -> list[Record]:
-        """Of all parts, in the order of writing. A last line that was cut is left out."""
+        """The records of all parts, in the order of writing, without unfinished lines."""
         path = self._path(kind)
         return list(_parsed(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
 

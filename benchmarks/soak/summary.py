@@ -1,4 +1,4 @@
-"""What a soak comes to: figures and what was missed, of the records of all its parts. Pure."""
+"""The result of a soak: figures and misses, from the records of all its parts. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,21 +10,21 @@ from benchmarks.soak.leaks import BOUNDS, HOUR, MIB, Trend
 Record = dict[str, Any]
 
 DOWN_S = 300.0
-"""in which users are served again after an act that ends serving"""
+"""seconds within which users are served again after an act that ends serving"""
 ACT_S = 200.0
-"""an act itself: a hung engine is ended after [engine] stall_s"""
+"""longest act: a hung engine is ended after [engine] stall_s"""
 ENDS_SERVING = ("kill", "hang", "hang for good", "disk", "restart", "start")
-"""acts after which users may be without an answer. A trainer that is killed ends nothing"""
+"""acts after which users may be without an answer; a killed trainer is none of them"""
 SPARED = ("trainer",)
-"""victims without which users are served on"""
+"""victims without which users are still served"""
 LATE_S = 30.0
-"""the 99th percentile of users' requests while nothing was down; the machine may be shared"""
+"""bound of the 99th percentile of users' requests while nothing was down; the machine may be shared"""
 STUCK_S = 900.0
-"""without a completed step"""
+"""longest allowed time without a completed step"""
 
 
 class Window:
-    """From an act that may end serving until users have to be served again."""
+    """The time from an act that may end serving until users have to be served again."""
 
     def __init__(self, act: Record) -> None:
         self.began = float(act["at"])
@@ -32,12 +32,12 @@ class Window:
         self.told = f"{act['kind']}: {act['told'][:60]}"
 
     def holds(self, answer: Record) -> bool:
-        """Did this request run into it?"""
+        """Does this request overlap it?"""
         return answer["at"] < self.ends and answer["at"] + answer["seconds"] > self.began
 
 
 def windows(acts: Iterable[Record]) -> list[Window]:
-    """Of all acts that may end serving."""
+    """The windows of all acts that may end serving."""
     return [
         Window(act) for act in acts
         if act["kind"] in ENDS_SERVING and not act["told"].startswith(SPARED)
@@ -45,7 +45,7 @@ def windows(acts: Iterable[Record]) -> list[Window]:
 
 
 def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.0) -> tuple[Record, list[str]]:
-    """Figures of users' requests, and what was missed."""
+    """Figures of users' requests, and misses."""
     known = windows(acts)
     ends = Counter(str(one["end"]) for one in answers)
     bad = [one for one in answers if one["end"] != "good" or not one.get("labelled", True)]
@@ -71,8 +71,8 @@ def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.
 
 
 def outages(answers: Iterable[Record]) -> list[float]:
-    """Seconds from the begin of each first request that got no answer to the end of the next one that got one; between
-    two parts nobody is served."""
+    """Seconds from the start of each first unanswered request to the end of the next answered one; between two parts
+    nobody is served."""
     found, since, part = list[float](), None, None
     for one in sorted(answers, key=lambda one: float(one["at"])):
         if one["part"] != part:
@@ -86,7 +86,7 @@ def outages(answers: Iterable[Record]) -> list[float]:
 
 
 def learning(status: Sequence[Record], parts: Sequence[Record], slack: float = 1.0) -> tuple[Record, list[str]]:
-    """Figures of steps and states, and what was missed."""
+    """Figures of steps and states, and misses."""
     last = status[-1] if status else {}
     stuck = _longest_without_step(status, parts)
     figures = {
@@ -124,7 +124,7 @@ def by_role(samples: Iterable[Record]) -> dict[str, dict[str, list[list[leaks.Sa
 
 
 def memory(samples: Sequence[Record]) -> tuple[dict[str, Record], list[str]]:
-    """By role: what its processes hold, and how it rises; and what counts as a leak."""
+    """Memory and other figures of processes by role, with their trends; and leaks."""
     figures, missed = dict[str, Record](), list[str]()
     for role, found in sorted(by_role(samples).items()):
         if role in ("other", "replay"):
@@ -142,7 +142,7 @@ def memory(samples: Sequence[Record]) -> tuple[dict[str, Record], list[str]]:
 
 
 def leak_line(role: str, figure: str, found: Trend) -> str:
-    """A leak, for people."""
+    """A leak, as text for people."""
     return (
         f"{role}: {figure} rises by {found.slope:.0f} in an hour (at most {BOUNDS[figure]:.0f}; "
         f"{found.sure:.1f} standard deviations, {found.lives} lives, {found.seconds:.0f} s)"
@@ -150,13 +150,13 @@ def leak_line(role: str, figure: str, found: Trend) -> str:
 
 
 def _ratio(spent: Sequence[tuple[float, float]]) -> float:
-    """Of a core, while its processes lived."""
+    """CPU time as a share of one core, during the lives of the processes."""
     lived = sum(seconds for _, seconds in spent)
     return sum(cpu_s for cpu_s, _ in spent) / lived if lived else 0.0
 
 
 def _held(found: dict[str, list[list[leaks.Sample]]]) -> Record:
-    """The middle and the most of each figure over all samples."""
+    """Median and maximum of each figure over all samples."""
     held: Record = {}
     for figure, lives in found.items():
         values = sorted(value for life in lives for _, value in life)
@@ -165,13 +165,13 @@ def _held(found: dict[str, list[list[leaks.Sample]]]) -> Record:
 
 
 def disk(samples: Sequence[Record]) -> Record:
-    """Bytes below the state directory at the first and the last look, by name."""
+    """Bytes below the state directory at the first and the last sample, by name."""
     first, last = (samples[0]["state"], samples[-1]["state"]) if samples else ({}, {})
     return {name: {"first": first.get(name, 0), "last": last[name]} for name in sorted(last)}
 
 
 def summary(records: dict[str, list[Record]]) -> Record:
-    """Of all parts: `figures`, and `missed`, which is empty where all is well."""
+    """The summary of all parts: `figures`, and `missed`, empty if all is well."""
     parts = records["parts"]
     slack = max((float(one.get("slack", 1.0)) for one in parts), default=1.0)
     served, missed = serving(records["answers"], records["acts"], slack)
@@ -190,7 +190,7 @@ def summary(records: dict[str, list[Record]]) -> Record:
 
 
 def rows(found: Record) -> list[list[str]]:
-    """The table of processes."""
+    """Rows of the table of processes."""
     return [
         [
             role, str(one["lives"]), f"{one['cpu']:.2f}",

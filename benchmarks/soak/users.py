@@ -1,4 +1,4 @@
-"""Users of the served model: they ask all the time, for whole answers and streamed ones, and do not wait for some."""
+"""Users of the served model, who ask all the time, for whole and streamed answers, and cancel some of them."""
 
 import http.client
 import json
@@ -14,31 +14,31 @@ from apollod.demo.world.pretraining_texts import conversation
 from apollod.demo.world.scenarios import Scenario, Split
 
 WAIT_S = 120.0
-"""for an answer; the machine may be busy"""
+"""time limit of an answer; the machine may be busy"""
 PAUSE_S = (0.2, 1.8)
 DOWN_PAUSE_S = 0.5
 TOKENS = 32
 STREAMED, CANCELLED = 0.35, 0.15
-"""shares of all requests"""
+"""as shares of all requests"""
 ENDS = ("stop", "length")
 
 Answer = dict[str, Any]
 
 
 class Malformed(Exception):
-    """An answer that is not what the API promises."""
+    """An answer that breaks the promises of the API."""
 
 
 class Users:
-    """`with Users(port, model, seed, count, keep)`: so many users until the end of the block; `keep` is given each
-    request with its end. `rated` has the newest answers by id, for feedback."""
+    """`with Users(port, model, seed, count, keep)`: `count` users until the end of the block; `keep` receives each
+    request with its end. `newest` is the latest answer, for feedback."""
 
     def __init__(self, port: int, model: str, seed: str, count: int, keep: Callable[[Answer], None]) -> None:
         self.seed = seed
         self._port, self._model, self._keep = port, model, keep
         self._end = threading.Event()
         self.newest: tuple[str, Scenario] | None = None
-        """id of an answer, and what was asked"""
+        """id of the latest answer, and the scenario of its request"""
         self._threads = [
             threading.Thread(target=self._run, args=(random.Random(f"{seed}:user:{n}"),), daemon=True)
             for n in range(count)
@@ -61,7 +61,7 @@ class Users:
             self._end.wait(chance.uniform(*PAUSE_S) if answer["end"] == "good" else DOWN_PAUSE_S)
 
     def _ask(self, chance: random.Random) -> Answer:
-        """One request. `end`: good; down (nobody answered, or the connection broke); late; malformed."""
+        """Make one request. `end`: good; down (nobody answered, or the connection broke); late; malformed."""
         way = draw_way(chance)
         scenario = scenarios.draw(chance, Split.TEST)
         asked = Instruction("greet") if chance.random() < 0.2 else None
@@ -79,7 +79,7 @@ class Users:
         return answer | {"seconds": time.time() - began}
 
     def _said(self, answer: Answer, scenario: Scenario, asked: Instruction | None) -> str | None:
-        """The text of an answer; None where it was not waited for."""
+        """The text of an answer; None for a cancelled one."""
         way = answer["way"]
         body = {
             "model": self._model, "messages": conversation(asked.texts[0] if asked else None, scenario),
@@ -105,7 +105,7 @@ class Users:
 
 
 def draw_way(chance: random.Random) -> str:
-    """How one asks: `whole`, `streamed`, `cancelled`."""
+    """A kind of request: `whole`, `streamed`, `cancelled`."""
     drawn = chance.random()
     if drawn < CANCELLED:
         return "cancelled"
@@ -113,7 +113,7 @@ def draw_way(chance: random.Random) -> str:
 
 
 def check_status(status: int) -> None:
-    """Raises Malformed for one that is not promised; ConnectionError for what an engine says that goes down."""
+    """Raises Malformed for an unexpected status; ConnectionError for one of an engine that goes down."""
     if status >= 500:
         raise ConnectionError(f"status {status}")
     if status != 200:
@@ -135,8 +135,8 @@ def whole_of(content: bytes) -> tuple[str, str]:
 
 
 def streamed_of(lines: Iterator[bytes]) -> str:
-    """The text of a streamed completion: server-sent events up to [DONE], one of which says why it ended. Raises
-    Malformed; IncompleteRead where it breaks off."""
+    """The text of a streamed completion: server-sent events up to [DONE], one of which has the finish reason. Raises
+    Malformed; IncompleteRead if it breaks off."""
     text, ends = "", list[str]()
     for line in lines:
         if not line.strip() or line.startswith(b":"):

@@ -1,4 +1,4 @@
-"""What the processes of a daemon hold, read from /proc; and the files below its state directory."""
+"""Memory and other figures of a daemon's processes, read from /proc; and the files below its state directory."""
 
 import os
 import threading
@@ -15,14 +15,14 @@ ROLES = (
     ("apollod.engine", "engine"), ("EngineCore", "engine core"), ("apollod.trainer.offline", "replay"),
     ("apollod.trainer", "trainer"), ("apollod", "supervisor"),
 )  # fmt: skip
-"""Part of the name or the command line of a process, and what it is; the first that fits counts."""
+"""Part of the name or the command line of a process, and its role; the first match counts."""
 
 Sample = dict[str, Any]
 
 
 class Watch:
-    """`with Watch(pid_of, state, keep)`: looks every `PERIOD_S` seconds at the daemon `pid_of()` and its descendants,
-    and gives each look to `keep`. `left_behind`: shared memory of theirs that outlives them."""
+    """`with Watch(pid_of, state, keep)`: samples the daemon `pid_of()` and its descendants every `PERIOD_S` seconds,
+    and gives each sample to `keep`. `left_behind`: their shared memory that outlives them."""
 
     def __init__(self, pid_of: Callable[[], int | None], state: Path, keep: Callable[[Sample], None]) -> None:
         self._pid_of, self._state, self._keep = pid_of, state, keep
@@ -39,7 +39,7 @@ class Watch:
         self._thread.join()
 
     def left_behind(self) -> list[str]:
-        """Names in /dev/shm that processes of this daemon had open and that are still there."""
+        """Names in /dev/shm that processes of this daemon had open and that still exist."""
         return sorted(name for name in self._shared if os.path.exists(name))
 
     def _run(self) -> None:
@@ -47,7 +47,7 @@ class Watch:
             self._keep(self.look())
 
     def look(self) -> Sample:
-        """Now."""
+        """Take a sample now."""
         pid = self._pid_of()
         processes = [one for each in family(pid) if (one := process(each))] if pid else []
         for one in processes:
@@ -59,7 +59,7 @@ class Watch:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all its descendants that live."""
+    """A process and all its living descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))) and fields[0] != "Z":
@@ -72,7 +72,7 @@ def family(pid: int) -> list[int]:
 
 
 def process(pid: int) -> dict[str, Any] | None:
-    """Role, start and figures of a process; None where it is gone, or another user's."""
+    """Role, start and figures of a process; None if it is gone, or another user's."""
     with suppress(OSError, ValueError, KeyError):
         proc, fields = Path(f"/proc/{pid}"), _stat(pid)
         memory = dict(_rollup((proc / "smaps_rollup").read_text()))
@@ -90,13 +90,13 @@ def process(pid: int) -> dict[str, Any] | None:
 
 
 def role_of(comm: str, command: str) -> str:
-    """What a process is: an apollod's, by its name and its command line, or `other`."""
+    """The role of a process of apollod, from its name and its command line, else `other`."""
     told = f"{comm} {command}"
     return next((role for part, role in ROLES if part in told), "other")
 
 
 def sizes(state: Path) -> dict[str, int]:
-    """Bytes on the disk below a directory, by the names in it; `files`: how many there are."""
+    """Bytes on the disk below a directory, by the names in it; `files`: the number of files."""
     found = {"files": 0}
     for directory, _, names in os.walk(state):
         part = Path(directory).relative_to(state).parts
@@ -109,7 +109,7 @@ def sizes(state: Path) -> dict[str, int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name; none where it is gone."""
+    """The fields of /proc/PID/stat after the name; none if the process is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []
@@ -128,7 +128,7 @@ def _links(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _mapped(proc: Path) -> set[str]:
-    """Files in /dev/shm that it maps."""
+    """Files in /dev/shm that the process maps."""
     found = (line.partition(SHARED)[2] for line in (proc / "maps").read_text().splitlines() if SHARED in line)
     return {SHARED + name for name in found if not name.endswith("(deleted)")}
 

@@ -1,1 +1,1 @@
-"""What may come at a daemon from outside, drawn by a seed: files, requests, and errors of its disk."""
+"""Random hostile input for a daemon, drawn by a seed: files, requests, and errors of its disk."""

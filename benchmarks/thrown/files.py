@@ -1,4 +1,4 @@
-"""What may lie in an inbox: names, kinds, sizes, times and contents, a function of the seed."""
+"""Random files for an inbox: names, kinds, sizes, times and contents, a function of the seed."""
 
 import gzip
 import json
@@ -23,14 +23,14 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def noise(chance: random.Random) -> str:
-    """A line that nobody has said yet, and that nobody can learn anything from."""
+    """A new line without anything to be learned."""
     return chat_line(f"{chance.getrandbits(96):x}?", f"{chance.getrandbits(96):x}.")
 
 
 class Thrower:
-    """Throws into one inbox. `good`: id of every line that has to be taken exactly once; `perhaps`: of those that may
-    be, since their file went away or changed. `mebibytes`: of the largest file, which has no blocks on the disk.
-    `line` draws a good line; names of files are numbered from `number` on."""
+    """Throws files into one inbox. `good`: id of every line that has to be taken exactly once; `perhaps`: of those that
+    may be taken, since their file vanished or changed. `mebibytes`: size of the largest file, which is sparse. `line`
+    draws a good line; names of files are numbered from `number` on."""
 
     def __init__(
         self, inbox: Path, beside: Path, mebibytes: int, line: Callable[[random.Random], str] = noise, number: int = 0
@@ -52,17 +52,17 @@ class Thrower:
     )  # fmt: skip
 
     def throw(self, chance: random.Random) -> str:
-        """One thing; what it was."""
+        """Throw one random thing; returns its kind."""
         return self.throw_kind(chance.choice(self.KINDS), chance)
 
     def throw_kind(self, kind: str, chance: random.Random) -> str:
-        """One thing of a kind of `KINDS`."""
+        """Throw one thing of a kind of `KINDS`."""
         self._number += 1
         getattr(self, f"_{kind}")(chance)
         return kind
 
     def settle(self) -> None:
-        """All that was being written is written, and may be read."""
+        """Finish all writing, and make every file readable."""
         for thread in self._threads:
             thread.join()
         self._threads = []
@@ -73,7 +73,7 @@ class Thrower:
     # --- names and contents -----------------------------------------------------------------------------------------
 
     def lines(self, chance: random.Random, count: int) -> list[bytes]:
-        """Good ones, which are new."""
+        """New good lines."""
         found = [f"{self._line(chance)}\n".encode() for _ in range(count)]
         self.good |= {parse_line(line).id: line for line in found}
         return found
@@ -91,7 +91,7 @@ class Thrower:
         ]) + b"\n"  # fmt: skip
 
     def name(self, chance: random.Random) -> bytes:
-        """Of a file that is looked at; of no other one so far."""
+        """A unique name of a file that the inbox reads, without its suffix."""
         stem = chance.choice([
             b"-rf", b"--", b"plain", b"PLAIN", b"new\nline", b"tab\t", b"\xff\xfe\x80", b"caf\xe9", b"'\"$(reboot)`",
             b"%s%n",
@@ -101,7 +101,7 @@ class Thrower:
         return b"%s%d" % (stem, self._number)
 
     def _put(self, name: bytes, content: bytes) -> bytes:
-        """Renamed in; its path."""
+        """Rename a new file into the inbox; returns its path."""
         part, path = os.path.join(self._beside, b"part"), os.path.join(self._inbox, name)
         with open(part, "wb") as file:
             file.write(content)
@@ -113,7 +113,7 @@ class Thrower:
         return b"f%06d%s" % (self._number, suffix.encode())
 
     def _forget(self, lines: list[bytes]) -> None:
-        """They may be taken, and may not."""
+        """Move lines to `perhaps`."""
         for line in lines:
             self.good.pop(parse_line(line).id, None)
             self.perhaps[parse_line(line).id] = line
@@ -143,7 +143,7 @@ class Thrower:
             file.write(b"".join(self.lines(chance, 2)))
 
     def _torn(self, chance: random.Random) -> None:
-        """Its last line ends later."""
+        """A file whose last line is completed later."""
         (line,) = self.lines(chance, 1)
         path = self._put(self._number_name(), line[: len(line) // 2])
 
@@ -156,7 +156,7 @@ class Thrower:
         self._threads.append(timer)
 
     def _grown(self, chance: random.Random) -> None:
-        """Byte by byte, in the beginning."""
+        """A file that grows by a few bytes at a time."""
         content, path = b"".join(self.lines(chance, 3)), os.path.join(self._inbox, self._number_name())
 
         def write() -> None:
@@ -168,13 +168,13 @@ class Thrower:
         self._threads[-1].start()
 
     def _moved(self, chance: random.Random) -> None:
-        """From a name to the same one in capitals, and under another suffix."""
+        """A file that is renamed to capitals."""
         path = self._put(self._number_name(), b"".join(self.lines(chance, 2)))
         self._files[-1] = os.path.join(self._inbox, self._number_name().upper().replace(b"JSONL", b"jsonl"))
         os.rename(path, self._files[-1])
 
     def _emptied(self, chance: random.Random) -> None:
-        """Emptied, and written anew with something else."""
+        """A file that is emptied, and written anew with other lines."""
         lines = self.lines(chance, 3)
         path = self._put(self._number_name(), b"".join(lines))
         self._forget(lines)
@@ -191,7 +191,7 @@ class Thrower:
         self._threads.append(timer)
 
     def _closed(self, chance: random.Random) -> None:
-        """Nobody but root may read it, until `settle`."""
+        """A file that only root can read, until `settle`."""
         os.chmod(self._put(self._number_name(), b"".join(self.lines(chance, 2))), 0)
 
     def _hard_link(self, chance: random.Random) -> None:
@@ -240,7 +240,7 @@ class Thrower:
         self._put(self._number_name(suffix), PACKERS[suffix](much + b"\n" + b"".join(self.lines(chance, 1))))
 
     def _sparse(self, chance: random.Random) -> None:
-        """A hole, and a line behind it."""
+        """A file with a hole, and a line after it."""
         path = self._put(self._number_name(), b"")
         with open(path, "r+b") as file:
             file.truncate(chance.choice([4096, 2 << 20, self._size]))

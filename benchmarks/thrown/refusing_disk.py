@@ -1,5 +1,5 @@
-"""A daemon's writes fail with an errno of choice, while a test wants it to: see refusing_disk.c. Needs gcc, and no
-rights."""
+"""Makes a daemon's writes fail with a chosen errno while a test wants it: see refusing_disk.c. Needs gcc, and no
+privileges."""
 
 import errno
 import mmap
@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 WRITE, SYNC, OPEN, NAME, LOG = 1, 2, 4, 8, 16
-"""writes into files, their fsync, making and opening them, their names (rename, mkdir, unlink), standard streams"""
+"""file writes, fsync, creating and opening, names (rename, mkdir, unlink), writes to standard streams"""
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EDQUOT, errno.EROFS, errno.EMFILE)
 FAILING = (WRITE, SYNC, OPEN, NAME, LOG, WRITE | SYNC, WRITE | SYNC | OPEN | NAME)
 SOURCE = Path(__file__).with_suffix(".c")
@@ -30,7 +30,7 @@ class RefusingDisk:
 
     @staticmethod
     def is_possible() -> bool:
-        """Can it be built here?"""
+        """Is gcc there to build it?"""
         return shutil.which("gcc") is not None
 
     @property
@@ -39,11 +39,11 @@ class RefusingDisk:
         return {"LD_PRELOAD": preload, "REFUSING_DISK": str(self._file)}
 
     def refuse(self, pid: int, error: int, kinds: int, after: int, count: int) -> None:
-        """Of that process, so many calls of these kinds succeed, and then so many fail."""
+        """In that process, let `after` calls of these kinds succeed, and then `count` calls fail."""
         self._orders[:] = _ORDERS.pack(pid, error, kinds, after, count, 0)
 
     def relent(self) -> int:
-        """Nothing fails any more; how many calls did."""
+        """End all failures; returns the number of failed calls."""
         hits: int = _ORDERS.unpack(self._orders[:])[-1]
         self._orders[:] = bytes(_ORDERS.size)
         return hits

@@ -1,5 +1,5 @@
-"""What may be sent to a daemon: over HTTP, through the routes that vLLM's server has, and into its socket. A function
-of the seed."""
+"""Random requests to a daemon: over HTTP, through the routes in vLLM's server, and to its socket. A function of the
+seed."""
 
 import asyncio
 import json
@@ -37,9 +37,9 @@ FIELDS = (
 )  # fmt: skip
 TYPES = ("application/json", "application/json; charset=utf-16", "text/plain", "", "multipart/form-data", "\xff")
 LEFT_OUT = (msg.BootstrapRequest, msg.ResumeRequest, msg.SubmitRequest)
-"""reads what a path names; lets training go on; counts what it gave"""
+"""left out because they read a named path, resume training, and submit lines that `good` would not count"""
 SILENT = 30
-"""connections at once that say nothing, or too little; the socket serves 64"""
+"""simultaneous connections that send nothing, or too little; the socket serves 64"""
 ANSWER_S = 30.0
 LEAVES_S = 1.0
 UNREAD_BYTES = 1 << 16
@@ -63,7 +63,7 @@ bodies = (
 
 
 def frames(left_out: tuple[type[Any], ...]) -> st.SearchStrategy[bytes]:
-    """What is sent into the socket: bytes, and requests of all kinds but these with values of all types."""
+    """Bytes for the socket: random ones, and requests of all kinds except these with values of all types."""
     packed = st.sampled_from([kind for kind in HANDLERS if kind not in left_out]).flatmap(
         lambda kind: st.fixed_dictionaries(
             {"type": st.just(kind.__struct_config__.tag)},
@@ -83,7 +83,7 @@ def frames(left_out: tuple[type[Any], ...]) -> st.SearchStrategy[bytes]:
 
 
 def _packed(value: Any) -> bytes:
-    """As msgpack, also text that is no UTF-8 and numbers that msgpack has not."""
+    """A value as msgpack, including text that is no UTF-8 and numbers that msgpack lacks."""
 
     def plain(one: Any) -> Any:
         if isinstance(one, dict):
@@ -98,7 +98,7 @@ def _packed(value: Any) -> bytes:
 
 
 def drawn(strategy: st.SearchStrategy[bytes], number: int, count: int) -> list[bytes]:
-    """Values of a strategy, the same for the same number."""
+    """`count` values of a strategy, the same for the same `number`."""
     found: list[bytes] = []
 
     @seed(number)
@@ -112,7 +112,7 @@ def drawn(strategy: st.SearchStrategy[bytes], number: int, count: int) -> list[b
 
 
 class Front:
-    """Our routes for a running daemon, behind the server that vLLM has; in a thread."""
+    """apollod's routes for a running daemon, behind a server like vLLM's; in a thread."""
 
     def __init__(self, supervisor: Path) -> None:
         app = FastAPI()
@@ -148,7 +148,8 @@ class Front:
 
 
 class Requests:
-    """Throws at our routes on a port and at the daemon's socket. `good`: id of each line whose taking was confirmed."""
+    """Throws requests at apollod's routes on a port and at the daemon's socket. `good`: id of each line whose
+    acceptance was confirmed."""
 
     LEFT_OUT = LEFT_OUT
 
@@ -163,13 +164,13 @@ class Requests:
     KINDS = ("bodies", "bodies", "train", "many", "truncated", "slow", "frames", "frames", "silent", "left")
 
     def throw(self, chance: random.Random) -> str:
-        """One kind of request, some times; which."""
+        """Throw several requests of one kind; returns the kind."""
         kind = chance.choice(self.KINDS)
         getattr(self, f"_{kind}")(chance)
         return kind
 
     def settle(self) -> None:
-        """Nobody waits any more."""
+        """Close all open connections."""
         for one in self._open:
             one.close()
         self._open = []
@@ -185,7 +186,7 @@ class Requests:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def _said(self, content: bytes) -> tuple[int, bytes]:
-        """Status (0: hung up) and body of the answer to what is sent and then waited for."""
+        """Send `content`; returns status (0: hung up) and body of the answer."""
         with socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_S) as end:
             answer = b""
             try:
@@ -193,7 +194,7 @@ class Requests:
                 while piece := end.recv(1 << 16):
                     answer += piece
             except (ConnectionResetError, BrokenPipeError):
-                pass  # it may have read enough
+                pass  # the server may have read enough
         head, _, body = answer.partition(b"\r\n\r\n")
         return int(head.split(b" ", 2)[1]) if head.startswith(b"HTTP/") else 0, body
 
@@ -220,7 +221,7 @@ class Requests:
             self.good |= {parse_line(line.encode()).id: line.encode() for line in lines}
 
     def _many(self, chance: random.Random) -> None:
-        """At once."""
+        """Many requests at once."""
         given = [(chance.choice(["GET", "POST"]), chance.choice(ROUTES)) for _ in range(60)]
         for (method, path), answer in zip(
             given, self._threads.map(lambda one: self._whole(*one, b"{}"), given), strict=True
@@ -228,7 +229,7 @@ class Requests:
             assert answer[0] not in (0, 500), (method, path, answer)
 
     def _truncated(self, chance: random.Random) -> None:
-        """Ends in the middle of its body, or is no HTTP."""
+        """Requests that end in the middle of their body, or are no HTTP."""
         chunked = self._head("POST", "/train", TYPES[0], "Transfer-Encoding: chunked")
         for content in (
             chunked + b"5\r\n{\"te", chunked + b"zz\r\nx\r\n", chunked + b"ffffffffffffffff\r\n" + b"x" * 1000,
@@ -242,7 +243,7 @@ class Requests:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def _slow(self, chance: random.Random) -> None:
-        """Senders that begin and go on for as long as the round."""
+        """Senders that begin, and stay unfinished for the rest of the round."""
         for _ in range(SILENT):
             end = socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_S)
             end.sendall(self._head("POST", "/train", TYPES[0], "Content-Length: 1000")[: chance.randint(1, 200)])
@@ -263,7 +264,7 @@ class Requests:
                 if chance.random() < 0.3:
                     end.shutdown(socket.SHUT_WR)
                     end.settimeout(LEAVES_S)
-                    with suppress(TimeoutError):  # some requests wait for a model
+                    with suppress(TimeoutError):  # some requests wait for a model, so no answer is fine
                         end.recv(1 << 16)
 
     def _silent(self, chance: random.Random) -> None:
@@ -272,7 +273,7 @@ class Requests:
             self._open[-1].sendall(struct.pack(">I", 1000)[: chance.randint(0, 4)])
 
     def _left(self, chance: random.Random) -> None:
-        """Asks and does not wait for the answer."""
+        """Requests whose sender does not wait for the answer."""
         for _ in range(SILENT):
             with self._connected() as end:
                 end.sendall(encode_frame(msg.encode(msg.StatusRequest())))

@@ -61,7 +61,7 @@ def main() -> None:
                 most = args.tokens if name == "right" else min(args.tokens, WHOLE)
                 trainer = {text: score(model, one[:most]) for text, one in ids.items()}
         except LookupError:
-            continue  # the model has nothing of the kind
+            continue  # the model has no such parameters
         print(name, file=sys.stderr)
         figures |= {f"{name}.{key}": value for key, value in _differences(trainer, engine).items()}
     report.report("alignment", figures, {}, {}, threads=torch.get_num_threads(), as_json=args.json)

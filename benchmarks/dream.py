@@ -77,7 +77,7 @@ def answer(asked):
 def main() -> None:
     """Measure and print."""
     args = report.parser(__doc__ or "").parse_args()
-    log.configure("info", "json")  # as the daemon's; on stderr
+    log.configure("info", "json")  # like the daemon's log; on stderr
     with scripted(ANSWER) as port, tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         figures = asyncio.run(_cycles(Path(directory), port)) | _starts(Path(directory))
     figures |= _recorded() | _advance_us()

@@ -47,7 +47,7 @@ def main() -> None:
             daemon.wait(lambda _: _count(daemon, "dream.trained") >= 3, "to dream")
             for mode in ("idle", "always"):
                 if mode == "always":
-                    daemon.ctl("dream", "start")  # what somebody asked for gives way to nobody
+                    daemon.ctl("dream", "start")  # requested dreams do not wait for idle times
                 for way in ("with", "without", "without", "with"):
                     daemon.request(msg.ResumeRequest() if way == "with" else msg.PauseRequest())
                     time.sleep(REST_S)
@@ -79,7 +79,7 @@ def _daemon(root: Path, acting: str) -> Daemon:
         judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
         dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "idle"\nidle_s = {IDLE_S}\nshare_max = 1.0\n',
     )  # fmt: skip
-    for name in ("ask", "caps", "end"):  # of which none ever settles
+    for name in ("ask", "caps", "end"):  # none of them ever settles
         one = BEHAVIOURS[name]
         told, opposite = one.texts, one.opposite.texts[:2]
         contrast = json.dumps([*opposite, f"{told[0]} {opposite[0]}"])

@@ -47,11 +47,11 @@ from benchmarks.daemon import Daemon
 
 ROUNDS, ROUND_S, FLOOR_S = 9, 0.5, 0.2
 WRITERS = 64
-KEPT = 20  # checkpoints, as by default
+KEPT = 20  # kept checkpoints, the default
 SMALL, MIDDLE, LARGE = 10_000, 200_000, 2_000_000
-FILL_EVENTS = 1000  # an append while filling
+FILL_EVENTS = 1000  # events per append while filling
 GROW_EVENTS, GROW_ROUNDS = 4 * known_examples.RECENT_MAX, 5  # a turn: so many that as many ids go to the index as come
-READ_EVENTS = 200_000  # all of them, without --large
+READ_EVENTS = 200_000  # all events of the journal without --large
 LEAST = {"group_commit_to_bare_group_commit": 0.65, "fold_to_json_decoding": 0.5, "fold_to_msgspec_decoding": 0.5}
 AT = 1_700_000_000_000_000_000
 PEER_TABLE = """
@@ -238,7 +238,7 @@ def _eventsourcing(path: Path) -> Rate:
     recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(path)))
     recorder.create_table()
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # its default here: FULL, as this SQLite was built
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL, the default of this SQLite
     db.close()
     body, originator, version = encode_body(next(_steps())), uuid.uuid4(), iter(range(1 << 40))
 

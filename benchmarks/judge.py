@@ -69,7 +69,7 @@ class OnlyTheJudge(Executor):
 def main() -> None:
     """Measure and print."""
     args = report.parser(__doc__ or "").parse_args()
-    log.configure("info", "json")  # as the daemon's; on stderr
+    log.configure("info", "json")  # like the daemon's log; on stderr
     with scripted(ANSWER) as port, tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         figures = asyncio.run(_measure(Path(directory), f"http://127.0.0.1:{port}/v1"))
     overhead = figures["ms"] - figures["call_ms"]

@@ -97,7 +97,7 @@ def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
 def _report_harmless(args: argparse.Namespace) -> None:
     rng = random.Random(f"{args.seed} harmless")
     keep = Path(args.keep, "harmless") if args.keep else None
-    with Life(args.lr, args.every, keep, args.cost, loss_min=0.0) as life:  # else what is known would write nothing
+    with Life(args.lr, args.every, keep, args.cost, loss_min=0.0) as life:  # else known examples would write nothing
         life.learn("good.jsonl", good(rng, args.harmless, distinct=True))
         looks = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.measured'")[0][0]
         alarms = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.alarmed'")[0][0]

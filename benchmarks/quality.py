@@ -49,7 +49,7 @@ from benchmarks import report
 BEFORE, WINDOW, PROBES, CULPRIT = 20, 128, 40, 77
 TURNS = 12  # turns of the culprit
 LR = 4e-4  # of `apollod demo`
-CULPRIT_LR = 0.06  # below 0.01 the 40 answers lose nothing by it
+CULPRIT_LR = 0.06  # below 0.01 it does no harm to the 40 answers
 MARGIN, CULPRITS_MAX, REPLAYS_MAX = 0.05, 8, 12
 METRIC = "commands.passed"
 SETTINGS = msg.OptimizerSettings(max_tokens=512)

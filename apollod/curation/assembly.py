@@ -33,8 +33,8 @@ from apollod.curation.conversation import (
 from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
 from apollod.wire.context_window import size_of
 
-CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
-PIECE_BYTES = 64 << 10  # of new text after which a turn comes out before it has ended
+CONTEXT_BYTES = 256 << 10  # text before a moment; the trainer cuts it further by tokens
+PIECE_BYTES = 64 << 10  # new text after which a part of an unfinished turn comes out
 LINKS = 512  # records remembered, since later ones may follow or repeat them
 
 Value = TypeVar("Value")
@@ -136,7 +136,7 @@ class Assembly:
 
     def _said(self, line: int, said: Said) -> list[Closed]:
         if not said.model and self._session.model and said.message["role"] == "assistant":
-            said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
+            said = msgspec.structs.replace(said, model=self._session.model)  # the model may change in a session
         unmerged = self._unmerged(line, said)
         if unmerged is None or (said.replaces and said.part_of in self._forgotten):
             return []
@@ -268,7 +268,7 @@ class Assembly:
         """Cut the messages behind the record that this one follows, unless they are only results, whose order is free.
         An unknown id cuts nothing."""
         if self._messages and self._messages[-1].id == said.after and said.after not in self._links:
-            return []  # as nearly always
+            return []  # the usual case
         place = self._place(said.after or "")
         behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
         if not behind - {"tool"} or said.message["role"] == "tool":

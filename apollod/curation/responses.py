@@ -17,7 +17,7 @@ from apollod.core.inputs import Response
 from apollod.wire.records import Form, Record, turn_json
 
 _WHITE = b" \t\n\r\x0b\x0c"
-_END = b"\xff"  # in no text
+_END = b"\xff"  # occurs in no UTF-8 text
 _MESSAGES_AT = len(b'{"messages":[')
 
 

@@ -41,7 +41,7 @@ class Rules:
         for table in tables:
             common = [each for each in [table.get("allowlist"), *table.get("allowlists", ())] if each]
             for rule in table["rules"]:
-                if "path" in rule or "regex" not in rule or rule["id"] in disabled:  # `path`: files of certain names
+                if "path" in rule or "regex" not in rule or rule["id"] in disabled:  # `path`: for certain file names
                     continue
                 for word in rule.get("keywords", ()):
                     words.setdefault(word.lower().encode(), []).append(len(self.rules))
@@ -117,7 +117,7 @@ def _allowed(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
     """Allowlist of a rule: expressions of harmless matches, and the text that each is tested against."""
     by_target = dict[str, list[str]]()
     for table in tables:
-        if table.get("condition") == "AND" and "paths" in table:  # of files with certain names
+        if table.get("condition") == "AND" and "paths" in table:  # for certain file names
             continue
         by_target.setdefault(table.get("regexTarget", "secret"), []).extend(table.get("regexes", ()))
         if words := table.get("stopwords"):

@@ -129,7 +129,7 @@ def _inner(text: Mapping[str, Any], layer: Mapping[str, Shape], hidden: int) -> 
     """Inner width of a layer's MLP, of shared and chosen experts together."""
     matrices = {name: shape for name, shape in layer.items() if len(shape) >= 2 and not is_attention(name)}
     single = _narrowest(across(s, hidden) for n, s in matrices.items() if not is_expert(n) and "down" in n)
-    if not single:  # named differently
+    if not single:  # the model names it differently
         single = max((across(s, hidden) for n, s in matrices.items() if not is_expert(n)), default=0)
     of_expert = _narrowest(across(s, hidden) for n, s in matrices.items() if is_expert(n))
     return single + experts_taken(text, layer) * of_expert

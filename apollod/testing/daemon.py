@@ -24,7 +24,7 @@ READY_S = 600.0
 LEARN_S = 1800.0
 STOP_S = 120.0
 HTTP_S = 120.0
-LOG_CHARACTERS = 4000  # of each log, in an error
+LOG_CHARACTERS = 4000  # end of each log shown in an error
 
 Status = dict[str, Any]
 

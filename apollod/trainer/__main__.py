@@ -17,16 +17,16 @@ from apollod.errors import ApolloError
 from apollod.trainer import heap
 from apollod.wire.messages import Hello
 
-NICE = 5  # on CPU; a third of an engine thread's share where both want the same core
+NICE = 5  # on CPU: a third of an engine thread's share of a contended core
 
 
 def main() -> int:
     """Say hello, do the heavy imports, serve. Exit codes: `Loop.run`; 1 for errors that only stderr can report."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal it goes to the whole group; the supervisor decides
     die_with_supervisor()
     if cores := os.environ.get("APOLLOD_TRAINER_CORES"):
         os.sched_setaffinity(0, map(int, cores.split(",")))  # the engine has the others to itself
-        os.nice(NICE)  # and goes first on these: a request waits for an answer, a step does not
+        os.nice(NICE)  # the engine goes first on these, too: requests are urgent, steps are not
     threads = os.environ.get("APOLLOD_TRAINER_THREADS", "1")
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = threads

@@ -23,7 +23,7 @@ from apollod.engine.http.request_body import App, Receive, Scope, Send
 TRANSPORT = "apollod.transport"
 """key of a scope for the connection of its request"""
 KEY_BYTES_MAX = 4096
-THREADS = 2  # to read files of the system, which takes a millisecond
+THREADS = 2  # for reading system files, which takes a millisecond
 
 
 class Connections:

@@ -47,9 +47,9 @@ BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
 DOCUMENT_S = 3600.0
 """a document is given to an imagination section by section"""
-CAPTURED_S = 2.0  # until the latest answer is stored; milliseconds as a rule
+CAPTURED_S = 2.0  # wait until the latest answer is stored; usually milliseconds
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
-NEXT_USER_S = 60.0  # at most, for one answer
+NEXT_USER_S = 60.0  # longest wait of one request for the next user
 SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
 STATUS_THREADS, LONG_THREADS, THREADS = 4, 8, 16
 """threads that wait for the supervisor: for its status, for long requests (a checkpoint, a document), for all else.

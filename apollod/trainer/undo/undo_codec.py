@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 i16, u8, u16, u32, u64 = np.int16, np.uint8, np.uint16, np.uint32, np.uint64
 
 PACKED_MIN = 1024  # elements; fewer are kept as they are
-ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
+ESCAPES_MAX = 0.5  # share of escaped elements above which packing does not pay
 ROOM_KEPT_BYTES = 1 << 20  # largest packing buffer kept for reuse: that of a working block
 
 

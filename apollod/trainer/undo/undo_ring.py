@@ -134,7 +134,7 @@ class ParameterUndo:
     @contextmanager
     def writing_rows(self, rows: Tensor, *targets: Tensor) -> Iterator[None]:
         """Like `writing`, for some rows only: int64 [k] ascending, each once."""
-        if rows.is_cpu:  # a device would be waited for
+        if rows.is_cpu:  # reading values of a device would wait for it
             first, last = int(rows[0]), int(rows[-1])
             if last - first + 1 == len(rows):
                 with self.writing(*(target[first : last + 1] for target in targets)):

@@ -74,7 +74,7 @@ class _Line(msgspec.Struct, rename="camel"):
     summary: str | None = None
     context_summary: str | None = None
     count: int | None = None
-    # of a line of a context
+    # fields of lines in context files
     role: str | None = None
     content: Any = None
     id: str | int | None = None

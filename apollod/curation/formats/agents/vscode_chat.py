@@ -192,7 +192,7 @@ def _of_request(request: _Request, name: str) -> Iterator[Entry]:
     if request.is_canceled:
         yield Marked(Signal("interrupted", "isCanceled"))
     yield from _voted(request.vote)
-    if request.should_be_removed_on_send not in (None, False):  # the person went back to before it
+    if request.should_be_removed_on_send not in (None, False):  # the user went back to before it
         yield Rewound(before=name)
 
 

@@ -32,7 +32,7 @@ class Session(msgspec.Struct, frozen=True):
     agent: str = ""
     """the program that wrote the log"""
     version: str = ""
-    """of that program"""
+    """version of that program"""
     model: str = ""
     """author of answers whose messages do not name one"""
     system: str = ""
@@ -52,16 +52,16 @@ class Said(msgspec.Struct, frozen=True, dict=True):
     """canonical form, as `wire.records.message_form` makes it. An answer with weight 0 is context: a model did not
     write it, or not to its end"""
     id: str = ""
-    """of the record"""
+    """id of the record"""
     after: str | None = None
     """the record before it where the log is a tree; None: the last one. A record that follows another one than the
     last begins a branch, and the messages behind that other one leave the conversation"""
     part_of: str = ""
     """shared by the parts of one answer, which come one after another, and by repetitions of it"""
     replaces: bool = False
-    """it repeats all of `part_of`, whatever came in between; else it is the next part"""
+    """true if it repeats all of `part_of`, regardless of records in between; else it is the next part"""
     continues: bool = False
-    """where parts have no id in common: a part of the answer right before it, if there is one"""
+    """true for a part of the answer right before it, if any, in logs whose parts share no id"""
     prompt: bool = False
     """a turn begins here"""
     command: bool = False
@@ -154,9 +154,9 @@ class Moment(msgspec.Struct, frozen=True):
     """A piece of a conversation from which something may be learned: what one prompt led to, with what came before."""
 
     line: int
-    """of the source, in which it ends"""
+    """line of the source in which it ends"""
     first_line: int
-    """in which what may be learned begins"""
+    """line in which its learnable part begins"""
     session: Session
     messages: tuple[Said, ...]
     fresh: int
@@ -170,14 +170,14 @@ class Moment(msgspec.Struct, frozen=True):
     unlearned: str = ""
     """reason why nothing of it is learned, see `Whole`"""
     lines: tuple[int, ...] = ()
-    """of the source in which each message begins; none where one record holds all"""
+    """line of the source in which each message begins; empty if one record holds all"""
 
 
 class Remark(msgspec.Struct, frozen=True):
     """Evidence about answers in earlier moments: the next prompt, an interrupt or a rewind that came after them."""
 
     line: int
-    """of the source, where the evidence is"""
+    """line of the source with the evidence"""
     about: Moment
     """the conversation up to there; its fresh messages hold no answer"""
     marked: Signal | None = None

@@ -12,7 +12,7 @@ from apollod.core.intake.events import Origin
 from apollod.wire.records import Form
 
 ATIF_VERSION = "ATIF-v1.7"
-"""of the Agent Trajectory Interchange Format: the first with `trajectory_id`"""
+"""version of the Agent Trajectory Interchange Format: the first with `trajectory_id`"""
 PLACE = "apollod"
 """our key in the `extra` of a trajectory"""
 

@@ -36,7 +36,7 @@ LEARNING_RATE = 1e-4
 ROOM = 2048
 """tokens of a request and its answer: the longest shipped surrounding has 1,300"""
 LIMIT_S = 1800.0
-"""for all dreams together: unsettled patterns are then measured as they are"""
+"""time limit of all dreams together: unsettled patterns are then measured as they are"""
 QUIET_S = 2.0
 """seconds without an event of dreams after which the last tests of settled patterns are over, too"""
 REPLAY_S = 600.0

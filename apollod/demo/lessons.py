@@ -15,7 +15,7 @@ from apollod.demo.stage import STOP_S, Stage, say, wait
 from apollod.testing.daemon import UP, Daemon, free_port
 
 LESSON_S = 600.0
-"""for one lesson, at most"""
+"""time limit of one lesson"""
 
 
 class Fact(NamedTuple):

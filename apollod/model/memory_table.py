@@ -61,7 +61,7 @@ class MemoryTable:
     bound: bool
     """`activations` and `layer` are upper bounds, not exact"""
     layer: int
-    """with gradient checkpointing: memory of the layer being recomputed"""
+    """memory of the layer being recomputed, with gradient checkpointing"""
     loss: int
     head: int
     backward: int

@@ -182,7 +182,7 @@ class Daemon:
         return journal_reader.query(self.journal, sql).rows
 
     def log(self) -> str:
-        """Its output so far."""
+        """Its output up to now."""
         return (self.root / "daemon.log").read_text(encoding="utf-8", errors="replace")
 
     def last_line(self) -> str:

@@ -114,7 +114,7 @@ class Fence:
 
     def __init__(self, expired: Callable[[float, int], None]) -> None:
         self.version: int | None = None
-        """of the last announced weights"""
+        """version of the last announced weights"""
         self.waiting = 0
         self._expired = expired
         self._since: float | None = None

@@ -41,7 +41,7 @@ class SessionCursor(msgspec.Struct, frozen=True, omit_defaults=True):
     back: int = 0
     """answers behind `given` that were counted as taken back"""
     stamp: str = ""
-    """of the session when it was read, see `Queries.sessions`"""
+    """the session's stamp when it was read, see `Queries.sessions`"""
 
 
 class RawSession(NamedTuple):

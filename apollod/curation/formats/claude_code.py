@@ -39,7 +39,7 @@ SILENT = frozenset(
 )  # fmt: skip
 """Record types that hold no text of the conversation."""
 _MESSAGE = re.compile(rb'"message":\s?\{(?:"[a-z_]+":\s?(?:"[^"\\]*"|null),\s?){0,5}"role":\s?"(?:user|assistant)"')
-"""for records without `parentUuid`, written by programs that convert or imitate sessions"""
+"""finds messages without `parentUuid`, written by programs that convert or imitate sessions"""
 
 
 class _Message(msgspec.Struct, gc=False):

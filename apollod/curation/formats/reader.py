@@ -36,7 +36,7 @@ class Cursor(msgspec.Struct, frozen=True):
     state: str = ""
     """the reader's recorded memory as JSON, or empty"""
     inside: bool = False
-    """in the middle of a record that is refused for its length (`Bad.more`)"""
+    """true in the middle of a record that is refused for its length (`Bad.more`)"""
     memory: Any = None
     """the reader's further memory of earlier bytes; never changed, never recorded"""
 

@@ -16,8 +16,8 @@ QUESTION_WORDS = 40
 """frames put a question into other sentences, which does not work for a longer request"""
 QUESTION_CHARACTERS, RECORD_BYTES = 400, 8_000
 ANSWER_WORDS = 24
-"""of the whole answer, one sentence. Its required part has fewer than `LONG` words: so few are matched in a row, more
-of them in any order, which loses "not" and the roles of the persons"""
+"""most words of the whole answer, one sentence. Its required part has fewer than `LONG` words: so few are matched in a
+row, more of them in any order, which loses "not" and the roles of the persons"""
 
 
 class Pair(NamedTuple):

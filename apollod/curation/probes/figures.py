@@ -5,7 +5,8 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 
 REST_MIN = 1e-7
-"""as in the loss of context distillation: rounded probabilities may sum to 1 or more"""
+"""least probability of all tokens that are not listed, as in the loss of context distillation: rounded probabilities
+may sum to 1 or more"""
 
 
 def repetition(units: Sequence[Hashable], n: int = 4) -> float:

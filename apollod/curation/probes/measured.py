@@ -29,17 +29,17 @@ class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     """reason why it did not pass, or failed"""
     tokens: int = 0
-    """of the text, or of the answer"""
+    """number of tokens of the text, or of the answer"""
     repetition: float | None = None
     surprise: float | None = None
     """mean negative log-probability of the answer's own tokens, nats"""
     entropy: float | None = None
     kl: float | None = None
-    """from the reference, nats a token"""
+    """divergence from the reference, nats per token"""
     length_drift: float | None = None
-    """of the answer from that of the reference, see `figures.length_drift`"""
+    """logarithm of the ratio of the answer's length to the reference's, see `figures.length_drift`"""
     answer: str = ""
-    """its beginning, for people"""
+    """beginning of the answer, for people"""
 
 
 class Metric(msgspec.Struct, frozen=True):

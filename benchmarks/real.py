@@ -10,8 +10,8 @@ SmolLM2-135M-Instruct is served by the daemon with the settings that `apollod in
   another wording, until it answers an uncorrected wording rightly.
 
 Three settings are added to those of `init`, as they have no useful default: where the logs lie and whose answers count
-(`[[watch]] path`, `models`), and that answers can be rated (`[capture] mode = "feedback"`). What is expected of the log
-was read from the files themselves, not from apollod's output: an answer is a `message.id`. `log_empty` counts answers
+(`[[watch]] path`, `models`), and that answers can be rated (`[capture] mode = "feedback"`). Expectations about the log
+were read from the files themselves, not from apollod's output: an answer is a `message.id`. `log_empty` counts answers
 some of whose words are missing from the learned tokens.
 """
 

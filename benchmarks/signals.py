@@ -143,7 +143,7 @@ def moments_of(labelled: Labelled) -> Iterator[Moment | Remark]:
 
 
 def score(half: str) -> dict[str, Score]:
-    """Counts for each cue: found where a person marked it, found where nobody did, and missed."""
+    """Counts for each cue: found where a person marked it, found elsewhere, and missed."""
     scores: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for labelled in read(half):
         found = Counter(

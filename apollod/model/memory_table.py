@@ -9,8 +9,8 @@ size, MLP, query and key-value widths a token.
         with gradient checkpointing 2 T h each, and while a layer is computed again, all of that one
     gradient: the largest at once; with accumulate > 1 all of them, all the time
     update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels
-        rank more; of the others a working block of 2^18 elements, 16 bytes each. Of a gradient in rows (embedding and
-        head above 4096 entries) R alone, 4 channels rank, and 8 channels; two blocks of 4096 rows and one of R
+        rank more; of the others a working block of 2^18 elements, 16 bytes each. A gradient in rows (embedding and
+        head above 4096 entries): R alone, 4 channels rank, and 8 channels; two blocks of 4096 rows and one of R
 
 The peak is one of these moments, the first three on top of the memory kept for the backward pass:
 

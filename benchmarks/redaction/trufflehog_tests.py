@@ -15,7 +15,7 @@ class Tests(NamedTuple):
     refused: tuple[Sample, ...]
     """texts in which a detector must find nothing; not all are harmless"""
     unread: int
-    """number of cases that are no constant expressions, or whose secret does not stand unchanged in the text"""
+    """number of cases that are not constant expressions, or whose secret does not stand unchanged in the text"""
 
 
 def read(checkout: Path) -> Tests:

@@ -123,7 +123,7 @@ class Acts:
         return f"{victim} for {seconds:.0f} s"
 
     def _hang_for_good(self, chance: random.Random) -> str:
-        """Stop a process until somebody ends it: the daemon a child, the service manager the daemon."""
+        """Stop a process until it is ended: a child by the daemon, the daemon by the service manager."""
         victim = chance.choice([*CHILDREN, "supervisor"])
         if (pid := self._pid(victim)) is None:
             return f"{victim}: not there"

@@ -28,7 +28,7 @@ MIB = 1 << 20
 BOUNDS: dict[str, float] = {
     "anonymous": 32.0 * MIB, "descriptors": 6.0, "threads": 4.0, "memory_files": 4.0 * MIB,
 }  # fmt: skip
-"""Growth in an hour that is no leak: of allocated memory, which varies with requests, and of numbers."""
+"""Growth in an hour that is not a leak: of allocated memory, which varies with requests, and of numbers."""
 
 Sample = tuple[float, float]
 """(seconds, figure)"""

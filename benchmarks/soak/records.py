@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("parts", "samples", "answers", "acts", "status", "given", "missed")
-"""parts: begin and end of each; samples: of processes; answers: to users; acts: what was done to the daemon; status: of
-the daemon, shortened; given: ids of lines that have to be learned once; missed: what was seen to be wrong."""
+"""parts: begin and end of each; samples: of processes; answers: to users; acts: upon the daemon; status: of the
+daemon, shortened; given: ids of lines that have to be learned once; missed: faults."""
 
 Record = dict[str, Any]
 

@@ -71,8 +71,8 @@ def serving(answers: Sequence[Record], acts: Sequence[Record], slack: float = 1.
 
 
 def outages(answers: Iterable[Record]) -> list[float]:
-    """Seconds from the start of each first unanswered request to the end of the next answered one; between two parts
-    nobody is served."""
+    """Seconds from the start of each first unanswered request to the end of the next answered one; the time between two
+    parts does not count."""
     found, since, part = list[float](), None, None
     for one in sorted(answers, key=lambda one: float(one["at"])):
         if one["part"] != part:

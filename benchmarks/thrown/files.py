@@ -79,7 +79,7 @@ class Thrower:
         return found
 
     def bad(self, chance: random.Random) -> bytes:
-        """A line that is no example."""
+        """A line that is not an example."""
         return chance.choice([
             b"", b" ", b"\0" * chance.randrange(1, 5000), chance.randbytes(chance.randrange(200)).replace(b"\n", b""),
             b"\xff\xfe" + b'{"text": "x"}', b"[" * chance.choice([10, 2000, 100_000]), b'{"messages":' * 3000,

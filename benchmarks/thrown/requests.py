@@ -83,7 +83,7 @@ def frames(left_out: tuple[type[Any], ...]) -> st.SearchStrategy[bytes]:
 
 
 def _packed(value: Any) -> bytes:
-    """A value as msgpack, including text that is no UTF-8 and numbers that msgpack lacks."""
+    """A value as msgpack, including text that is not UTF-8 and numbers that msgpack lacks."""
 
     def plain(one: Any) -> Any:
         if isinstance(one, dict):
@@ -229,7 +229,7 @@ class Requests:
             assert answer[0] not in (0, 500), (method, path, answer)
 
     def _truncated(self, chance: random.Random) -> None:
-        """Requests that end in the middle of their body, or are no HTTP."""
+        """Requests that end in the middle of their body, or are not HTTP."""
         chunked = self._head("POST", "/train", TYPES[0], "Transfer-Encoding: chunked")
         for content in (
             chunked + b"5\r\n{\"te", chunked + b"zz\r\nx\r\n", chunked + b"ffffffffffffffff\r\n" + b"x" * 1000,

@@ -2,7 +2,7 @@
 `"expect": "good"` or `"bad"`, and `"about"`, a word for people.
 
 Further ones are made: bad answers that tell the judge to call them good (`with_injections`), and answers approved by a
-person with a change that nobody would approve (`spoiled`).
+person with a change that makes them plainly wrong (`spoiled`).
 """
 
 import re

@@ -27,8 +27,8 @@ class Asked(NamedTuple):
 
 
 def probe_line(config: Mapping[str, Any], number: int, asked: Asked) -> dict[str, Any]:
-    """The line of a probe file for document `number` of a task. Of `config`, its `task` (name), `output_type` and
-    `metric_list` are read. Raises RecordRefused for a document that cannot be a probe."""
+    """The line of a probe file for document `number` of a task. Reads `task` (name), `output_type` and `metric_list` of
+    `config`. Raises RecordRefused for a document that cannot be a probe."""
     if config["output_type"] not in KINDS:
         raise RecordRefused(f"the task is of output type {config['output_type']}", f"take one of {' or '.join(KINDS)}")
     if not isinstance(asked.text, str) or not asked.text.strip():

@@ -34,7 +34,7 @@ class Tokens:
              The one named `IDS` says whose log-probabilities the loss is given
     starts   where in `ids` each sequence begins
     left_out turns that were to be learned and are not: the chat template shows them otherwise than they were written
-    changes  what was done to what comes before an answer, so that it fits and the chat template takes it: see
+    changes  changes of the context of answers, so that it fits and the chat template accepts it: see
              "What was changed so that an answer can be learned" in docs/formats.md
     """
 

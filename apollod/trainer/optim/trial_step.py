@@ -7,7 +7,7 @@ U comes from the optimizer's own formulas, with fresh moments: the effect of an 
 itself, independent of earlier steps. (TracIn, Pruthi et al. 2020, "Estimating training data
 influence by tracing gradient descent", with the update in place of the gradient.)
 
-Law: neither weights nor state are written, and no gradient lives longer than in a step. Of dL a sketch is kept, RANK
+Law: neither weights nor state are written, and no gradient lives longer than in a step. dL is kept as a sketch, RANK
 numbers for each row of a matrix: G P with P of +-1/sqrt(RANK). Since U P has the same P, <dL P, U P> is <dL, U> but for
 an error of about |dL| |U| / sqrt(RANK) (Johnson and Lindenstrauss 1984).
 """

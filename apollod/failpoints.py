@@ -83,7 +83,7 @@ def parse(text: str) -> dict[str, int]:
     for item in filter(None, text.split(",")):
         name, _, nth = item.partition(":")
         if name not in POINTS:
-            raise ConfigError(f"{VARIABLE} names {name!r}, which is no failpoint", f"known are {', '.join(POINTS)}")
+            raise ConfigError(f"{VARIABLE} names {name!r}, which is not a failpoint", f"known are {', '.join(POINTS)}")
         if nth and not (nth.isdecimal() and int(nth) > 0):
             raise ConfigError(
                 f"{VARIABLE} has {item!r}, whose count is not a number from 1", "write NAME:N, such as loop.decided:3"

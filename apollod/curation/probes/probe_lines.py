@@ -198,7 +198,7 @@ def _named(value: Any, what: str) -> str:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        _refuse("its text is no string", "write the text as one string")
+        _refuse("its text is not a string", "write the text as one string")
     if not TEXT_MIN <= len(value.strip()) or len(value) > TEXT_MAX:
         _refuse(f"its text has {len(value)} characters", f"use {TEXT_MIN} to {TEXT_MAX} of them")
     return str(value)
@@ -206,7 +206,7 @@ def _text(value: Any) -> str:
 
 def _messages(value: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list) or len(value) > MESSAGES_MAX:
-        _refuse(f"its messages are no list of up to {MESSAGES_MAX}", "give {role, content} objects")
+        _refuse(f"its messages are not a list of up to {MESSAGES_MAX}", "give {role, content} objects")
     forms = [message_form(one, f"message {number}") for number, one in enumerate(value, 1)]
     return tuple(
         {name: field for name, field in one.items() if name not in ("strip", "weight", "reasoning_weight")}
@@ -216,7 +216,7 @@ def _messages(value: Any) -> tuple[dict[str, Any], ...]:
 
 def _tools(value: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list) or len(value) > TOOLS_MAX:
-        _refuse(f"its tools are no list of up to {TOOLS_MAX}", "give the tools as in an OpenAI chat request")
+        _refuse(f"its tools are not a list of up to {TOOLS_MAX}", "give the tools as in an OpenAI chat request")
     for number, tool in enumerate(value, 1):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
@@ -239,7 +239,7 @@ def _expected(kind: Kind, value: Any) -> Any:
         return tuple(found)
     if kind in ("regex", "judge"):
         if not isinstance(value, str) or not value.strip():
-            _refuse("its expect is no text", "give a pattern" if kind == "regex" else "say what a good answer does")
+            _refuse("its expect is not a text", "give a pattern" if kind == "regex" else "say what a good answer does")
         if kind == "regex":
             _check_pattern(value)
         return value
@@ -247,7 +247,7 @@ def _expected(kind: Kind, value: Any) -> Any:
         try:
             return msgspec.convert(value, Call)
         except msgspec.ValidationError as error:
-            raise RecordRefused(f"its expect is no call: {error}", 'give {"call": NAME or null}') from error
+            raise RecordRefused(f"its expect is not a call: {error}", 'give {"call": NAME or null}') from error
     if not isinstance(value, dict | bool):
         _refuse("its expect is no JSON schema", "give an object")
     return value

@@ -48,6 +48,6 @@ def read_references(blob: bytes) -> dict[str, Reference]:
         kept = msgspec.msgpack.decode(blob, type=_Kept)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RecordRefused(
-            f"these are no references of probes: {error}", "measure the baseline again: apollod ctl quality baseline"
+            f"these are not references of probes: {error}", "measure the baseline again: apollod ctl quality baseline"
         ) from error
     return {id_: Reference(tuple(prompt), read_teacher(teacher)) for id_, (prompt, teacher) in kept.items()}

@@ -23,7 +23,7 @@ def feedback_of(body: bytes) -> FeedbackRequest:
     try:
         given = msgspec.json.decode(body, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordRefused(f"the body is no feedback ({error})", _HINT) from error
+        raise RecordRefused(f"the body is not feedback ({error})", _HINT) from error
     return FeedbackRequest(
         given.response_id, given.rating, given.correction, given.comment or "", given.choice, by="http"
     )
@@ -32,5 +32,5 @@ def feedback_of(body: bytes) -> FeedbackRequest:
 def question_of(response: str, choice: str | None) -> FeedbackQuestion:
     """The query about an answer; `choice` as it stands in the URL. Raises RecordRefused."""
     if choice is not None and not choice.isdecimal():
-        raise RecordRefused(f"choice={choice} is no number", "ask for one of `choices`, the first is 0")
+        raise RecordRefused(f"choice={choice} is not a number", "ask for one of `choices`, the first is 0")
     return FeedbackQuestion(response, int(choice) if choice else None)

@@ -63,4 +63,4 @@ def _decoded(body: bytes, type_: type[_T]) -> _T:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordRefused(f"the body is no lesson ({error})", _HINT) from error
+        raise RecordRefused(f"the body is not a lesson ({error})", _HINT) from error

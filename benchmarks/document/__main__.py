@@ -5,8 +5,9 @@ SmolLM2-135M-Instruct is taught `notes.md` (invented facts, in prose of varied f
 `apollod ctl teach --file`, and asked 20 questions about it that were written by hand in other words: before, after, and
 before with the whole document in the system message, which shows the best that such a model can do. With `--given` the
 lessons are a person's own 20 questions (`given.jsonl`, `ctl teach --questions`), which ask for the same in plain words;
-without, the facts that rules find in the document. General questions are asked before and after. Teaching begins when
-the shipped anchors are frozen or `--anchors` seconds are over, and ends when every lesson is over or `--minutes` are.
+without, the facts that rules find in the document. These 20 are asked before and after, too, bare and as an assistant
+(`plain`, `plain_assistant`), and general questions (`general`). Teaching begins when the shipped anchors are frozen or
+`--anchors` seconds are over, and ends when every lesson is over or `--minutes` are.
 """
 
 import json
@@ -27,7 +28,8 @@ from benchmarks import report
 from benchmarks.lasting.measuring import answers, general
 
 HERE = Path(__file__).parent
-DOCUMENT = HERE / "notes.md"
+DOCUMENT, GIVEN = HERE / "notes.md", HERE / "given.jsonl"
+ASSISTANT = "You are a helpful assistant."
 TOKENS = 48
 
 
@@ -47,6 +49,7 @@ def main() -> int:
         finally:
             daemon.end(STOP_S)
     goals = {
+        "plain": report.goal(figures["after.plain"] / figures["questions"], 0.8, at_most=False),
         "right": report.goal(figures["after.right"] / figures["questions"], 0.8, at_most=False),
         "general": report.goal(figures["after.general"] / figures["before.general"], 0.97, at_most=False),
     }
@@ -75,7 +78,12 @@ def _looked(daemon: Daemon, questions: Sequence[Any], when: str) -> dict[str, fl
     right = _right(daemon, questions)
     for question, passed in zip(questions, right, strict=True):
         say(f"{when}, {'right' if passed else 'wrong'}: {question['question']}")
-    return {f"{when}.right": sum(right), f"{when}.general": sum(general(daemon))}
+    plain = [json.loads(line)["question"] for line in GIVEN.read_text(encoding="utf-8").splitlines()]
+    asked = [{**question, "question": text} for question, text in zip(questions, plain, strict=True)]
+    return {
+        f"{when}.right": sum(right), f"{when}.plain": sum(_right(daemon, asked)),
+        f"{when}.plain_assistant": sum(_right(daemon, asked, ASSISTANT)), f"{when}.general": sum(general(daemon)),
+    }  # fmt: skip
 
 
 def _right(daemon: Daemon, questions: Sequence[Any], told: str = "") -> list[bool]:
@@ -91,7 +99,7 @@ def _right(daemon: Daemon, questions: Sequence[Any], told: str = "") -> list[boo
 def _lessons(daemon: Daemon, limit_s: float, own: bool) -> dict[str, float]:
     """Teach the document, and wait for its lessons as long as there is time."""
     began = time.monotonic()
-    questions = ["--questions", str(HERE / "given.jsonl")] if own else []
+    questions = ["--questions", str(GIVEN)] if own else []
     given = json.loads(daemon.ctl("teach", "--file", str(DOCUMENT), *questions, "--no-wait", "--json").stdout)
     told = set[str]()
     while True:

@@ -14,7 +14,7 @@ from support.fork_server import ForkedPopen
 
 from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.migrate import load
+from apollod.adapters.journal.schema import load
 from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
 from apollod.core.events import KINDS, StepCompleted, TrainerBound
@@ -61,7 +61,7 @@ def test_there_is_one() -> None:
 
 def test_the_schema_is_brought_up_to_date_and_nothing_else(path: Path, expected: dict[str, Any], name: str) -> None:
     assert anyio.run(_opened_and_closed, path) == (expected["events"], expected["head"])
-    assert journal_reader.query(path, "SELECT max(number) FROM migrations").rows == [(len(load()),)]
+    assert journal_reader.query(path, "SELECT max(number) FROM migrations").rows == [(load().number,)]
     rows = "SELECT * FROM events ORDER BY seq"
     assert journal_reader.query(path, rows, 100_000) == journal_reader.query(HERE / f"{name}.db", rows, 100_000)
 

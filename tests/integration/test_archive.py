@@ -18,8 +18,7 @@ import pytest
 from support.daemon import Daemon, chat_line
 from support.journals import AT, BASE, EXAMPLES, A, B, C, D, E, F, accepted, completed, edit, opened, shell, write
 
-from apollod.adapters.journal import archive as module
-from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal import journal_reader, verification
 from apollod.adapters.journal.growth import growth
 from apollod.adapters.system.daemon_lock import Lock
 from apollod.cli.main import main
@@ -159,7 +158,7 @@ def test_an_index_that_is_made_anew_still_knows_what_the_archive_accepted(
         db.execute("DELETE FROM example_index WHERE id = ?", (A,))
     assert "carried over" in verify(journal, capsys)[1]["derived"]
     with shell(journal) as db:
-        db.executescript(module.derived_check.EMPTY_INDEX)
+        db.executescript(verification.EMPTY_INDEX)
     assert {id_ for (id_,) in journal_reader.query(journal, "SELECT id FROM known_examples").rows} == set(EXAMPLES)
 
     async def known() -> set[str]:
@@ -187,7 +186,7 @@ def test_a_signal_of_an_archive_is_not_recorded_again(root: Path, capsys: pytest
     assert main(again) == 0
     assert anyio.run(flagged) == {"ab12"}
     with shell(journal) as db:
-        db.execute("UPDATE meta SET value = (SELECT max(seq) FROM events) WHERE key = 'signals_indexed_seq'")
+        db.execute("DELETE FROM signal_index")
     assert "signal_index" in verify(journal, capsys)[1]["derived"]
     with shell(journal) as db:
         db.executescript("DELETE FROM signal_index; UPDATE meta SET value = '0' WHERE key = 'signals_indexed_seq'")

@@ -22,8 +22,8 @@ import pytest
 from support.journals import edit, opened, paused, shell
 
 from apollod.adapters.journal import known_examples, row_batch
-from apollod.adapters.journal.derived_check import damage
 from apollod.adapters.journal.journal_reader import recorded, snapshot, verify
+from apollod.adapters.journal.verification import derived_damage
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.core.intake.repeats import SCHEME
@@ -602,10 +602,10 @@ async def test_answers_and_signatures_stay_known_while_they_move_and_after_a_cra
             path = tmp_path / "crashed" / "journal.db"
             journal = await Journal.open(path)
     await journal.close()
-    assert damage(path) is None
+    assert derived_damage(path) is None
     with shell(path) as db:
         ((rows,),) = db.execute("SELECT count(*) FROM response_index").fetchall()
         assert rows > 40
         db.execute("DELETE FROM response_index")
-    found = damage(path)
+    found = derived_damage(path)
     assert found is not None and "an answer that event 1 says is missing" in str(found)

@@ -10,75 +10,22 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from support.journals import STORY, TAKEN_BACK, A, B, D, dream_of, write
+from support.every_view import ANCHORS, EVERY_VIEW, TAUGHT
+from support.journals import STORY, TAKEN_BACK, A, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
 from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given, Worded, Wording
-from apollod.core.settings import PatternSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
 QUERIES = re.findall(r"^```sql\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
-SCORED = ev.ExampleScored(
-    example=B, with_context=-1.0, without_context=-2.0, divergence=1.0, tokens=3, weights_version=0
-)
-DECIDED: list[ev.Event] = [
-    ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed"),
-    ev.VerdictGiven(verdict="good", example=B, votes=("good",)),
-    ev.VerdictGiven(verdict="good", case="ab", expected="bad"),
-    ev.VerdictFailed(attempt=1, cause="nonsense", reason="this is prose", gives_up=False, example=B),
-    ev.ExampleDeclined(example=B, tier="bulk", by="me"),
-    ev.FeedbackGiven(response="chatcmpl-1", rating="good", by="http", example=A),
-    ev.FeedbackGiven(
-        response="chatcmpl-1", rating="bad", by="ctl", correction="so", answer="thus", example=B, replaces=9
-    ),
-]
-DECIDED += [SCORED, msgspec.structs.replace(SCORED, example=D)]
-DECIDED += [ev.FollowUpScored(A, "s2", 1.5, 0.5, True, 0)]
-ANCHORS: list[ev.Event] = [
-    *(
-        ev.AnchorFrozen(
-            name, msgspec.Raw(b'{"messages":[{"role":"user","content":"Why?"},{"role":"assistant","content":"So."}]}'),
-            "t", "general", f"shipped:{n}", weights_version=0,
-        )
-        for n, name in enumerate(("a1", "a2"), 1)
-    ),
-    ev.AnchorEncoded("a1", tokens=12, targets=4, digest="d"),
-    ev.AnchorsRetired(("a2",), "it is too long"),
-]  # fmt: skip
-DREAMT: list[ev.Event] = [
-    ev.PatternAdded(PatternSettings("ask", "Ask first.", held_out=1), "config"),
-    ev.DreamRequested("d7", "ask", "practice"),
-    ev.DreamFailed("d7", "imagining", 1, "nonsense", "this is prose"),
-    ev.DreamTested("d7", "ask", "bare", True, "Shall I?", "judge"),
-    ev.DreamAbandoned("d7", "nobody answers"),
-]
-WORDED = Worded(
-    "Where?", "there", "where", (Wording("So, where?", "there", "f1"),), (Wording("Where is it?", "there", "f2"),)
-)
-TAUGHT: list[ev.Event] = [
-    ev.LessonGiven("L1", Given("It is there.", document="NOTES.md"), "me"),
-    ev.LessonBegun("L1", Stage.WORDING, "given"),
-    ev.LessonWorded("L1", "Fact: it is there.", WORDED),
-    ev.LessonAsked("L1", Stage.BASELINE, "bare", 1, (ev.Said(0, "Here.", False),), 0),
-    ev.LessonAsked("L1", Stage.TOLD, "told", 1, (ev.Said(0, "There.", True),), 0),
-    ev.LessonPractised("L1", 0, A, 1),
-    ev.LessonAsked("L1", Stage.TESTING, "bare", 2, (ev.Said(0, "There.", True), ev.Said(0, "There!", True, 7)), 1),
-    ev.LessonGivenUp("L1", "apollod", "no more", {"bare": (0, 1), "told": (1, 1)}, (1, 1), 1, 0.01, 2.0),
-]
-RESCORED = ev.ExamplesRescored(1, 6, (ev.Rescored(A, 6, 2.0, 1.9, 4),), 0.1)
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
-    signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
-    asked = ev.BootstrapRequested(path="/old", by="p", models=("*",))
-    story = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, RESCORED, blocked, signal, asked]
-    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
+    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", EVERY_VIEW), A)
 
 
 def columns(path: Path, kind: str) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from support.journals import EXAMPLES, STORY, TWIN, shell, write
 
-from apollod.adapters.journal import blobs, journal_reader, known_examples, reference_check
+from apollod.adapters.journal import blobs, journal_reader, known_examples, verification
 from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
 from apollod.core import events as ev
@@ -231,5 +231,5 @@ def test_of_a_copy_and_of_a_journal_without_a_baseline_no_file_is_asked(
 def test_a_baseline_that_is_replaced_meanwhile_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, named = guarded(tmp_path, "d" * 32), iter(["d" * 32])
     now = blobs.keep(tmp_path / blobs.NAME, b"newer")
-    monkeypatch.setattr(reference_check, "_digest", lambda _: next(named, now))
-    assert reference_check.damage(path) is None
+    monkeypatch.setattr(verification, "_baseline_digest", lambda _: next(named, now))
+    assert verification.reference_damage(path) is None

@@ -1,4 +1,4 @@
-"""A journal that became long is put away, and another one goes on from its newest checkpoint.
+"""Puts a long journal away and begins another one, which goes on from its newest checkpoint.
 
 Law: at every moment the path of the journal holds the whole old one or the whole new one. The old one is replaced, in
 one rename, after its copy was read back and is durable, and after the new one was folded to the state that the old one
@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from apollod.adapters.journal import derived_check, journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.failures import explain
+from apollod.adapters.journal.journal_connection import check_before_writing
 from apollod.adapters.journal.journal_file import log_of, reading, resolved
-from apollod.adapters.journal.migrate import load, migrate
-from apollod.adapters.journal.trust import check_before_writing
+from apollod.adapters.journal.known_examples import fill, kinds
+from apollod.adapters.journal.schema import load, migrate
+from apollod.adapters.journal.verification import derived_damage
 from apollod.adapters.system.files import fsync_dir, fsync_file
 from apollod.core import continuation
 from apollod.core.fold import fold
@@ -51,10 +53,6 @@ _SIGNALS = """
     SELECT CAST(signal.value AS TEXT) FROM events, json_each(events.body, '$.signals') AS signal
     WHERE events.kind = 'example.carried' ORDER BY 1
 """
-_INDEX = """
-    INSERT INTO example_index (id, seq)
-    SELECT id, max(seq) FROM known_examples GROUP BY id ORDER BY id
-"""
 
 
 class Archived(NamedTuple):
@@ -83,7 +81,7 @@ def archive(journal: Path, copy: Path, at_ns: int) -> Archived:
     or `copy` is something else; also OSError.
     """
     path, copy = resolved(journal), Path(os.path.abspath(copy))
-    check_before_writing(path, len(load()))
+    check_before_writing(path, load().number)
     _fold_log_in(path)
     old = _read(path)
     if why := continuation.obstacle(old.state):
@@ -187,7 +185,7 @@ def _copy_aside(old: _Old, copy: Path) -> None:
         found = journal_reader.proved(part)
         if found.broken is not None or found.hash != old.head:
             raise JournalError(f"the copy {part} is not what was written", "look at its disk; nothing was changed")
-        if damage := derived_check.damage(part):
+        if damage := derived_damage(part):
             raise damage
         part.chmod(0o400)
         fsync_file(part)
@@ -217,8 +215,8 @@ def _begin(old: _Old, new: Path, put: continuation.Archive, at_ns: int) -> Archi
             migrate(db, new, load(), at_ns)
             db.execute("BEGIN IMMEDIATE")
             db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _rows(dated))
-            db.execute(_INDEX)
-            db.execute("UPDATE meta SET value = (SELECT max(seq) FROM events) WHERE key = 'indexed_seq'")
+            for kind in kinds():
+                fill(db, kind)
             ((known,),) = db.execute("SELECT count(*) FROM example_index")
             ((size,),) = db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             db.execute("INSERT INTO meta VALUES ('carried_bytes', ?)", (str(size),))
@@ -229,7 +227,7 @@ def _begin(old: _Old, new: Path, put: continuation.Archive, at_ns: int) -> Archi
     begun = _read(new).state
     if continuation.carried_state(begun) != continuation.carried_state(old.state):
         raise JournalError("the next journal would not fold to the state of this one", "this is a bug in apollod")
-    if damage := derived_check.damage(new):
+    if damage := derived_damage(new):
         raise damage
     return Archived(put, begun.training.version, begun.seq, known)
 

@@ -1,8 +1,9 @@
-"""The writer's connections to the journal file: creates it, refuses a foreign one, migrates an old one; two
-connections with their pragmas; and the head, which is the newest event."""
+"""Opens the journal file for writing: creates it, refuses a foreign or damaged one before its first byte changes,
+brings its schema up to date; connects with pragmas; reads the head, which is the newest event."""
 
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any, NamedTuple
 import aiosqlite
 
 from apollod.adapters.journal.failures import explain
-from apollod.adapters.journal.journal_file import check_application, check_not_lost
-from apollod.adapters.journal.migrate import load, migrate
-from apollod.adapters.journal.trust import check_before_writing
+from apollod.adapters.journal.journal_file import LOG_HEADER_BYTES, check_application, check_not_lost, log_of, uri
+from apollod.adapters.journal.journal_reader import chained, query, recorded
+from apollod.adapters.journal.schema import load, migrate
 from apollod.adapters.system.clock import now_ns
 from apollod.adapters.system.files import fsync_dir
 from apollod.errors import ChainBroken, JournalError
@@ -21,6 +22,8 @@ from apollod.explain import reason
 from apollod.wire.event_codec import GENESIS, chain
 
 BUSY_MS = 5000  # patience with a foreign lock
+LOG_EVENTS = 1000
+"""newest events that are checked before a write-ahead log is copied into its file; a start checks more of them"""
 
 WRITE_PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads back as
     ("journal_mode", "WAL", "wal"),
@@ -47,7 +50,7 @@ class Head(NamedTuple):
 
 
 def prepare(path: Path) -> None:
-    """Make the file if there is none, refuse one that is not ours, apply migrations. Blocking."""
+    """Make the file if there is none, refuse one that is not ours, bring its schema up to date. Blocking."""
     check_not_lost(path)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # the log files take over this mode
@@ -65,17 +68,66 @@ def prepare(path: Path) -> None:
         raise JournalError(
             f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away"
         )
-    migrations = load()
+    schema = load()
     if (
         begin and not path.with_name(f"{path.name}-journal").exists()
     ):  # else the first start of all was cut off, and SQLite undoes it
-        check_before_writing(path, len(migrations))
+        check_before_writing(path, schema.number)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:
             check_application(db, path)
-            migrate(db, path, migrations, now_ns())
+            migrate(db, path, schema, now_ns())
     except sqlite3.Error as error:
         raise explain(path, error) from error
+
+
+def check_before_writing(path: Path, schema: int) -> None:
+    """Refuse to write a journal that cannot be trusted: its write-ahead log has to be its own, since a writer copies
+    that into the file, whatever it is; its newest events have to fit together, and where its schema is older than
+    number `schema`, and so about to change, all of them, which have to be of known kinds.
+
+    Reads only. Raises JournalError; ChainBroken where events do not fit together.
+    """
+    log, newest = log_of(path), 1
+    if log.exists() and log.stat().st_size > LOG_HEADER_BYTES:
+        newest = LOG_EVENTS
+        own, seen = _identity(path, "&immutable=1"), _identity(path, "")
+        if own is not None and seen != own:
+            raise JournalError(
+                f"{log} is not the write-ahead log of the journal {path}",
+                "nothing was changed; put back the right one, or move this one away: the journal then ends where "
+                "the file ends",
+            )
+    found = _schema(path)
+    if 0 < found < schema:
+        deque(recorded(path), maxlen=0)
+    elif found == schema:
+        tail = query(path, f"SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1 OFFSET {newest}").rows
+        after, hash_ = (tail[0][0], bytes.fromhex(tail[0][1])) if tail else (0, GENESIS)
+        deque(chained(path, after, hash_), maxlen=0)
+
+
+def _schema(path: Path) -> int:
+    """Number of the newest migration in a journal, 0 for a database that is still empty."""
+    try:
+        with closing(sqlite3.connect(uri(path), uri=True, timeout=5.0, isolation_level=None)) as db:
+            return int(db.execute("PRAGMA user_version").fetchone()[0]) if check_application(db, path) else 0
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+def _identity(path: Path, options: str) -> str | None:
+    """The journal's id; None for a database that is not a journal yet. With `immutable` the log is not looked at."""
+    try:
+        with closing(sqlite3.connect(_uri(path, f"ro{options}"), uri=True, isolation_level=None)) as db:
+            found = db.execute("SELECT value FROM meta WHERE key = 'journal_id'").fetchone()
+            return str(found[0]) if found else None
+    except sqlite3.OperationalError:  # no such table
+        return None
+    except sqlite3.Error as error:
+        raise explain(
+            path, error, "" if options else f" together with its write-ahead log {log_of(path).name}"
+        ) from error
 
 
 async def connect(

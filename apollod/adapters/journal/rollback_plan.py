@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.example_places import states_of
+from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
 from apollod.core.forgetting.plan import plan
 from apollod.core.inputs import ForgetPlanned, RollbackPlanned

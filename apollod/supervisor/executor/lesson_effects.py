@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from apollod.adapters.journal import blobs
-from apollod.adapters.journal.accepted_examples import answers_before, lessons_about
+from apollod.adapters.journal.examples import answers_before, lessons_about
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.side_by_side import side_by_side
 from apollod.core import effects as fx

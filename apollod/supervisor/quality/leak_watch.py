@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import anyio.to_thread
 
-from apollod.adapters.journal import accepted_examples
+from apollod.adapters.journal import examples
 from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
@@ -17,7 +17,7 @@ from apollod.supervisor.quality.prober import is_persons, probes_of
 from apollod.supervisor.quality.shipped_probes import is_shipped
 
 COUNTED = ("pending", "judged", "trained")
-"""states (`accepted_examples.states`) of examples that were or will be learned. Examples held for a person, declined,
+"""states (`examples.states`) of examples that were or will be learned. Examples held for a person, declined,
 withdrawn or undone are learned only on request, and count from then on."""
 
 
@@ -57,7 +57,7 @@ class LeakWatch:
         now on these probes are watched. Raises JournalError. Not reentrant."""
         if probes != self._probes:
             await anyio.to_thread.run_sync(self._take, probes)
-        journals = await anyio.to_thread.run_sync(accepted_examples.journals, self._journal)
+        journals = await anyio.to_thread.run_sync(examples.journals, self._journal)
         for journal in journals:
             while await anyio.to_thread.run_sync(self._look, journal):  # in pages, so that a stop waits for few
                 pass
@@ -65,7 +65,7 @@ class LeakWatch:
 
     def _look(self, journal: Path) -> bool:
         """Search the next examples. False: there were none."""
-        page = accepted_examples.accepted_after(journal, self._seen.get(journal, 0))
+        page = examples.accepted_after(journal, self._seen.get(journal, 0))
         for one in page:
             if found := self._leaks.of(one.record):
                 self._found[one.example] = found
@@ -76,7 +76,7 @@ class LeakWatch:
     def _counted(self, journals: Sequence[Path]) -> list[Leak]:
         states: dict[str, tuple[str, Path]] = {}
         for journal in journals:  # an archive's state of a carried example is older
-            for example, state in accepted_examples.states(journal):
+            for example, state in examples.states(journal):
                 if example in self._found:
                     states.setdefault(example, (state, journal))
         counted = {example: state for example, state in states.items() if state[0] in COUNTED}
@@ -87,7 +87,7 @@ class LeakWatch:
         places: dict[str, str] = {}
         for journal in journals:
             if own := [example for example in set(holder.values()) if counted[example][1] == journal]:
-                places |= accepted_examples.places(journal, own)
+                places |= examples.places(journal, own)
         return [
             Leak(probe, self._found[one][probe.id], one, places[one], counted[one][0])
             for probe in self._probes

@@ -4,7 +4,7 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from apollod.adapters.capture.answer_store import Answer
-from apollod.adapters.journal.example_places import states_of
+from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.events import Sampled

@@ -2,7 +2,7 @@
 
 import anyio.to_thread
 
-from apollod.adapters.journal.example_places import states_of
+from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import JournalError

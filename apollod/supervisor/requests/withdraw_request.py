@@ -2,7 +2,7 @@
 
 import anyio.to_thread
 
-from apollod.adapters.journal.source_examples import source_examples
+from apollod.adapters.journal.examples import source_examples
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import JournalError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from apollod.adapters.journal import known_lines
+from apollod.adapters.journal import known_examples
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
 from apollod.adapters.system.token_counts import token_counter
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
     tally, quarantined = Tally(_pace(beside.journal)), 0
     check = wanted.check if not wanted.judged else None
     with ExitStack() as stack:
-        journal = stack.enter_context(known_lines.opened(beside.journal)) if beside.journal else None
+        journal = stack.enter_context(known_examples.opened(beside.journal)) if beside.journal else None
         known, near = Known(set(), {}, {}), beside.terms.near_duplicate
         for tried in _batches(trial.read(Path(wanted.path))):
             quarantined += sum(one.learned is None for one in tried)

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from apollod.adapters.journal import derived_check, journal_reader, reference_check
+from apollod.adapters.journal import journal_reader, verification
 from apollod.adapters.journal.archive import misfit
 from apollod.cli.control import archiving, ctl
 from apollod.core.events import JournalContinued
@@ -46,8 +46,8 @@ def _run(args: argparse.Namespace) -> int:
     chain = journal_reader.proved(path)
     last, bad, head = chain.seq, chain.broken, chain.hash.hex() if chain.seq else ""
     found = _seq_of(path, expect, last) if expect else None
-    derived = derived_check.damage(path) if bad is None else None  # of a broken journal the events come first
-    compared = reference_check.damage(path) if bad is None and derived is None else None
+    derived = verification.derived_damage(path) if bad is None else None  # of a broken journal the events come first
+    compared = verification.reference_damage(path) if bad is None and derived is None else None
     begun = journal_reader.continued(path) if chain.seq else None
     unfit = misfit(path, args.archive) if args.archive and bad is None else ""
     if begun is not None and expect and begun.head_hash.startswith(expect):

@@ -1,22 +1,23 @@
-"""All examples that were accepted, some at a time, and what became of them: in the journal, and in the archives on
-which it goes on, as far as they are still there. Blocking; reads beside the running daemon."""
+"""Looks up accepted examples in the journal file, and in the archives on which it goes on, as far as they are still
+there: records, states, places, deciders, answers. Blocking; reads beside the running daemon."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from apollod.adapters.journal.example_places import listed, states_of
 from apollod.adapters.journal.journal_reader import ROWS, continued, literal, query, stream
 from apollod.core.events import ExampleAccepted
 from apollod.wire.event_codec import decode_event
 
 SECONDS = 60.0
+ROWS_MAX = (1 << 31) - 2
 
 
 class Accepted(NamedTuple):
-    """`record`: canonical."""
+    """An accepted example. `seq`: of its event; `record`: canonical."""
 
     seq: int
     example: str
@@ -24,7 +25,7 @@ class Accepted(NamedTuple):
 
 
 def journals(path: Path) -> list[Path]:
-    """The journal, the archive that it goes on from, the one before that. Raises JournalError."""
+    """The journal, the archive that it goes on from, and all before that one. Raises JournalError."""
     found = [path]
     while (before := continued(found[-1])) is not None and (archive := Path(before.archive)).exists():
         if archive in found:
@@ -46,15 +47,15 @@ def accepted_after(path: Path, seq: int) -> list[Accepted]:
 
 
 def states(path: Path) -> Iterator[tuple[str, str]]:
-    """Id and state (`core.example_state`) of all examples of a journal; `judged` for what is held for the judge. Raises
-    JournalError."""
+    """Id and state (`core.example_state`) of all examples of a journal; `judged` for one that is held for the judge.
+    Raises JournalError."""
     sql = """SELECT id, CASE WHEN state = 'held' AND waits_for = 'judge' THEN 'judged' ELSE state END
         FROM examples LEFT JOIN (SELECT example, max(seq), waits_for FROM reviews GROUP BY example) ON example = id"""
     yield from stream(path, sql, SECONDS)
 
 
 def places(path: Path, examples: Sequence[str]) -> dict[str, str]:
-    """Where given examples of a journal came from, for people: file and line, or what else gave them. Raises
+    """Origins of given examples of a journal, for people: file and line, or the source as it is named. Raises
     JournalError."""
     sql = f"""SELECT e.id, coalesce(s.path, e.source), e.line FROM examples AS e
         LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source
@@ -63,22 +64,56 @@ def places(path: Path, examples: Sequence[str]) -> dict[str, str]:
     return {id_: f"{place}:{line}" if line else str(place) for id_, place, line in rows}
 
 
+def states_of(path: Path, examples: Sequence[str]) -> dict[str, str]:
+    """States (`core.example_state`) by id; unknown ids are left out. Raises JournalError."""
+    sql = f"SELECT id, state FROM examples WHERE id IN ({listed(examples)})"
+    return {str(id_): str(state) for id_, state in query(path, sql, row_limit=len(examples) + 1).rows}
+
+
+def deciders_of(path: Path, examples: Sequence[str]) -> dict[str, str]:
+    """The person or judge that decided last, by id; undecided ones are left out. Raises JournalError."""
+    sql = f"SELECT example, max(seq), by FROM reviews WHERE example IN ({listed(examples)}) GROUP BY example"
+    found = query(path, sql, row_limit=len(examples) + 1).rows
+    return {str(id_): str(by) for id_, _, by in found if by}
+
+
+def listed(examples: Sequence[str]) -> str:
+    """SQL that selects these ids."""
+    ids = json.dumps(list(examples)).replace("'", "''")
+    return f"SELECT value FROM json_each('{ids}')"
+
+
+def source_examples(journal: Path, source: str) -> list[str]:
+    """Ids of all examples that were accepted from a source, given by its identity or by its path, in order. Raises
+    JournalError."""
+    named = literal(source)
+    sql = f"""
+        SELECT key FROM events WHERE kind = 'example.accepted' AND body ->> '$.source' IN (
+            SELECT {named} UNION SELECT source FROM sources WHERE path = {named}
+        ) ORDER BY seq
+    """
+    return [id_ for (id_,) in query(journal, sql, ROWS_MAX, SECONDS).rows]
+
+
+# --- answers and lessons --------------------------------------------------------------------------------------------
+
+
 ANSWERS_MAX = 100
 """examples that answer one question, the newest ones"""
 SAID = ("trained", "skipped", "pending")
-"""states in which the model says what an example does, or is to"""
+"""states in which the model answers as the example does, or is to"""
 
 
 class Taught(NamedTuple):
-    """A lesson, and what it says as a text."""
+    """A lesson and its statement, or its question and answer, as a text."""
 
     lesson: str
     says: str
 
 
 def lessons_about(path: Path, subjects: Sequence[str], lesson: str, most: int) -> list[Taught]:
-    """Other lessons that are taught or known and whose text has one of these words, in small letters, the newest first.
-    Raises JournalError."""
+    """Other lessons, taught or known, whose text has one of these words, in small letters; the newest first. Raises
+    JournalError."""
     if not subjects:
         return []
     found = " OR ".join(f"instr(says, {literal(one)})" for one in subjects)
@@ -92,8 +127,8 @@ def lessons_about(path: Path, subjects: Sequence[str], lesson: str, most: int) -
 
 
 def answers_before(path: Path, question: str, lesson: str) -> list[ExampleAccepted]:
-    """Examples with this `question` that were accepted before the lesson was given, and that are learned, known or wait
-    to be, the newest first. Looks through the whole journal, but not its archives. Raises JournalError."""
+    """Examples with this `question`, accepted before the lesson was given, in one of the states SAID; the newest first.
+    Looks through the whole journal, but not its archives. Raises JournalError."""
     text = '"question":' + msgspec.json.encode(question).decode()
     sql = f"""SELECT kind, version, body FROM events
         WHERE kind = 'example.accepted' AND instr(body, {literal(text)}) AND body ->> '$.question' = {literal(question)}

@@ -1,8 +1,11 @@
-"""Verifies what a journal derives from its events. No hash covers it, and every view, `why` and the daemon's start
-rely on it.
+"""Verifies what no hash of the journal covers: objects derived from its events, and the quality guard's references.
 
-An entry that is missing in the index on `kind`, for example after one flipped bit, makes events invisible to every
-question that asks for their kind; an example missing in `example_index` would be learned twice.
+Every view, `why` and the daemon's start rely on derived objects. An entry that is missing in the index on `kind`, for
+example after one flipped bit, makes events invisible to every question that asks for their kind; an example missing in
+`example_index` would be learned twice.
+
+Only the baseline in force needs its file of references: those of earlier ones are removed. A copy of a journal, or an
+archive, is therefore not asked for one: the daemon may have another baseline by now.
 """
 
 import re
@@ -10,12 +13,15 @@ import sqlite3
 from pathlib import Path
 from shlex import quote
 
+from apollod.adapters.journal import blobs, journal_reader
 from apollod.adapters.journal.failures import explain
 from apollod.adapters.journal.journal_file import reading
+from apollod.core.events import DaemonStarted, QualityMeasured
 from apollod.errors import JournalError
+from apollod.wire.event_codec import decode_event
 
 EMPTY_INDEX = "DELETE FROM example_index; UPDATE meta SET value = '0' WHERE key = 'indexed_seq'"
-"""Makes the next start fill the index anew, from the events."""
+"""Has the next start read all examples again, from the events."""
 
 _COMPLETE = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'indexed_seq')"
 _RESPONSES_COMPLETE = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'responses_indexed_seq')"
@@ -35,7 +41,7 @@ _SIGNALS = f"""
     AND NOT EXISTS (SELECT 1 FROM signal_index WHERE id = signal.value) ORDER BY 1 LIMIT 1
 """
 _EMPTY_SIGNALS = "DELETE FROM signal_index; UPDATE meta SET value = '0' WHERE key = 'signals_indexed_seq'"
-_EXAMPLES = (  # what is wrong with one, and how to find the first
+_EXAMPLES = (  # a kind of damage, and SQL of the first
     (
         "it is said to be complete up to event {}, which is not there",
         f"SELECT coalesce({_COMPLETE}, 'NULL') WHERE coalesce({_COMPLETE} NOT BETWEEN 0 AND (SELECT "
@@ -65,8 +71,16 @@ _EXAMPLES = (  # what is wrong with one, and how to find the first
 )
 
 
-def damage(path: str | Path) -> JournalError | None:
-    """What is wrong beside the events, with the way out, or None. Seconds for a million events.
+_NEWEST = """SELECT kind, version, body FROM events WHERE kind = 'quality.measured' AND body ->> '$.why' = 'baseline'
+    ORDER BY seq DESC LIMIT 1"""
+_STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
+SECONDS = 60.0
+JOURNAL = "journal.db"
+"""of a daemon, in its state directory"""
+
+
+def derived_damage(path: str | Path) -> JournalError | None:
+    """The first damage of derived objects, with the way out, or None. Takes seconds for a million events.
 
     Raises JournalError when the file cannot be read.
     """
@@ -89,12 +103,12 @@ def damage(path: str | Path) -> JournalError | None:
 
 
 def _has(db: sqlite3.Connection, table: str) -> bool:
-    """Journals of before it have no such table."""
+    """Journals of older schemas lack some index tables."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
 
 def _of_pages(path: str | Path, found: str) -> JournalError:
-    """SQLite's own words name the index, where it is one whose rows do not fit those of its table."""
+    """An error in SQLite's own words, which name an index whose rows do not fit its table."""
     if index := re.search(r"(?:from|in) index (\w+)$", found):
         return _fixed_by(found, path, f"REINDEX {index[1]}")
     return JournalError(
@@ -107,3 +121,31 @@ def _fixed_by(what: str, path: str | Path, sql: str) -> JournalError:
         what,
         f'it is made anew from the events: stop the daemon, `sqlite3 {quote(str(path))} "{sql}"`, and verify again',
     )
+
+
+def reference_damage(path: str | Path) -> JournalError | None:
+    """The damage of the newest baseline's references, if this is the journal that a daemon works on; None without one.
+    Blocking. Raises JournalError for a journal that cannot be read."""
+    digest = _baseline_digest(path)
+    while digest:
+        if not (problem := blobs.problem(Path(path).resolve().parent / blobs.NAME, digest)):
+            return None
+        before, digest = digest, _baseline_digest(path)
+        if digest == before:  # else a new baseline came meanwhile, and the daemon removed this one's
+            return JournalError(
+                f"what the quality guard compares with is not there, {problem}",
+                "put the file back, or measure the baseline again: apollod ctl quality baseline",
+            )
+    return None
+
+
+def _baseline_digest(path: str | Path) -> str:
+    """Empty where there is no baseline, or this is a copy."""
+    started, newest = (
+        [decode_event(*row) for row in journal_reader.query(path, sql, seconds=SECONDS).rows]
+        for sql in (_STARTED, _NEWEST)
+    )
+    own = [e for e in started if isinstance(e, DaemonStarted) and e.state_dir]
+    if not own or Path(path).resolve() != Path(own[0].state_dir, JOURNAL).resolve():
+        return ""
+    return next((e.references for e in newest if isinstance(e, QualityMeasured)), "")

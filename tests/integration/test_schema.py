@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters.journal import migrate
+from apollod.adapters.journal import schema as module
 from apollod.adapters.journal.journal_reader import verify
 from apollod.adapters.journal.writer import Journal
 from apollod.errors import JournalError
@@ -27,26 +27,33 @@ async def begin(path: Path) -> None:
     await (await Journal.open(path)).close()
 
 
-def migrations(directory: Path, **files: str) -> list[migrate.Migration]:
+def schema(directory: Path, views: str = "", **files: str) -> module.Schema:
+    """These files, and those that the directory had already."""
     directory.mkdir(exist_ok=True)
     for name, sql in files.items():
         (directory / f"{name.removeprefix('n')}.sql").write_text(sql)
-    return migrate.load(directory)
+    (directory / "views.sql").write_text(views)
+    return module.load(directory)
 
 
-BASE = "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT, at_ns INTEGER);\n"
+BASE = """\
+CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT, at_ns INTEGER);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE old (x);
+"""
 TRIGGER = (
     "CREATE TABLE t (x);\nCREATE TRIGGER tt BEFORE DELETE ON t\nBEGIN\n  SELECT 1; -- why;\n  SELECT 2;\nEND;\n-- end\n"
 )
 
 
 def test_migrations_are_applied_once_with_their_record(tmp_path: Path) -> None:
-    found = migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER)
+    found = schema(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER)
     with shell(tmp_path / "a.db") as db:
-        assert migrate.migrate(db, tmp_path / "a.db", found, 5) == [1, 2]
-        assert migrate.migrate(db, tmp_path / "a.db", found, 6) == []
+        assert module.migrate(db, tmp_path / "a.db", found, 5) == [1, 2]
+        assert module.migrate(db, tmp_path / "a.db", found, 6) == []
         rows = db.execute("SELECT * FROM migrations").fetchall()
-        assert rows == [(1, "base", found[0].checksum, 5), (2, "more", found[1].checksum, 5)]
+        first, second = found.migrations
+        assert rows == [(1, "base", first.checksum, 5), (2, "more", second.checksum, 5)]
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
     assert not list(tmp_path.glob("*.backup"))
 
@@ -54,23 +61,22 @@ def test_migrations_are_applied_once_with_their_record(tmp_path: Path) -> None:
 def test_a_failing_migration_rolls_back_and_can_be_repaired(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with shell(path) as db:
-        first = migrations(tmp_path / "m", n0001_base=BASE)
-        migrate.migrate(db, path, first, 5)
-        bad = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\nCREATE TABLE oops (;\n")
+        first = schema(tmp_path / "m", n0001_base=BASE)
+        module.migrate(db, path, first, 5)
+        bad = schema(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\nCREATE TABLE oops (;\n")
         with pytest.raises(JournalError, match=r"0002_bad of .* was rolled back"):
-            migrate.migrate(db, path, bad, 6)
+            module.migrate(db, path, bad, 6)
         assert db.execute("SELECT name FROM sqlite_master WHERE name = 'good'").fetchall() == []
         assert db.execute("PRAGMA user_version").fetchone() == (1,)
-        repaired = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\n")
-        assert migrate.migrate(db, path, repaired, 7) == [2]
+        repaired = schema(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\n")
+        assert module.migrate(db, path, repaired, 7) == [2]
 
 
 def test_an_existing_journal_is_copied_before_its_first_change(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with shell(path) as db:
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE), 5)
-        db.execute("CREATE TABLE old (x)")
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0002_drop="DROP TABLE old;\n", n0003_t=TRIGGER), 6)
+        module.migrate(db, path, schema(tmp_path / "m", n0001_base=BASE), 5)
+        module.migrate(db, path, schema(tmp_path / "m", n0002_drop="DROP TABLE old;\n", n0003_t=TRIGGER), 6)
     (backup,) = tmp_path.glob("*.backup")
     assert backup.name == "a.db.v1-6.backup"
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
@@ -82,12 +88,13 @@ def test_an_existing_journal_is_copied_before_its_first_change(tmp_path: Path) -
 def test_a_changed_migration_and_a_future_schema_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with shell(path) as db:
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER), 5)
+        found = schema(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER)
+        module.migrate(db, path, found, 5)
         with pytest.raises(JournalError, match="schema 2, this apollod knows up to 1"):
-            migrate.migrate(db, path, migrate.load(tmp_path / "m")[:1], 6)
-        changed = migrations(tmp_path / "m", n0002_more=TRIGGER + "-- changed\n")
+            module.migrate(db, path, found._replace(migrations=found.migrations[:1]), 6)
+        changed = schema(tmp_path / "m", n0002_more=TRIGGER + "-- changed\n")
         with pytest.raises(JournalError, match="0002_more is not the one"):
-            migrate.migrate(db, path, changed, 6)
+            module.migrate(db, path, changed, 6)
 
 
 def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
@@ -102,10 +109,10 @@ def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_installed_wheel_finds_its_migrations_inside_the_package(tmp_path: Path) -> None:
     """As pyproject.toml lays it out; there is no folder beside the package then."""
-    root = Path(migrate.__file__).parents[3]
+    root = Path(module.__file__).parents[3]
     shutil.copytree(root / "apollod", tmp_path / "apollod", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(root / "migrations", tmp_path / "apollod" / "migrations")
-    script = "from apollod.adapters.journal import migrate; print(migrate.__file__, len(migrate.load()))"
+    script = "from apollod.adapters.journal import schema; print(schema.__file__, schema.load().digest)"
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
@@ -115,17 +122,17 @@ def test_an_installed_wheel_finds_its_migrations_inside_the_package(tmp_path: Pa
         check=True,
     )
     assert done.stdout.split() == [
-        str(tmp_path / "apollod" / "adapters" / "journal" / "migrate.py"),
-        str(len(migrate.load())),
+        str(tmp_path / "apollod" / "adapters" / "journal" / "schema.py"),
+        module.load().digest,
     ]
 
 
 def test_the_released_migrations_set_what_identifies_a_journal() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        found = migrate.load()
-        migrate.migrate(db, Path("memory"), found, 5)
+        found = module.load()
+        module.migrate(db, Path("memory"), found, 5)
         assert db.execute("PRAGMA application_id").fetchone() == (0x41504F4C,)
-        assert db.execute("PRAGMA user_version").fetchone() == (len(found),)
+        assert db.execute("PRAGMA user_version").fetchone() == (found.number,)
 
 
 def test_a_crash_before_the_first_migration_is_no_foreign_file(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ def test_a_first_start_that_was_killed_right_before_its_migration_was_whole_is_b
     with shell(killed) as db:
         db.execute("PRAGMA cache_size = 1")  # so that it does not keep everything in memory until the commit
         db.execute("BEGIN IMMEDIATE")
-        for statement in migrate._statements(migrate.load()[0].sql):
+        for statement in module._statements(module.load().migrations[0].sql):
             db.execute(statement)
         shutil.copy(f"{killed}-journal", f"{path}-journal")
         db.execute("COMMIT")
@@ -163,7 +170,7 @@ def test_the_copy_is_on_disk_under_its_name_before_the_schema_changes(
                 seen.extend(other.execute("PRAGMA user_version").fetchone())
 
     with shell(path) as db:
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE), 5)
+        module.migrate(db, path, schema(tmp_path / "m", n0001_base=BASE), 5)
         monkeypatch.setattr(os, "fsync", noted)
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0002_more=TRIGGER), 6)
+        module.migrate(db, path, schema(tmp_path / "m", n0002_more=TRIGGER), 6)
     assert seen == [1]

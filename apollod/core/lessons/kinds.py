@@ -2,7 +2,7 @@
 
 A behaviour is a pattern that is learned by dreams (`core.dreams`); its id is the pattern's name. RULES fold its state,
 and PHASES map it to the phase that `apollod ctl pattern` shows. The view `lessons` of the journal repeats this in SQL
-(a released migration is not edited: a new state needs a line here and a new migration), and tests compare the two.
+(a new state needs a line here and one in `migrations/views.sql`), and tests compare the two.
 """
 
 from collections.abc import Mapping

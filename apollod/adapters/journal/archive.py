@@ -2,7 +2,7 @@
 
 Law: at every moment the path of the journal holds the whole old one or the whole new one. The old one is replaced, in
 one rename, after its copy was read back and is durable, and after the new one was folded to the state that the old one
-ends with. What an interrupted attempt left is removed, or used, by the next.
+ends with. Leftovers of an interrupted attempt are removed, or used, by the next.
 
 Call with the daemon's lock held. Everything here blocks.
 """
@@ -56,8 +56,8 @@ _SIGNALS = """
 
 
 class Archived(NamedTuple):
-    """The old journal, and what the new one begins with: `step` of the weights, so many `events`; `known`: examples
-    that are not learned again."""
+    """The old journal, and the beginning of the new one: `step` of its weights, number of its `events`; `known`:
+    number of examples that are not learned again."""
 
     archive: continuation.Archive
     step: int
@@ -114,7 +114,7 @@ def archive(journal: Path, copy: Path, at_ns: int) -> Archived:
 
 
 def misfit(path: str | Path, archive_path: str | Path) -> str:
-    """The reason why a journal, whose chain is good, does not go on where this archive ends; empty: it does.
+    """The reason why a journal with a good chain does not go on where this archive ends; empty: it does.
 
     Raises JournalError for an archive that cannot be read.
     """
@@ -138,14 +138,14 @@ def misfit(path: str | Path, archive_path: str | Path) -> str:
 
 
 def _check_apart(path: Path, copy: Path, new: Path) -> None:
-    """Raise JournalError for a copy that would be in the way: it would be replaced, and what it holds lost."""
+    """Raise JournalError for a copy at a path that is about to be replaced."""
     ours = {path, new, *(path.with_name(f"{path.name}-{end}") for end in _BESIDE)}
     if resolved(copy) in ours or (copy.exists() and copy.samefile(path)):
         raise JournalError(f"{copy} is the journal itself, or lies where it needs room", "give another name")
 
 
 def _fold_log_in(path: Path) -> None:
-    """Have all of the journal in its file. Raises JournalError where another process has it open."""
+    """Move the write-ahead log into the file. Raises JournalError where another process has the journal open."""
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0.0, isolation_level=None)) as db:
             db.execute("PRAGMA synchronous = FULL")
@@ -169,7 +169,7 @@ def _read(path: Path) -> _Old:
 
 
 def _copy_aside(old: _Old, copy: Path) -> None:
-    """A single file that nobody can write, proved and durable under its name. One that is there already will do."""
+    """Make a single read-only file, proved and durable under its name; keep one that is there already."""
     if copy.exists():
         if (found := journal_reader.proved(copy)).broken is None and found.hash == old.head:
             copy.chmod(0o400)
@@ -201,7 +201,7 @@ def _copy_aside(old: _Old, copy: Path) -> None:
 
 
 def _begin(old: _Old, new: Path, put: continuation.Archive, at_ns: int) -> Archived:
-    """A whole, durable journal that folds to the state with which the old one ends."""
+    """Make a whole, durable journal that folds to the state with which the old one ends."""
     _remove(new)
     kept = continuation.kept_examples(old.state)
     settled = (id_ for (id_,) in _derived(old.path, _KNOWN) if id_ not in kept)
@@ -242,7 +242,7 @@ def _rows(dated: Iterable[continuation.Dated]) -> Iterator[tuple[int, int, str, 
 
 
 def _derived(path: Path, sql: str) -> Iterator[tuple[str, ...]]:
-    """What a journal and its archives know of examples, answers and signals."""
+    """Rows of examples, answers or signals that a journal and its archives know."""
     with reading(path) as db:
         try:
             yield from db.execute(sql)
@@ -279,7 +279,7 @@ class _Lessons:
 
 
 def _remove(file: Path) -> None:
-    """A file of ours that is not whole, with what SQLite left beside it."""
+    """Remove an unfinished file, with SQLite's files beside it."""
     for left in (file, *(file.with_name(f"{file.name}-{end}") for end in _BESIDE)):
         with suppress(FileNotFoundError):
             left.unlink()

@@ -2,7 +2,7 @@
 
 `search`: the world model (2.7 million parameters, apollod/data/world-model) learns BEFORE conversations of its world
 and then a window of WINDOW, one of which answers every question for a command with the same wrong one, learned so much
-faster that it does harm alone. The process that the daemon starts for a search (apollod.cli.replay.window_process) is
+faster that it does harm alone. The process that the daemon starts for a search (apollod.cli.window_process) is
 asked the same as by the core's search, until culprits are named. `start_s`: from its start until it can replay, with
 the BEFORE steps run again in it; `replay_N_s`: a replay that learns N examples, measured by the PROBES answers;
 `forward_s`: one that learns none. Memory: the most that the processes of the search held (VmHWM, added); disk: what

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.system.model_dir import check_model_dir
-from apollod.cli.toml_value import toml_value
+from apollod.cli.render import toml_value
 from apollod.core.settings import OptimizerSettings, QualitySettings, TrainerSettings
 from apollod.errors import ConfigError, ModelRefused
 from apollod.model.engine_memory import EngineAsked

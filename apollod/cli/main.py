@@ -2,10 +2,9 @@
 
 import os
 import sys
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
-from apollod.cli import commands, exits, render
+from apollod.cli import commands, render
 from apollod.cli.commands import Command
 from apollod.errors import ApolloError
 
@@ -24,28 +23,25 @@ COMMANDS = (
     Command("init", "write a configuration to fill in, and its directories", "apollod.cli.init_command"),
     Command("config", "check or show the configuration", "apollod.cli.config_command"),
     Command(
-        "replay",
-        "run recorded steps again, without a daemon, and prove the weights",
-        "apollod.cli.replay.replay_arguments",
+        "replay", "run recorded steps again, without a daemon, and prove the weights", "apollod.cli.replay_command"
     ),
     Command(
         "checkpoint",
         "list, prove and export what can be gone back to; without a daemon",
-        "apollod.cli.checkpoints.checkpoint_arguments",
+        "apollod.cli.checkpoint_command",
     ),
-    Command("version", "print versions", "apollod.cli.version_command"),
+    Command("version", "print versions", "apollod.cli.run_command", "add_version"),
     Command("ctl", "ask or tell the running daemon", "apollod.cli.control.verbs"),
 )
 
 
 def build_parser() -> commands.Parser:
-    """The whole command line."""
+    """Parser of the whole command line."""
     parser = commands.Parser(
         prog="apollod",
         description="One language model that keeps serving and keeps learning, in one copy of its weights.",
-        epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
     )
+    commands.epilog(parser, EXAMPLES)
     commands.add(parser, COMMANDS, dest="command", described=False)
     return parser
 
@@ -71,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     print(render.plain(f"apollod: {refused.line()}"), file=sys.stderr)
-    return exits.code_of(refused)
+    return commands.code_of(refused)
 
 
 def _drop_output() -> None:

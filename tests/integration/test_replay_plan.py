@@ -9,7 +9,7 @@ import pytest
 from support.journals import STORY, A, C, D, E, F, completed, edit, write
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli.replay.replay_plan import read_plan, read_record
+from apollod.cli.replay_plan import read_plan, read_record
 from apollod.core import events as ev
 from apollod.errors import JournalError, ReplayError
 

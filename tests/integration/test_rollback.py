@@ -167,7 +167,7 @@ def test_the_hook_saw_every_checkpoint_and_its_failure_stops_nothing(daemon: Dae
 
 def test_live_weights_are_synced_by_the_tool_which_finds_the_daemon_by_itself(daemon: Daemon) -> None:
     learn(daemon, "tool")
-    command = [sys.executable, "-m", "apollod.cli.checkpoints.checkpoint_tool"]
+    command = [sys.executable, "-m", "apollod.cli.checkpoint_tool"]
     done = subprocess.run(
         [*command, "sync", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120
     )

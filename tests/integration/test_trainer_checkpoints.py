@@ -16,7 +16,7 @@ from support.model_memory import Memory
 from support.trainer_host import Trainer, restore
 
 from apollod.adapters.weights import recovery
-from apollod.cli.checkpoints import checkpoint_tool
+from apollod.cli import checkpoint_tool
 from apollod.errors import WeightsLocked
 from apollod.failpoints import POINTS, VARIABLE
 from apollod.store.entry import entries, read_entry

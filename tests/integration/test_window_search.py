@@ -25,8 +25,8 @@ from support.trainer_host import Trainer
 from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import blobs
 from apollod.adapters.system import machine_memory
+from apollod.cli import window_process
 from apollod.cli.main import main
-from apollod.cli.replay import window_process
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp

@@ -34,7 +34,7 @@ def recover(model_dir: Path) -> int | None:
     command = [
         sys.executable,
         "-m",
-        "apollod.cli.checkpoints.checkpoint_tool",
+        "apollod.cli.checkpoint_tool",
         "recover",
         "--model-dir",
         str(model_dir),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from apollod.adapters.ipc.status_client import ask_status
-from apollod.cli import config_options, render
+from apollod.cli import commands, render
 from apollod.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Run = Callable[[argparse.Namespace], int]
 def common_options(parser: argparse.ArgumentParser, first: bool = False) -> None:
     """What is taken by every verb, and before it too. `first`: the parser that comes first, which has the defaults; a
     default of a later one would overwrite what was given before."""
-    config_options.config_file(parser, default=config_options.from_environment() if first else argparse.SUPPRESS)
+    commands.config_file(parser, default=commands.from_environment() if first else argparse.SUPPRESS)
     parser.add_argument(
         "--socket",
         metavar="PATH",

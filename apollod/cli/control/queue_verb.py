@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.wire import control_messages as msg
 
@@ -14,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "the examples that wait to be learned"
     (shown,) = ctl.actions(parser, ("show", "what is learned next, and why; what the next step waits for", _show))
     shown.add_argument(
-        "--limit", type=numbers.limit, default=20, metavar="N", help="the next N (default 20, at most 1000)"
+        "--limit", type=commands.limit, default=20, metavar="N", help="the next N (default 20, at most 1000)"
     )
 
 

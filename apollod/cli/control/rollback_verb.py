@@ -4,7 +4,7 @@ import argparse
 import re
 from typing import Any
 
-from apollod.cli import numbers
+from apollod.cli import commands
 from apollod.cli.control import ctl
 from apollod.errors import ConfigError
 from apollod.wire import control_messages as msg
@@ -30,7 +30,7 @@ def _run(args: argparse.Namespace) -> int:
 def _step_of(text: str) -> int:
     """A step, or the step of a checkpoint that is named by its directory (the last part is enough)."""
     found = re.fullmatch(r"(?:.*/)?(?:step-)?([0-9]{1,19})(?:-[0-9]+)?/?", text)
-    if found is None or int(found[1]) > numbers.COUNT_MAX:
+    if found is None or int(found[1]) > commands.COUNT_MAX:
         raise ConfigError(
             f"{text!r} is neither a step nor a checkpoint",
             "give a number, or a path such as .../checkpoints/step-00000012",

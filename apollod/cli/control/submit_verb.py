@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
+from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl
 from apollod.cli.control.giving import give
-from apollod.cli.exits import REFUSED_BY_GUARD
 
 
 def add(parser: argparse.ArgumentParser) -> None:

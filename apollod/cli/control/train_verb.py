@@ -5,9 +5,9 @@ import json
 from io import BytesIO
 from typing import Any
 
+from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl
 from apollod.cli.control.giving import give
-from apollod.cli.exits import REFUSED_BY_GUARD
 from apollod.errors import ConfigError, RecordRefused
 
 EPILOG = """\

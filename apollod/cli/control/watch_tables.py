@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from apollod.cli.control import ctl
-from apollod.cli.toml_value import toml_value
+from apollod.cli.render import toml_value
 from apollod.core.intake.events import StripLevel
 from apollod.errors import ConfigError, NotPermitted
 from apollod.permission import check_permitted

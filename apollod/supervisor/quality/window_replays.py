@@ -17,7 +17,7 @@ from apollod.wire.window_search import ROOM, Outcome, Window, Without
 
 log = structlog.get_logger()
 
-MODULE = "apollod.cli.replay.window_process"
+MODULE = "apollod.cli.window_process"
 
 
 class _Search:

@@ -14,7 +14,7 @@ from support.journals import write
 
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.writer import Journal
-from apollod.cli.replay.replay_plan import read_record
+from apollod.cli.replay_plan import read_record
 from apollod.core import events as ev
 from apollod.core.settings import Settings, TrainerSettings
 from apollod.failpoints import VARIABLE

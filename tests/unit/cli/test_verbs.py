@@ -39,7 +39,7 @@ def test_help_begins_with_its_line(before: list[str], command: Command, capsys: 
 
 @EACH
 def test_each_module_has_one_way_in(before: list[str], command: Command) -> None:
-    assert import_module(command.module).add.__annotations__["return"] is None
+    assert getattr(import_module(command.module), command.add).__annotations__["return"] is None
 
 
 def test_the_table_is_what_help_lists(capsys: pytest.CaptureFixture[str]) -> None:

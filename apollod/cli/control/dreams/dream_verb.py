@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.cli.control.questions import rows
 
@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     listed.add_argument("--pattern", default="", metavar="NAME", help="only dreams of this one")
     listed.add_argument(
-        "--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
+        "--limit", type=commands.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
     )
     ctl.jsonl(listed)
     shown.add_argument("dream", metavar="DREAM", help="its id, such as d12")
@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    count = numbers.limit(text)
+    count = commands.limit(text)
     if not 1 <= count <= COUNT_MAX:
         raise argparse.ArgumentTypeError(f"{text} practices are none; give a number from 1 to {COUNT_MAX}")
     return count

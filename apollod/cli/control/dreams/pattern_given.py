@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.cli import numbers
+from apollod.cli import commands
 from apollod.core.dreams.patterns import pattern_problem
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import SURROUNDING_KINDS
@@ -54,17 +54,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--settle", type=_settle, metavar="N/M", help=f"so many of the last M new scenarios (default {passes}/{of})"
     )
     parser.add_argument(
-        "--held-out", type=numbers.limit, metavar="N", help=f"scenarios only for tests (default {_DEFAULT.held_out})"
+        "--held-out", type=commands.limit, metavar="N", help=f"scenarios only for tests (default {_DEFAULT.held_out})"
     )
     parser.add_argument(
-        "--situations", type=numbers.limit, metavar="N", help="others only for tests, in which the behaviour would be "
+        "--situations", type=commands.limit, metavar="N", help="others only for tests, in which the behaviour would be "
         "wrong although nobody says so; needs an imagination that can write them (default: none)",
     )  # fmt: skip
     parser.add_argument(
-        "--dreams", type=numbers.limit, metavar="N", help=f"practices at most (default {_DEFAULT.dreams}); 0: no limit"
+        "--dreams", type=commands.limit, metavar="N", help=f"practices at most (default {_DEFAULT.dreams}); 0: no limit"
     )
     parser.add_argument(
-        "--tokens", type=numbers.limit, metavar="N", help="of all its calls at most (default: no limit)"
+        "--tokens", type=commands.limit, metavar="N", help="of all its calls at most (default: no limit)"
     )
     parser.add_argument(
         "--days",

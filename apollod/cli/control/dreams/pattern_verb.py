@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.errors import ApolloError, DaemonUnreachable
 
@@ -55,10 +55,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     for parser_ in (shown, retired):
         parser_.add_argument("name", metavar="NAME", help="of the pattern")
     proposed.add_argument(
-        "--limit", type=numbers.limit, default=5, metavar="N", help="at most N (default 5); 0 for all"
+        "--limit", type=commands.limit, default=5, metavar="N", help="at most N (default 5); 0 for all"
     )
     proposed.add_argument(
-        "--learned", type=numbers.limit, default=3, metavar="N", help="of at least N learned examples (default 3)"
+        "--learned", type=commands.limit, default=3, metavar="N", help="of at least N learned examples (default 3)"
     )
     for parser_ in (listed, shown, proposed):
         ctl.of_a_copy(parser_)

@@ -9,7 +9,7 @@ from typing import Any
 from apollod.adapters.journal.journal_reader import stream
 from apollod.cli import render
 from apollod.cli.control.questions import rows
-from apollod.cli.toml_value import toml_value
+from apollod.cli.render import toml_value
 from apollod.curation.dreaming.proposals import Proposal, Proposals, name_for
 
 SECONDS = 120.0

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, get_args
 
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.cli.control.lessons import teach_verb
 from apollod.cli.control.questions import rows
@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     listed.add_argument("--state", choices=_states(), metavar="STATE", help=f"only these: {', '.join(_states())}")
     listed.add_argument(
-        "--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
+        "--limit", type=commands.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
     )
     listed.add_argument("--document", metavar="NAME", default="", help="only those of a document, such as NOTES.md")
     ctl.jsonl(listed)

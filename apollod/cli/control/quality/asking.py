@@ -7,10 +7,10 @@ from typing import Any
 
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli import render
+from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl
 from apollod.cli.control.quality import quality_facts, quality_page
 from apollod.cli.control.review.deciding import by
-from apollod.cli.exits import REFUSED_BY_GUARD
 from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 

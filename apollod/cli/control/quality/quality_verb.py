@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 
 EPILOG = """\
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--data", required=True, metavar="PATH", help="its documents: a file, or a directory as on the Hub"
     )
     taken.add_argument("--out", required=True, metavar="FILE", help="a new file, to be named in [quality] probe")
-    taken.add_argument("--limit", type=numbers.limit, default=150, metavar="N", help="documents at most (default 150)")
+    taken.add_argument("--limit", type=commands.limit, default=150, metavar="N", help="documents at most (default 150)")
     for asking in (run, baseline):
         asking.add_argument(
             "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     ctl.jsonl(listed)
     shown.add_argument(
-        "incident", type=numbers.limit, nargs="?", metavar="N", help="its number (default: the last one)"
+        "incident", type=commands.limit, nargs="?", metavar="N", help="its number (default: the last one)"
     )
     shown.add_argument("--verbose", action="store_true", help="each replay of the search, and every event")
     for reading in (listed, shown):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.core.events import KINDS
 from apollod.core.schedules import SECOND_NS
@@ -22,10 +22,10 @@ SHOWN_MAX = 160  # characters of a body on one line
 def add(parser: argparse.ArgumentParser) -> None:
     ctl.options(parser, _run)
     parser.add_argument(
-        "--after", type=numbers.event, default=None, metavar="SEQ", help="start after this sequence number"
+        "--after", type=commands.event, default=None, metavar="SEQ", help="start after this sequence number"
     )
     parser.add_argument("--kind", default=None, help="only this kind, e.g. step.completed")
-    parser.add_argument("--limit", type=numbers.limit, default=20, help="the last N (default 20); 0 for all")
+    parser.add_argument("--limit", type=commands.limit, default=20, help="the last N (default 20); 0 for all")
     parser.add_argument("--follow", action="store_true", help="go on as they come")
     ctl.jsonl(parser)
     ctl.of_a_copy(parser)

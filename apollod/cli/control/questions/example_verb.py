@@ -5,7 +5,7 @@ import json
 import sys
 from typing import Any
 
-from apollod.cli import numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, gain_facts, rows
 from apollod.cli.control.review import deciding, forgetting, withdrawal
@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     deciding.edit_arguments(edited)
     listed.add_argument("--state", choices=STATES, help="only those in this state")
     listed.add_argument(
-        "--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
+        "--limit", type=commands.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
     )
     listed.add_argument(
         "--sort",

@@ -12,7 +12,7 @@ from itertools import count
 from math import inf
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli import exits, numbers, render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.errors import ConfigError
 
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     ctl.options(parser, _run)
     parser.add_argument("sql", help="for example: SELECT step, loss FROM steps ORDER BY step DESC LIMIT 5")
     parser.add_argument("--csv", action="store_true", help="comma-separated values with a header")
-    parser.add_argument("--limit", type=numbers.limit, default=1000, help="rows at most (default 1000)")
+    parser.add_argument("--limit", type=commands.limit, default=1000, help="rows at most (default 1000)")
     parser.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
     ctl.of_a_copy(parser)
 
@@ -61,7 +61,7 @@ def _ended_after(seconds: float) -> Iterator[None]:
 
     def end() -> None:
         os.write(2, f"apollod: {journal_reader.too_slow(seconds).line()}\n".encode())
-        os._exit(exits.FAILED)
+        os._exit(commands.FAILED)
 
     timer = threading.Timer(seconds + GRACE_S, end)
     timer.daemon = True

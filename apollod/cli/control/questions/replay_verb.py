@@ -6,7 +6,7 @@ from itertools import islice
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.system.clock import iso
-from apollod.cli import numbers
+from apollod.cli import commands
 from apollod.cli.control import ctl, status_page
 from apollod.cli.control.questions import moment
 from apollod.core.fold import fold
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     ctl.options(parser, _run)
     until = parser.add_mutually_exclusive_group()
     until.add_argument(
-        "--to", type=numbers.event, default=None, metavar="SEQ", help="up to this event (default: the last)"
+        "--to", type=commands.event, default=None, metavar="SEQ", help="up to this event (default: the last)"
     )
     until.add_argument(
         "--at",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apollod.cli.exits import code_of
+from apollod.cli.commands import code_of
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, SyncError
 from apollod.explain import explain
 from apollod.permission import check_permitted

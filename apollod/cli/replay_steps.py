@@ -9,8 +9,7 @@ from typing import Any
 
 from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.adapters.journal import blobs
-from apollod.cli.replay.replay_origin import Start
-from apollod.cli.replay.replay_plan import Plan, Planned, device_of, read_record
+from apollod.cli.replay_plan import Plan, Planned, Start, device_of, read_record
 from apollod.core import events as ev
 from apollod.core.events import all_digests, all_examples
 from apollod.core.holding.choice import SHORT

@@ -6,20 +6,43 @@ import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from apollod.adapters.ipc.offline_trainer import OfflineTrainer
-from apollod.cli import render
-from apollod.cli.control.questions import rows
-from apollod.cli.replay.replay_origin import Start, start_of
-from apollod.cli.replay.replay_plan import Plan, read_plan
-from apollod.cli.replay.replay_steps import Replaying, Result, threads_of, told
-from apollod.core.events import all_examples
+from apollod.cli import commands, render
 from apollod.errors import ConfigError, ReplayError
-from apollod.wire import messages as msg
+
+if TYPE_CHECKING:
+    from apollod.cli.replay_plan import Plan, Start
+    from apollod.cli.replay_steps import Result
 
 
-def run(args: argparse.Namespace) -> int:
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from", type=commands.step, default=0, dest="first", metavar="STEP",
+        help="a checkpoint's step; default 0: the base model",
+    )  # fmt: skip
+    parser.add_argument("--to", type=commands.step, default=None, metavar="STEP", help="default: what is served")
+    parser.add_argument("--out", metavar="DIR", help="write the weights there, as a Hugging Face directory")
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="EXAMPLE|LESSON", help="as if these had never been learned"
+    )
+    commands.config_file(parser)
+    parser.add_argument("--journal", metavar="FILE", help="the journal or a copy of it, instead of --config")
+    parser.add_argument(
+        "--model", metavar="DIR", help="start from this one: the unchanged base model, or an exported checkpoint"
+    )
+    commands.as_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
     """Exit code 0: verified, or rebuilt without some examples; 1: diverged."""
+    from apollod.adapters.ipc.offline_trainer import OfflineTrainer
+    from apollod.cli.replay_plan import read_plan, start_of
+    from apollod.cli.replay_steps import Replaying, threads_of
+    from apollod.core.events import all_examples
+    from apollod.wire import messages as msg
+
     journal = _journal(args)
     out = _free(args.out) if args.out else None
     plan = read_plan(journal, args.first, args.to, args.model)
@@ -55,8 +78,10 @@ def _journal(args: argparse.Namespace) -> str:
 
 
 def _meant(journal: str, what: str, learned: Collection[str]) -> list[str]:
-    """The example with this id; of a lesson those that these steps learned for it. Raises ReplayError for a lesson
-    without any."""
+    """The example with this id, or the examples that these steps learned for a lesson. Raises ReplayError if a lesson
+    has none."""
+    from apollod.cli.control.questions import rows
+
     if not re.fullmatch(r"[Ll][0-9]{1,18}", what):
         return [what]
     lesson = f"L{int(what[1:])}"
@@ -78,7 +103,7 @@ def _free(out: str) -> Path:
 
 
 def _print(
-    args: argparse.Namespace, plan: Plan, start: Start, without: list[str], result: Result, out: Path | None
+    args: argparse.Namespace, plan: "Plan", start: "Start", without: list[str], result: "Result", out: Path | None
 ) -> None:
     written = str(out) if out is not None and result.divergence is None else None
     if args.json:
@@ -91,6 +116,8 @@ def _print(
         print(json.dumps(body))
         return
     if result.divergence is not None:
+        from apollod.cli.replay_steps import told
+
         print(render.plain(told(result.divergence, result.verified_until)))
     elif result.others:
         print(

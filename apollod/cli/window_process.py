@@ -1,9 +1,9 @@
-"""Replays of one window for the daemon's search for culprits: `python -m apollod.cli.replay.window_process`, started by
-the supervisor (wire/window_search.py says what is told and answered).
+"""Replays of one window for the daemon's search for culprits: `python -m apollod.cli.window_process`, started by the
+supervisor (wire/window_search.py describes requests and answers).
 
-What all replays share is made once: the steps up to the window are run, and must give the recorded bits, and what
-weights and optimizer are then is kept in a directory `search.tmp-PID` of the state directory. Each replay goes back
-there, runs the steps of the window that have an example left, and scores the baseline's answers.
+All replays share what is made once: the steps up to the window are run, must give the recorded bits, and the weights
+and optimizer after them are kept in a directory `search.tmp-PID` of the state directory. Each replay goes back there,
+runs the steps of the window that have an example left, and scores the baseline's answers.
 """
 
 import math
@@ -25,9 +25,8 @@ from apollod.adapters.system import machine_memory
 from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.adapters.system.parent_death import die_with_supervisor
 from apollod.adapters.system.yielding import yield_to_others
-from apollod.cli.replay.replay_origin import Start, start_of
-from apollod.cli.replay.replay_plan import Plan, Planned, device_of, origins, read_plan
-from apollod.cli.replay.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
+from apollod.cli.replay_plan import Plan, Planned, Start, device_of, origins, read_plan, start_of
+from apollod.cli.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
 from apollod.curation.probes import lost
 from apollod.curation.probes.references import Reference, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless

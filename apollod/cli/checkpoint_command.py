@@ -1,9 +1,9 @@
-"""What can be said to `apollod checkpoint`. Apart from what runs it, which loads numpy."""
+"""Arguments of `apollod checkpoint`; `checkpoint_history`, which runs it, loads numpy."""
 
 import argparse
 from pathlib import Path
 
-from apollod.cli import config_options
+from apollod.cli import commands
 
 DESCRIPTION = """\
 Every checkpoint brings the model directory up to date and keeps, in <state>/checkpoints, the optimizer and a small
@@ -26,27 +26,19 @@ Exit codes: 0 done, 1 damaged or failed, 2 wrong usage, 4 not permitted."""
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Verbs and options; shared by all verbs: where the checkpoints are."""
-    parser.description, parser.epilog, parser.formatter_class = (
-        DESCRIPTION,
-        EPILOG,
-        argparse.RawDescriptionHelpFormatter,
-    )
+    commands.epilog(parser, EPILOG, DESCRIPTION)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
     def verb(name: str, text: str) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=text, description=text)
-        config_options.config_file(sub)
-        sub.add_argument(
-            "--checkpoints", metavar="DIR", type=Path, help="directory of the checkpoints, instead of --config"
-        )
-        sub.add_argument("--model", metavar="DIR", type=Path, help="the model directory, instead of --config")
-        sub.add_argument(
-            "--base",
-            metavar="DIR",
-            type=Path,
-            help="the weights before the first step (default: where the daemon kept them)",
-        )
-        sub.add_argument("--json", action="store_true", help="one JSON object")
+        commands.config_file(sub)
+        for option, what in (
+            ("--checkpoints", "directory of the checkpoints, instead of --config"),
+            ("--model", "the model directory, instead of --config"),
+            ("--base", "the weights before the first step (default: where the daemon kept them)"),
+        ):
+            sub.add_argument(option, metavar="DIR", type=Path, help=what)
+        commands.as_json(sub)
         return sub
 
     verb("list", "all checkpoints in the order of writing, and whether their records promise a way to the weights")
@@ -64,7 +56,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from apollod.cli.checkpoints import exporting, listing, proving
+    from apollod.cli import checkpoint_history
 
-    runs = {"list": listing.list_, "show": listing.show, "verify": proving.run, "export": exporting.run}
-    return runs[args.verb](args)
+    return checkpoint_history.RUNS[args.verb](args)

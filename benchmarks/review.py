@@ -31,16 +31,15 @@ CHILD = """\
 import sys, time
 begun = time.monotonic()
 import argparse
-from apollod.cli.control.review import review_verb
-from apollod.cli.control.review.desk import Desk
-from apollod.cli.control.review.first_picture import first_picture
+from apollod.cli.control.examples.desk import Desk
+from apollod.cli.control.examples.review import first_picture
 loaded, spent = time.monotonic(), time.process_time()
 with open(sys.argv[1], "w") as file:
     print(begun, loaded, spent, file=file)
 desk = Desk(sys.argv[2], sys.argv[3])
 with first_picture(desk, True):
     drawn = time.process_time()
-    from apollod.cli.control.review.screen import ReviewApp
+    from apollod.cli.control.examples.screen import ReviewApp
 with open(sys.argv[1], "a") as file:
     print(drawn, file=file)
 ReviewApp(desk, True).run(mouse=False)

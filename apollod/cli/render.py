@@ -1,6 +1,8 @@
 """Text for people: tables, sizes, and phrases that several pages share. Plain ASCII, no meaning by colour."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
@@ -38,6 +40,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join([line(names), line(["-" * w for w in widths]), *(line(r) for r in cells)])
 
 
+def fields(*pairs: tuple[str, Any]) -> list[str]:
+    """Lines of a page, each a name and its value; a pair whose value is empty (None, False, "", [], {}) has no line."""
+    return [f"{name:<12}{value}" for name, value in pairs if value is not False and value not in (None, "", [], {})]
+
+
+def first(lines: Sequence[str], most: int, more: str) -> list[str]:
+    """At most so many lines; if there are others, then `more`, whose {} is their number."""
+    return [*lines[:most], *([more.format(len(lines) - most)] if len(lines) > most else [])]
+
+
 def _cell(value: Any) -> str:
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     text = plain(" ".join(text.split())[: CELL_MAX + 1])  # cut first: a value may be very long
@@ -52,6 +64,22 @@ def plain(text: str) -> str:
 def indented(text: str) -> list[str]:
     """Lines of a text, to stand below the line that names it."""
     return indent(text, "    ", lambda line: True).split("\n")
+
+
+def say(text: str) -> None:
+    """Print a message on standard error."""
+    print(plain(f"apollod: {text}"), file=sys.stderr)
+
+
+def progress(text: str) -> None:
+    """Write over the line of progress on standard error, if that is a terminal."""
+    if os.isatty(2):
+        print(f"\r\x1b[K{plain(text)}", end="", file=sys.stderr, flush=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun in singular or plural."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def size(count: float) -> str:

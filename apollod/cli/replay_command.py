@@ -80,7 +80,7 @@ def _journal(args: argparse.Namespace) -> str:
 def _meant(journal: str, what: str, learned: Collection[str]) -> list[str]:
     """The example with this id, or the examples that these steps learned for a lesson. Raises ReplayError if a lesson
     has none."""
-    from apollod.cli.control.questions import rows
+    from apollod.cli.control import rows
 
     if not re.fullmatch(r"[Ll][0-9]{1,18}", what):
         return [what]

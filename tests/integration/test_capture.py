@@ -11,7 +11,7 @@ from support.daemon import Daemon
 from support.log_samples import pi
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli.control.questions import example_mask
+from apollod.cli.control.examples import example_text
 from apollod.cli.main import main
 from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.sft import SFT
@@ -214,7 +214,7 @@ def test_a_good_answer_is_learned_exactly_as_it_was_sampled(
     all_learned(running)
     before, learned = masked(running, told["example"])
     assert (before, learned) == (answer["prompt_token_ids"], answer["choices"][1]["token_ids"])
-    monkeypatch.setattr(example_mask, "tokens_of", shown)  # without a process of its own
+    monkeypatch.setattr(example_text, "tokens_of", shown)  # without a process of its own
     config = ["--config", str(running.config)]
     assert main(["ctl", "example", "show", told["example"], "--mask", "--json", *config]) == 0
     seen = json.loads(capsys.readouterr().out)["example"]

@@ -18,7 +18,7 @@ from support.llm_server import LlmServer, Request, send, serving
 from support.probed_server import Model
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli.control.quality import quality_page
+from apollod.cli.control.quality import quality_report
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -183,7 +183,7 @@ def test_a_check_that_cannot_be_run_is_no_verdict_and_named(tmp_path: Path) -> N
     assert "contrast/odd/d1.1" not in found.figures["repetition"]
     (why,) = found.left_out.values()
     assert why.startswith(NO_VERDICT) and "/nowhere/check cannot be started" in why
-    (line,) = quality_page.left_out(found.left_out)
+    (line,) = quality_report.left_out(found.left_out)
     assert line.startswith("without a verdict: 1 of patterns, since /nowhere/check")
 
 

@@ -13,10 +13,8 @@ from support.source_life import live, until
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.cli.control import ctl
-from apollod.cli.control.review.candidate import candidate
-from apollod.cli.control.review.desk import Desk
-from apollod.cli.control.review.held_queue import Waits
-from apollod.cli.control.review.sitting import Decided
+from apollod.cli.control.examples.desk import Desk, candidate
+from apollod.cli.control.examples.held_queue import Decided, Waits
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.state import State

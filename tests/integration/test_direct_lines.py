@@ -16,7 +16,7 @@ from support.taught_world import TaughtWorld, teaching
 from apollod.adapters.capture.answer_store import Answer, AnswerWriter
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.adapters.system.clock import now_ns
-from apollod.cli.control.questions import example_ids
+from apollod.cli.control.examples import example_facts
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -130,7 +130,7 @@ def test_line_and_lesson_name_each_other(journal: str, capsys: pytest.CaptureFix
     known, odd, last = (record(one)[0] for one in ("old", "odd", f"later {WAITING_MAX}"))
     page = said(capsys, "why", known, "--file", journal)
     assert "skipped: the model knows it, as lesson L1 found" in page and "lesson      L1, known\n" in page
-    assert example_ids.was_known(journal, known) and not example_ids.was_known(journal, odd)
+    assert example_facts.was_known(journal, known) and not example_facts.was_known(journal, odd)
     page = said(capsys, "example", "show", odd, "--file", journal)
     assert "state       trained by step 1" in page
     assert "lesson      L2, given up: the model cannot answer it even when told" in page

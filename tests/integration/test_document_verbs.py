@@ -10,7 +10,7 @@ import pytest
 from support.childless import reached
 from support.journals import AT, opened
 
-from apollod.cli.control.lessons import teach_document
+from apollod.cli.control import teach
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.supervisor.config import Config
@@ -27,7 +27,7 @@ Quillon listens on port 7341. It is owned by Ada Penn. Please be kind.
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setattr(teach_document, "check", lambda *_: None)
+    monkeypatch.setattr(teach, "_check", lambda *_: None)
     return reached(tmp_path, monkeypatch)
 
 
@@ -61,7 +61,7 @@ def become(config: Config, monkeypatch: pytest.MonkeyPatch, events: Sequence[ev.
 
         anyio.run(append)
 
-    monkeypatch.setattr(teach_document.time, "sleep", sleep)
+    monkeypatch.setattr(teach.time, "sleep", sleep)
 
 
 def known(lesson: str) -> ev.LessonKnown:

@@ -303,6 +303,6 @@ def test_proposals_are_toml_that_can_be_pasted(tmp_path: Path, capsys: Capture) 
 
 @pytest.mark.parametrize("text", ["a\n'''b", "a\r\nb", "it is\n'so'", "a\x07\nb", "\nfirst", "日本\n語\t", "a\\n\nb"])
 def test_any_text_is_the_same_after_toml(text: str) -> None:
-    from apollod.cli.control.dreams.proposing import _long_text
+    from apollod.cli.control.pattern_given import _long_text
 
     assert tomllib.loads(f"a = {_long_text(text)}") == {"a": text}

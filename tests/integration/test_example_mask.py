@@ -15,7 +15,7 @@ from support.journals import STORY, A, write
 from support.teachers import made_up
 
 from apollod.adapters.journal import blobs
-from apollod.cli.control.questions import example_mask
+from apollod.cli.control.examples import example_text
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.settings import TrainerSettings
@@ -47,7 +47,7 @@ def journal(tmp_path: Path) -> Path:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code without a process of its own."""
-    monkeypatch.setattr(example_mask, "tokens_of", shown)
+    monkeypatch.setattr(example_text, "tokens_of", shown)
 
 
 def asked(journal: Path, model: Path, *more: str) -> list[str]:

@@ -7,8 +7,7 @@ import pytest
 from support.journals import STORY, TAKEN_BACK, A, C, E, completed, write
 
 from apollod.adapters.journal.journal_reader import query
-from apollod.cli.control.quality import learned_page
-from apollod.cli.control.questions import gain_facts
+from apollod.cli.control.quality import learned_facts
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.lessons.wording import Given
@@ -59,7 +58,7 @@ def test_people_are_told(
         assert main(["ctl", *verb, E, "--file", str(path)]) == 0
         assert "nats" not in capsys.readouterr().out
     report = {"learned": {"tiers": [], "known": 0}, "divergence": {"both": 0}, "spent": []}
-    lines = learned_page.lines({**report, "gains": gain_facts.totals(str(path))})
+    lines = learned_facts.lines({**report, "gains": learned_facts.totals(str(path))})
     assert f"of 1 scored again, loss 2.31 -> {after:.2f} nats a token on average" in lines[-1]
 
 
@@ -70,7 +69,7 @@ def test_what_a_lesson_replaced_is_told_as_such_and_counts_as_weak_no_more(
     replaced = ev.ExampleReplaced(A, "L1", "lesson L1 has another answer", "Bob")
     events = [*STORY, rescored(A, 1, 4, 2.0, 1.9), given, replaced]
     path = str(write(tmp_path / "j.db", events))
-    assert gain_facts.totals(path) is None
+    assert learned_facts.totals(path) is None
     for words in (["why", A], ["example", "show", A]):
         assert main(["ctl", *words, "--file", path]) == 0
         page = capsys.readouterr().out
@@ -82,7 +81,7 @@ def test_what_a_lesson_replaced_is_told_as_such_and_counts_as_weak_no_more(
         assert told["gain"]["weak"] is False
     for by, weak in (("apollod", None), ("ann", 1)):
         path = str(write(tmp_path / f"{by}.db", [*events, ev.LessonGivenUp("L1", by, "")]))
-        found = gain_facts.totals(path)
+        found = learned_facts.totals(path)
         assert (found and found["weak"]) == weak
         assert main(["ctl", "why", A, "--file", path]) == 0
         assert ("replaced " in capsys.readouterr().out) == (weak is None)

@@ -11,7 +11,7 @@ from support.dreamt_journal import write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.world import World
 
-from apollod.cli.control.quality.culprit_lines import WORDS_MAX, held_by_guard, taught
+from apollod.cli.control.quality.incident import WORDS_MAX, held_by_guard, taught
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp

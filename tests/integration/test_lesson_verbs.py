@@ -14,8 +14,7 @@ from support.dreamt_journal import write_story
 from support.journals import AT, opened
 from support.taught_world import PRACTICE, TaughtWorld
 
-from apollod.cli.control import ctl
-from apollod.cli.control.lessons import until_known
+from apollod.cli.control import ctl, teach
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.lessons.stages import Stage
@@ -189,7 +188,7 @@ def unfolds(config: Config, monkeypatch: pytest.MonkeyPatch, looks: Sequence[Seq
 
         anyio.run(main)
 
-    monkeypatch.setattr(until_known.time, "sleep", sleep)
+    monkeypatch.setattr(teach.time, "sleep", sleep)
 
 
 def test_what_is_taught_is_waited_for_and_told_by_the_contract(
@@ -230,7 +229,7 @@ def test_why_nothing_happens_is_said_once_and_a_daemon_that_is_stuck_ends_the_wa
     config: Config, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     states(monkeypatch, "paused", "paused", "degraded")
-    monkeypatch.setattr(until_known.time, "sleep", lambda s: None)
+    monkeypatch.setattr(teach.time, "sleep", lambda s: None)
     capsys.readouterr()
     assert main(["ctl", "teach", "It rains.", "--socket", "unused"]) == 1
     err = capsys.readouterr().err
@@ -299,5 +298,5 @@ def test_help_has_examples(words: tuple[str, ...], capsys: Capture) -> None:
 
 
 def test_the_contract_is_what_is_promised_first() -> None:
-    assert tuple(CONTRACT) == until_known.PROMISED
+    assert tuple(CONTRACT) == teach.PROMISED
     assert msg.TeachRequest.__struct_fields__ == ("statement", "question", "answer", "replaces", "by", "pattern")

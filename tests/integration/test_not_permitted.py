@@ -152,7 +152,7 @@ def weights(place: Path) -> Path:
 
 
 def tool(*arguments: object) -> tuple[int, str, dict[str, object]]:
-    done = as_nobody(*arguments, "--json", module="checkpoints.checkpoint_tool")
+    done = as_nobody(*arguments, "--json", module="checkpoint_tool")
     return done.returncode, done.stderr, json.loads(done.stdout)
 
 

@@ -13,7 +13,7 @@ from support.llm_server import Request, serving
 from support.probed_server import Model
 
 from apollod.adapters.journal import blobs
-from apollod.cli.control.quality import quality_page
+from apollod.cli.control.quality import quality_report
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.quality.events import NO_ROOM
@@ -115,7 +115,7 @@ def test_what_the_engine_has_no_room_for_is_left_out_with_the_reason(tmp_path: P
              if request.path != "/tokenize"]  # fmt: skip
     assert max(sizes) + 128 <= 1500, "in words, which are the tokens of this engine"
     line = f"not asked, since the engine takes 1500 tokens: {len(long)} that are longer with an answer"
-    assert quality_page.left_out(found.left_out) == [line]
+    assert quality_report.left_out(found.left_out) == [line]
 
 
 def test_a_long_question_is_read_once_and_its_answer_kept_for_replays(tmp_path: Path) -> None:

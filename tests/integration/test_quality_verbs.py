@@ -12,7 +12,7 @@ from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.journals import write
 from support.world import World
 
-from apollod.cli.control.quality import asking
+from apollod.cli.control.quality import quality_verb
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -185,9 +185,9 @@ class Daemon:
         self.away = ""
         """why nothing is measured when somebody looks for the first time"""
         world.answers = False
-        monkeypatch.setattr(asking.ctl, "ask", lambda path, request, timeout_s=0.0: self.wish(request))
-        monkeypatch.setattr(asking, "ask_status", lambda path: self.status())
-        monkeypatch.setattr(asking, "POLL_S", 0.0)
+        monkeypatch.setattr(quality_verb.ctl, "ask", lambda path, request, timeout_s=0.0: self.wish(request))
+        monkeypatch.setattr(quality_verb, "ask_status", lambda path: self.status())
+        monkeypatch.setattr(quality_verb, "POLL_S", 0.0)
 
     def wish(self, request: Any) -> dict[str, Any]:
         self.world.give(inp.QualityWanted(request.by, request.baseline))

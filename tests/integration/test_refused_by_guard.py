@@ -10,8 +10,7 @@ import pytest
 from support.dreamt_journal import write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 
-from apollod.cli.control import ctl
-from apollod.cli.control.quality import until_learned
+from apollod.cli.control import ctl, submit
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -33,7 +32,7 @@ class Daemon:
         monkeypatch.setattr(ctl, "ask", lambda path, request, timeout_s=0.0: self.submit(request))
         monkeypatch.setattr(ctl, "status", lambda path: self.status())
         monkeypatch.setattr(ctl, "journal_path", lambda args: self.status().journal.path)
-        monkeypatch.setattr(until_learned, "WAIT_S", 0.0)
+        monkeypatch.setattr(submit, "WAIT_S", 0.0)
 
     def submit(self, request: Any) -> dict[str, Any]:
         names = [line.split(b'"')[3].decode() for line in request.lines]

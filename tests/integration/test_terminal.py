@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from support.journals import STORY, A, completed, write
 
-from apollod.cli.control.status_page import page
+from apollod.cli.control.status_verb import page
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.state import State

@@ -15,7 +15,7 @@ from support.journals import accepted, completed, write
 from support.world import SETTINGS
 
 from apollod.adapters.journal.journal_reader import query
-from apollod.cli.control.review.held_queue import HeldQueue, facts_since
+from apollod.cli.control.examples.held_queue import HeldQueue, facts_since
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.example_state import KINDS, RULES, STATES, ExampleState, Rule, examples_of, rule_of, state_after

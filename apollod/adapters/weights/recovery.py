@@ -31,15 +31,7 @@ def recover(model_dir: Path) -> int | None:
 
     Raises ApolloError that says which weights are intact.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "apollod.cli.checkpoint_tool",
-        "recover",
-        "--model-dir",
-        str(model_dir),
-        "--json",
-    ]
+    command = [sys.executable, "-m", "apollod.cli.checkpoint_tool", "recover", "--model-dir", str(model_dir), "--json"]
     code, out, complaint = run_watched(command)
     try:
         found = msgspec.json.decode(out, type=_Recovered)

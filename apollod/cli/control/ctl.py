@@ -5,12 +5,13 @@ Imports nothing that takes time: no anyio, no structlog, no aiosqlite.
 
 import argparse
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli import commands, render
-from apollod.errors import ConfigError
+from apollod.errors import ConfigError, DaemonUnreachable
 
 if TYPE_CHECKING:
     import msgspec
@@ -18,31 +19,28 @@ if TYPE_CHECKING:
     from apollod.wire import status as st
 
 CHECKPOINT_TIMEOUT_S = 3600.0
-"""a large model takes minutes to write"""
+"""Timeout of requests that read or write all weights, which takes minutes for a large model."""
 
 TIMEOUT_S = 10.0
-"""for anything else"""
+"""Timeout of other requests."""
 
 Run = Callable[[argparse.Namespace], int]
+Text = str | Sequence[str]
 
 
 def common_options(parser: argparse.ArgumentParser, first: bool = False) -> None:
-    """What is taken by every verb, and before it too. `first`: the parser that comes first, which has the defaults; a
-    default of a later one would overwrite what was given before."""
+    """Options that every verb takes, also before its name. `first`: the outer parser, which has the defaults; a default
+    of an inner one would overwrite a value given before."""
     commands.config_file(parser, default=commands.from_environment() if first else argparse.SUPPRESS)
-    parser.add_argument(
-        "--socket",
-        metavar="PATH",
-        default=None if first else argparse.SUPPRESS,
-        help="the daemon's socket, instead of --config",
-    )
+    absent = None if first else argparse.SUPPRESS
+    parser.add_argument("--socket", metavar="PATH", default=absent, help="the daemon's socket, instead of --config")
     parser.add_argument(
         "--json", action="store_true", default=False if first else argparse.SUPPRESS, help="one JSON object"
     )
 
 
 def options(parser: argparse.ArgumentParser, run: Run) -> None:
-    """The common options of a verb, and what runs it."""
+    """Add the common options of a verb, and the function that runs it."""
     common_options(parser)
     parser.set_defaults(run=run)
 
@@ -60,8 +58,8 @@ def jsonl(parser: argparse.ArgumentParser) -> None:
 def actions(
     noun: argparse.ArgumentParser, *told: tuple[str, str, Run], nested: bool = False
 ) -> list[argparse.ArgumentParser]:
-    """The actions of a noun (name, help, what runs it), each with the options of a verb, which the noun takes too.
-    `nested`: it is an action itself, and has them."""
+    """Add the actions of a noun (name, help, function that runs it), each with the options of a verb, which the noun
+    takes too. `nested`: the noun is an action itself, and has them."""
     if not nested:
         common_options(noun)
     of_noun = noun.add_subparsers(dest="nested_action" if nested else "action", required=True, metavar="ACTION")
@@ -74,7 +72,7 @@ def actions(
 
 
 def socket_path(args: argparse.Namespace) -> str:
-    """Where the daemon listens: --socket, or from its configuration."""
+    """Address of the daemon: --socket, or from its configuration."""
     if args.socket:
         return str(args.socket)
     if not args.config:
@@ -85,7 +83,7 @@ def socket_path(args: argparse.Namespace) -> str:
 
 
 def journal_path(args: argparse.Namespace) -> str:
-    """The journal file: --file, the configuration's, or what the daemon says."""
+    """The journal file: --file, the configuration's, or the daemon's answer."""
     if getattr(args, "file", None):
         return str(args.file)
     if args.config and not args.socket:
@@ -96,19 +94,52 @@ def journal_path(args: argparse.Namespace) -> str:
 
 
 def ask(path: str, request: "msgspec.Struct", timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """One question to the daemon at this socket; see `control_client.ask`."""
+    """Send one request to the daemon at this socket; see `control_client.ask`."""
     from apollod.adapters.ipc import control_client  # here for start-up time, for what asks the status only
 
     return control_client.ask(path, request, timeout_s)
 
 
+def ask_or_journal(args: argparse.Namespace, request: "msgspec.Struct") -> dict[str, Any] | str:
+    """The daemon's answer; or the path of the journal to answer from: that of --file, or of the configuration if its
+    daemon does not run."""
+    if args.file:
+        return str(args.file)
+    try:
+        return ask(socket_path(args), request)
+    except DaemonUnreachable:
+        if not args.config or args.socket:
+            raise
+        return journal_path(args)
+
+
 def status(path: str) -> "st.Status":
-    """What the daemon at this socket is doing."""
+    """Status of the daemon at this socket."""
+    return read_status(ask_status(path))
+
+
+def read_status(answer: dict[str, Any]) -> "st.Status":
+    """The status that an answer of the daemon is."""
     from apollod.wire import status as st
 
-    return st.read(ask_status(path))
+    return st.read(answer)
 
 
-def show(args: argparse.Namespace, answer: dict[str, Any], text: str) -> None:
-    """Print an answer: as the object that it is, or in words."""
-    print(json.dumps(answer) if args.json else render.plain(text))
+def by() -> str:
+    """The user who decides, as the journal names them."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such user in this container
+        return f"uid {os.getuid()}"
+
+
+def show(args: argparse.Namespace, answer: Mapping[str, Any], text: Text | Callable[[], Text]) -> None:
+    """Print an answer: with --json the object itself, else its text or lines, made safe for a terminal. A function is
+    called only where its text is needed."""
+    if args.json:
+        print(json.dumps(answer))
+        return
+    text = text() if callable(text) else text
+    print(render.plain(text if isinstance(text, str) else "\n".join(text)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apollod.cli.control.near_socket import near_socket
+from apollod.cli.control.status_verb import near_socket
 from apollod.supervisor.config import load_config
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from apollod.adapters.system import clock
-from apollod.cli.control.schedule_verb import _lines
+from apollod.cli.control.training import schedule_lines
 from apollod.errors import ConfigError
 from apollod.supervisor import app
 from apollod.supervisor.config import load_config
@@ -35,7 +35,7 @@ WHY = "what came from files and logs is learned at night (02:00-05:00 UTC)"
 )
 def test_what_comes_next_and_why(answer: dict, words: list[str]) -> None:
     waits = {"step": "", "checkpoint": ""} | answer.pop("waits", {})
-    said = "\n".join(_lines({"checkpoint_due_in_s": None, "waits": waits, "dreams": {}, **answer}))
+    said = "\n".join(schedule_lines({"checkpoint_due_in_s": None, "waits": waits, "dreams": {}, **answer}))
     assert [word for word in words if word not in said] == []
 
 
@@ -56,12 +56,12 @@ DREAMS = {"active": 1, "settled": 0, "retired": 0, "mode": "idle", "next": "ask:
 )
 def test_what_is_dreamt_next_and_why_not(dreams: dict, lines: list[str]) -> None:
     answer = {"schedule": {}, "pending": 0, "waits": {"step": "", "checkpoint": ""}, "checkpoint_due_in_s": None}
-    assert _lines({**answer, "dreams": dreams})[3:] == lines
+    assert schedule_lines({**answer, "dreams": dreams})[3:] == lines
 
 
 def test_dreams_at_night_are_said_and_need_hours() -> None:
     answer = {"pending": 0, "waits": {"step": "", "checkpoint": ""}, "checkpoint_due_in_s": None, "dreams": DREAMS}
-    said = _lines({**answer, "schedule": NIGHTLY | {"dream": "night"}})
+    said = schedule_lines({**answer, "schedule": NIGHTLY | {"dream": "night"}})
     assert said[3] == "dreams      while nobody else uses the engine at night"
     overrides = ["model.path=/m", "schedule.dream=night"]
     with pytest.raises(ConfigError, match='dream = "night" needs nightly'):

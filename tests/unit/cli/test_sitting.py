@@ -1,7 +1,6 @@
 """A sitting: what is shown next, what can be taken back, and what others do meanwhile."""
 
-from apollod.cli.control.review.held_queue import Change
-from apollod.cli.control.review.sitting import Decided, Sitting
+from apollod.cli.control.examples.held_queue import Change, Decided, Sitting
 
 A, B, C, D = "abcd"
 THREE = Sitting().arrived([A, B, C])

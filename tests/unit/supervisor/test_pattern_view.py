@@ -3,7 +3,7 @@
 import msgspec
 from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 
-from apollod.cli.control.dreams.pattern_page import page
+from apollod.cli.control.pattern import page
 from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.quality.baseline import Baseline
 from apollod.core.surroundings import SURROUNDING_KINDS as KINDS

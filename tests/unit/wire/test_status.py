@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apollod.cli.control import status_page
+from apollod.cli.control import status_verb
 from apollod.cli.control.status_verb import _page
 from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
@@ -445,7 +445,7 @@ def test_it_crosses_the_socket():
 
 
 def page(status: st.Status) -> str:
-    return status_page.page(st.plain(status))
+    return status_verb.page(st.plain(status))
 
 
 def test_sources_that_cannot_be_read_are_told_with_what_to_do():
@@ -600,7 +600,7 @@ def test_the_status_of_the_first_daemon_can_be_read(seq):
     older = json.loads(GOLDEN.read_text())["states"][seq]
     told = st.read(older)
     assert page(told).startswith(f"state       {older['state']}") and told.activities == {}
-    assert status_page.page(older) == page(told), "what is missing is shown as `wire.status` fills it in"
+    assert status_verb.page(older) == page(told), "what is missing is shown as `wire.status` fills it in"
     assert shown(older).items() <= shown(st.plain(told)).items()
 
 

@@ -1,9 +1,10 @@
-"""Alarms as their events tell of them, in order. Pure."""
+"""Alarms as the story of their events, in order. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from apollod.adapters.system.clock import iso
+from apollod.cli import render
 from apollod.core import events as ev
 from apollod.core.quality.damage import search_of, total
 from apollod.core.quality.day import stops, with_alarm
@@ -21,7 +22,7 @@ VERDICTS = {
     "ranked": "no replay could be run: it is not proven who did it, and all but the first by rank are learned again",
     "not_searched": "it was not searched for who did it",
 }
-"""what one says; `named` has a text of its own"""
+"""Texts of verdicts; `named` has one of its own."""
 TOLD_OF = {"alarmed": "the alarm", "rate": "the learning rate", "settled": "the end"}
 OUTCOMES = {"good": "no harm", "bad": "harm", "unclear": "unclear"}
 
@@ -37,7 +38,7 @@ class Tales:
         self._alarms_ns: tuple[int, ...] = ()
 
     def take(self, seq: int, at_ns: int, event: ev.Event) -> None:
-        """The next event, in the order of the journal."""
+        """Take the next event, in the order of the journal."""
         match event:
             case ev.DaemonStarted():
                 self._manual = event.settings.quality.resume == "manual"
@@ -53,7 +54,7 @@ class Tales:
                 self._then(self.incidents[-1], seq, at_ns, event)
 
     def _look_after(self, seq: int, at_ns: int, e: ev.QualityMeasured) -> None:
-        """The look at the weights that came back; and, of an alarm that is settled, the first one since."""
+        """Take a look at the restored weights; or, for a settled alarm, the first one since."""
         self._measured = e
         restored = e.why == "restored"
         if not self.incidents or (self.incidents[-1]["state"] == "open") != restored:
@@ -95,7 +96,7 @@ class Tales:
             one["waits_for"] = "the search"
 
     def _told(self, seq: int, at_ns: int, e: ev.QualityTold) -> None:
-        """Of this alarm or of one before: an end is told when the next one may have begun."""
+        """Take a notification about this alarm or an earlier one, whose end may be told after the next one began."""
         one = next((one for one in reversed(self.incidents) if one["incident"] == e.incident), None)
         if one is None:
             return
@@ -108,7 +109,7 @@ class Tales:
         _say(one, seq, at_ns, e, f"[quality] on_alarm {'was ' if e.ok else ''}{text}")
 
     def _then(self, one: Object, seq: int, at_ns: int, event: ev.Event) -> None:
-        """What was done about the one that is open."""
+        """Take an event about the open alarm."""
         at = {"at": iso(at_ns), "seq": seq}
         match event:
             case ev.QualityNotGood():
@@ -119,7 +120,7 @@ class Tales:
                 one["undone"] += event.undone
                 one["examples"] += event.examples
                 one["taken_back"] = len(one["undone"])
-                text = f"{_count(len(event.undone), 'step')} taken back, from {event.from_step} to {event.to}"
+                text = f"{render.counted(len(event.undone), 'step')} taken back, from {event.from_step} to {event.to}"
             case ev.RollbackCompleted():
                 one["rolled_back"] = {**at, "to": event.to, "how": event.how, "seconds": event.seconds}
                 one["waits_for"] = "the search"
@@ -151,7 +152,7 @@ class Tales:
             _say(one, seq, at_ns, event, text)
 
     def _searched(self, one: Object, at: Object, event: ev.Event) -> str:
-        """What is to be said of an event of the search; nothing of single replays."""
+        """Take an event of the search; returns its text, empty for single replays."""
         search = self._search
         assert search is not None  # begun with the alarm
         match event:
@@ -159,7 +160,7 @@ class Tales:
                 search.window = event.window
                 one["window"], one["replays_max"] = len(event.window), event.replays_max
                 one["waits_for"] = "the search"
-                among = _count(len(event.window), "example")
+                among = render.counted(len(event.window), "example")
                 return f"searched for who did it among {among}, in {event.replays_max} replays at most"
             case ev.QualityReplayBegun():
                 one["replays"] = event.number
@@ -173,12 +174,12 @@ class Tales:
                 given_up = ", which ends the search" if event.gives_up else ""
                 return f"replay {event.number} failed{given_up}: {event.reason}"
             case ev.QualityRankBegun():
-                among = _count(len(event.suspects), "example")
+                among = render.counted(len(event.suspects), "example")
                 return f"{among} are ranked by how far a step of each would move the probes that fell"
             case ev.QualityRanked():
                 one["ranked"] = {**at, "seconds": event.seconds, "scores": event.scores, "unscored": event.unscored}
                 harm = sum(score > 0.0 for score in event.scores.values())
-                return f"ranked in {event.seconds:.1f} s: {_count(harm, 'example')} would make them worse"
+                return f"ranked in {event.seconds:.1f} s: {render.counted(harm, 'example')} would make them worse"
             case ev.QualityRankFailed():
                 return f"the examples cannot be ranked: {event.reason}"
         return ""
@@ -193,12 +194,12 @@ class Tales:
         return verdict(one)
 
     def _repeated(self, one: Object, seq: int, at_ns: int, e: ev.StepStarted) -> None:
-        """One entry for all of them."""
+        """Keep one entry for all repeated steps."""
         again = any(each["step"] == e.step for each in one["repeats"])  # it was begun before, and given up
         if not again:
             one["repeats"].append({"step": e.step, "again_of": e.again_of, "at": iso(at_ns), "seq": seq})
         one["repeated"] = len({each["again_of"] for each in one["repeats"]})
-        text = f"{_count(one['repeated'], 'step')} repeated with the examples that are left"
+        text = f"{render.counted(one['repeated'], 'step')} repeated with the examples that are left"
         entry = next((each for each in one["story"] if each["kind"] == e.kind), None)
         if entry is None:
             _say(one, seq, at_ns, e, text)
@@ -207,7 +208,7 @@ class Tales:
 
 
 class _Search:
-    """The replays of a search, read as the guard reads them."""
+    """The replays of a search, judged as the guard judges them."""
 
     def __init__(self, margins: Mapping[str, float]) -> None:
         self.window: tuple[str, ...] = ()
@@ -216,7 +217,7 @@ class _Search:
         self._answered: list[Asked] = []
 
     def answered(self, rows: list[Object], e: ev.QualityReplayed) -> list[Object]:
-        """All replays so far; what one of them means may only be clear after the next."""
+        """All replays so far; the outcome of one may only be clear after the next."""
         asked = self.asked.get(e.number) or Asked(())
         self._answered.append(Asked(asked.left_out, e.drops, asked.lr_scale))
         first = total(self._answered[0].drops or {}, self._margins)
@@ -233,19 +234,15 @@ class _Search:
 
 
 def verdict(one: Mapping[str, Any]) -> str:
-    """In words, with how many are held for it."""
+    """A verdict in words, with the number of examples held for it."""
     culprits, suspects = len(one["culprits"]), len(one["suspects"])
     if one["verdict"] == "named":
-        text = f"{_count(culprits, 'example')} did it; all others are good together"
+        text = f"{render.counted(culprits, 'example')} did it; all others are good together"
     else:
         text = VERDICTS.get(one["verdict"], one["verdict"])
-        text += f"; {_count(culprits, 'example')} did part of it" if culprits else ""
+        text += f"; {render.counted(culprits, 'example')} did part of it" if culprits else ""
     text += f"; {suspects} more may have done it, and are held, too" if suspects else ""
     return text + (f" ({one['reason']})" if one["reason"] else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _say(one: Object, seq: int, at_ns: int, event: ev.Event, text: str) -> None:

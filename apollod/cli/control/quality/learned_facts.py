@@ -1,11 +1,12 @@
-"""Reads from the journal what was learned, how much of it the model says without being told, and what it cost."""
+"""What was learned, by the journal: how much better the model says it, also without being told, and its cost."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import literal
-from apollod.cli.control.questions import gain_facts, rows
+from apollod.cli import render
+from apollod.cli.control import rows
 from apollod.core.rates import wilson
 
 Object = dict[str, Any]
@@ -54,8 +55,8 @@ _SCORES = f"""
                AND version NOT IN (SELECT step FROM steps WHERE undone) END
     ORDER BY scored.seq
 """
-"""Scores of examples that stayed learned: first ones, by weights that have learned nothing of them (after: 0), and
-second ones, of which neither the step that learned the example nor the last one of the weights was taken back."""
+"""Scores of examples that stayed learned: first ones, by weights that had learned nothing of them (after: 0), and
+second ones, if neither the step that learned the example nor the last one of the weights was taken back."""
 
 _KNOWN = """
     SELECT coalesce(sum(max(1, coalesce(json_array_length(body, '$.examples'), 0))), 0) FROM events
@@ -85,14 +86,14 @@ def facts(path: str) -> Object:
         "learned": {
             "tiers": rows.objects(path, _TIERS), "known": rows.tuples(path, _KNOWN)[0][0], "patterns": _patterns(path),
         },
-        "gains": gain_facts.totals(path),
+        "gains": totals(path),
         "divergence": _divergence(path),
         "spent": [_spent(path, *one) for one in _SPENT],
     }  # fmt: skip
 
 
 def _patterns(path: str) -> list[Object]:
-    """Of each, how many held-out scenarios were passed without being told, before the first practice and last."""
+    """Held-out scenarios passed untold, by pattern: before the first practice, and last."""
     if not rows.has(path, "patterns"):
         return []
     names = "name, state, held_out, practices, dreams, tokens, baseline_bare, last_bare, last_round"
@@ -115,11 +116,12 @@ def _rate(passed: int | None, of: int) -> Object | None:
 
 
 def _divergence(path: str) -> Object:
-    """Means over examples, of the last score before learning and the last one after: log-probabilities a token. `both`:
-    examples that have both; `likelier`: those whose untold answer got likelier; `untold_before`, `untold_after`: their
-    means;
-    `closed`: of what being told was worth then, the share that the untold answers have gained. The last two are null
-    without any, and where being told was worth nothing. `tiers`: the same of the examples that have both, by tier."""
+    """Means over examples of the last score before learning and the last one after: log-probabilities a token.
+
+    `both`: number of examples with both; `likelier`: with a likelier untold answer; `untold_before`, `untold_after`:
+    means of those with both, null without any; `closed`: gain of the untold answers as a share of the former gain from
+    being told, null without any, or if being told gained nothing. `tiers`: the same by tier.
+    """
     before, after = dict[str, Object](), dict[str, Object]()
     for one in rows.objects(path, _SCORES):
         (after if one["after"] else before)[one["example"]] = one
@@ -132,7 +134,7 @@ def _divergence(path: str) -> Object:
 
 
 def _gained(pairs: list[tuple[Object, Object]]) -> Object:
-    """Of examples with both scores, see `_divergence`; `told_before`, `untold_before` and `untold_after` are means."""
+    """Figures of examples with both scores, see `_divergence`; `told_before`, `untold_*` are means."""
     then, now = _means([first for first, _ in pairs]), _means([second for _, second in pairs])
     closed = (now["untold"] - then["untold"]) / then["divergence"] if then and now and then["divergence"] > 0 else None
     return {
@@ -150,7 +152,7 @@ def _means(scores: Collection[Object]) -> Object | None:
 
 
 def _spent(path: str, what: str, where: str, which: str) -> Object:
-    """`tokens`: null where none are recorded, as of a replay."""
+    """Cost of one kind of work. `tokens`: null if none are recorded, as of a replay."""
     tokens = "sum(tokens)" if where == "steps" else _TOKENS
     seconds = "sum(seconds)" if where == "steps" else "sum(body ->> '$.seconds')"
     ((count, took, read),) = rows.tuples(path, f"SELECT count(*), {seconds}, {tokens} FROM {where} WHERE {which}")
@@ -159,7 +161,7 @@ def _spent(path: str, what: str, where: str, which: str) -> Object:
 
 
 def searches(path: str) -> dict[int, Object]:
-    """By incident, what the search for the examples that did the harm came to; each example with its place."""
+    """Results of the searches for harmful examples, by incident; each example with its place."""
     told = rows.tuples(path, "SELECT body FROM events WHERE kind = 'quality.named' ORDER BY seq")
     found = {one["incident"]: one for one in (json.loads(body) for (body,) in told)}
     ids = {id_ for one in found.values() for id_ in (*one.get("culprits", ()), *one.get("suspects", ()))}
@@ -171,7 +173,7 @@ def searches(path: str) -> dict[int, Object]:
 
 
 def _places(path: str, ids: list[str]) -> dict[str, str]:
-    """Path and line of each example that the journal has."""
+    """Path and line of the examples that the journal has."""
     listed = ", ".join(literal(one) for one in ids)
     found = rows.tuples(
         path,
@@ -183,7 +185,77 @@ def _places(path: str, ids: list[str]) -> dict[str, str]:
 
 
 def written(path: str) -> str:
-    """When the last event was recorded, UTC, ISO-8601; empty of an empty journal."""
+    """Time of the last event, UTC, ISO-8601; empty for an empty journal."""
     at = "strftime('%Y-%m-%d %H:%M:%S', at_ns / 1e9, 'unixepoch')"
     found = rows.tuples(path, f"SELECT {at} FROM events ORDER BY seq DESC LIMIT 1")
     return str(found[0][0]) if found else ""
+
+
+REPLACED = """SELECT said.key FROM events AS said WHERE said.kind = 'example.replaced' AND NOT EXISTS (
+    SELECT 1 FROM events AS over WHERE over.kind = 'lesson.given-up' AND over.key = said.body ->> '$.lesson'
+        AND over.seq > said.seq AND over.body ->> '$.by' <> 'apollod')"""
+"""SQL: examples that are wrong by a later lesson that stands, or that nobody took back. Their gains mean nothing."""
+
+
+def gain_of(path: str, example: str) -> dict[str, Any] | None:
+    """Row of the view `gains`; None: not scored again, or an older apollod wrote this journal last."""
+    if not rows.has(path, "gains"):
+        return None
+    wanted = f"weak AND example NOT IN ({REPLACED}) AS weak"
+    found = rows.objects(path, f"SELECT *, {wanted} FROM gains WHERE example = '{example}'")
+    return {**found[0], "weak": bool(found[0]["weak"])} if found else None
+
+
+def told_gain(gain: Mapping[str, Any], targets: int | None) -> str:
+    """A gain for people. `targets`: tokens of the example that are learned."""
+    later = gain["weights_version"] - gain["step"]
+    when = f"{later} step{'s' if later > 1 else ''} later" if later else "right after its step"
+    of = f"{gain['tokens']} of {targets or gain['tokens']} tokens"
+    weak = "; it hardly moved: given again, it is taught again" if gain["weak"] else ""
+    return f"loss {gain['before']:.2f} -> {gain['after']:.2f} nats a token ({of}), scored {when}{weak}"
+
+
+def totals(path: str) -> dict[str, Any] | None:
+    """Figures of all examples that were scored again: number, mean losses before and after, number of weakly learned
+    ones; None: there is none."""
+    if not rows.has(path, "gains"):
+        return None
+    means = "count(*) AS scored, avg(before) AS before, avg(after) AS after, sum(weak) AS weak"
+    sql = f"SELECT {means} FROM gains WHERE example NOT IN ({REPLACED})"
+    (found,) = rows.objects(path, sql)
+    return found if found["scored"] else None
+
+
+def told_totals(found: Mapping[str, Any]) -> str:
+    """Totals for people."""
+    gain = f"loss {found['before']:.2f} -> {found['after']:.2f} nats a token on average"
+    return f"of {found['scored']:,} scored again, {gain}; {found['weak']:,} hardly moved"
+
+
+def lines(report: Object) -> list[str]:
+    """Lines of the report, with an empty one before them; none if nothing was learned or asked."""
+    learned = [
+        f"{t['examples']:,} {t['tier']} in {t['steps']:,} steps, {t['tokens']:,} tokens, "
+        f"{render.duration(t['seconds'])}"
+        for t in report["learned"]["tiers"]
+    ]
+    if known := report["learned"]["known"]:
+        learned.append(f"{known:,} {'were' if known > 1 else 'was'} known already")
+    spent = [f"{one['what']} {render.duration(one['seconds'])}" for one in report["spent"] if one["count"]]
+    gains, divergence = report["gains"], report["divergence"]
+    tiers = divergence["tiers"] if divergence["both"] else []
+    found = render.fields(
+        ("learned", "; ".join(learned)),
+        ("", gains and told_totals(gains)),
+        ("untold", divergence["both"] > 0 and untold(divergence)),
+        *(("", f"{one['tier']}: {untold(one)}") for one in tiers if len(tiers) > 1),
+        ("spent", ", ".join(spent)),
+    )
+    return ["", *found] if found else []
+
+
+def untold(found: Mapping[str, Any]) -> str:
+    """Gain of untold answers, from a `divergence`, or a tier of it, that has an example with both scores."""
+    told = f"{found['likelier']} of {found['both']} learned answers got likelier"
+    told += f", {found['untold_before']:.3f} -> {found['untold_after']:.3f} nats a token on average"
+    return told + (f", {found['closed']:.0%} of the way to the told ones" if found["closed"] is not None else "")

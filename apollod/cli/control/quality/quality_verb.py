@@ -2,10 +2,21 @@
 
 import argparse
 import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
+from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli import commands, render
-from apollod.cli.control import ctl
+from apollod.cli.commands import REFUSED_BY_GUARD
+from apollod.cli.control import ctl, rows
+from apollod.cli.control.quality import incident, learned_facts, quality_report
+from apollod.errors import ApolloError, ConfigError, RecordRefused
+from apollod.explain import reason
+from apollod.wire import control_messages as msg
 
+POLL_S = 0.5
 EPILOG = """\
 examples:
   apollod ctl quality run                    measure now; exit code 5 if that raises an alarm
@@ -19,8 +30,8 @@ examples:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "has the model become worse than it was before it learned?"
-    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
-    run, baseline, report, incident, taken = ctl.actions(
+    commands.epilog(parser, EPILOG)
+    run, baseline, report, alarms, taken = ctl.actions(
         parser,
         ("run", "ask the probes now, and compare with the baseline", _run),
         ("baseline", "measure what later measurements are compared with", _baseline),
@@ -33,15 +44,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--data", required=True, metavar="PATH", help="its documents: a file, or a directory as on the Hub"
     )
     taken.add_argument("--out", required=True, metavar="FILE", help="a new file, to be named in [quality] probe")
-    taken.add_argument("--limit", type=commands.limit, default=150, metavar="N", help="documents at most (default 150)")
-    for asking in (run, baseline):
-        asking.add_argument(
+    commands.limited(taken, 150, "documents at most (default 150)")
+    for measured in (run, baseline):
+        measured.add_argument(
             "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
         )
     ctl.of_a_copy(report)
     report.add_argument("--html", metavar="FILE", help="write it as one page that needs nothing else; - for the output")
     listed, shown = ctl.actions(
-        incident,
+        alarms,
         ("list", "all alarms, the newest first", _list),
         ("show", "one alarm as a story: what fell, what was taken back, which lines did it, how it ended", _show),
         nested=True,
@@ -55,55 +66,172 @@ def add(parser: argparse.ArgumentParser) -> None:
         ctl.of_a_copy(reading)
 
 
-def _run(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import asking
-
-    return asking.run(args)
-
-
-def _baseline(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import asking
-
-    return asking.baseline(args)
-
-
 def _report(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import quality_facts, quality_page
-
     path = ctl.journal_path(args)
-    found = quality_facts.report(path)
+    found = quality_report.report(path)
     if args.html:
-        from apollod.cli.control.quality import report_files
-
-        return report_files.show(args, path, found)
-    ctl.show(args, found, "" if args.json else "\n".join(quality_page.report(found)))
+        return _write_html(args, path, found)
+    ctl.show(args, found, lambda: quality_report.page(found))
     return 0
 
 
-def _import(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import importing
-
-    return importing.take(args)
-
-
 def _list(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import incident_facts, incident_page
-
-    found = incident_facts.incidents(ctl.journal_path(args))
-    if args.jsonl:
-        for one in found:
-            print(json.dumps(one))
-        return 0
-    ctl.show(args, {"schema_version": 1, "incidents": found}, incident_page.incident_list(found))
+    rows.show_list(args, "incidents", incident.incidents(ctl.journal_path(args)), incident.COLUMNS)
     return 0
 
 
 def _show(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import incident_facts, incident_page
+    found = incident.incident(ctl.journal_path(args), args.incident)
+    ctl.show(args, {"schema_version": 1, "incident": found}, lambda: incident.page(found, args.verbose))
+    return 0
 
-    found = incident_facts.incident(ctl.journal_path(args), args.incident)
-    if args.json:
-        print(json.dumps({"schema_version": 1, "incident": found}))
-    else:
-        print("\n".join(render.plain(line) for line in incident_page.incident(found, args.verbose)))
+
+# --- run, baseline ------------------------------------------------------------------------------------------------
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Measure, and compare with the baseline."""
+    return _measure(args, baseline=False)
+
+
+def _baseline(args: argparse.Namespace) -> int:
+    """Have later measurements compared with the model as it is now."""
+    return _measure(args, baseline=True)
+
+
+def _measure(args: argparse.Namespace, baseline: bool) -> int:
+    socket = ctl.socket_path(args)
+    asked = ctl.ask(socket, msg.QualityRequest(baseline, ctl.by()))
+    what = "a baseline" if baseline else "a measurement"
+    if not args.wait:
+        ctl.show(args, asked, f"{what} is asked for" + (f"; waits: {asked['reason']}" if asked["reason"] else ""))
+        return 0
+    status = _waited(socket, asked["after"])
+    path = status["journal"]["path"]
+    found = quality_report.answers(path, asked["after"])
+    return _told(args, path, found)
+
+
+def _waited(socket: str, after: int) -> dict[str, Any]:
+    """Wait until no measurement is asked for any more, or one failed; show progress. Returns the status."""
+    progress = _Progress()
+    while True:
+        status = ask_status(socket)
+        quality = status["quality"]
+        failed = quality["error"] and quality_report.answers(status["journal"]["path"], after)
+        if not quality["asked"] or failed:
+            progress.end()
+            return status
+        running = f"measuring step {status['step']}" if quality["running"] else ""
+        progress.say(running or (f"waits: {quality['reason']}" if quality["reason"] else "waits for its turn"))
+        time.sleep(POLL_S)
+
+
+class _Progress:
+    """One line on standard error, written over on a terminal."""
+
+    def __init__(self) -> None:
+        self._said, self._over = "", sys.stderr.isatty()
+
+    def say(self, text: str) -> None:
+        if text == self._said:
+            return
+        self._said, line = text, render.plain(f"apollod: {text}")
+        print(f"\r\x1b[K{line}" if self._over else line, end="" if self._over else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._said and self._over:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> int:
+    measured = [one["body"] for one in found if one["kind"] == "quality.measured"]
+    alarm = next((one["body"] for one in found if one["kind"] == "quality.alarmed"), None)
+    if found and found[-1]["kind"] == "quality.failed":
+        failed = found[-1]["body"]
+        raise ApolloError(
+            f"the probes could not be asked: {failed['reason']}", f"it is tried again in {failed['retry_s']:.0f} s"
+        )
+    if not measured:
+        raise ApolloError("the journal has no answer to this", "`apollod ctl quality report` says what was measured")
+    last, now = measured[-1], quality_report.known(path)
+    metrics = now.metrics()
+    answer = {
+        "schema_version": 1, "why": last["why"], "step": last["step"], "number": last["number"],
+        "seconds": last["seconds"], "tokens": last["tokens"], "metrics": metrics,
+        "left_out": last.get("left_out", {}),
+        "alarm": None if alarm is None else {"incident": alarm["incident"], "metrics": alarm["metrics"]},
+    }  # fmt: skip
+    head = f"step {last['step']} is the baseline" if last["why"] == "baseline" else f"step {last['step']}"
+    said = [f"{head}, measured in {last['seconds']:.1f} s", "", quality_report.metrics_table(metrics)]
+    said += quality_report.left_out(last.get("left_out", {}))
+    if alarm is not None:
+        said += ["", f"alarm {alarm['incident']}: `apollod ctl quality incident show` tells of it"]
+    ctl.show(args, answer, said)
+    return REFUSED_BY_GUARD if alarm is not None else 0
+
+
+# --- import, report --html ----------------------------------------------------------------------------------------
+
+
+def _import(args: argparse.Namespace) -> int:
+    """Write the file of probes, and report what was left out."""
+    from apollod.adapters.harness.tasks import documents
+    from apollod.adapters.system.files import write_whole
+    from apollod.curation.probes.harness_items import probe_line
+    from apollod.curation.probes.probe_lines import Probe, probe_of, probe_set
+
+    out = Path(args.out)
+    if out.exists():
+        raise ApolloError(f"{out} is there already", "name a new file: what is in one may be the probes of a baseline")
+    config, asked = documents(args.task, Path(args.data), args.limit)
+    lines, kept, refused = list[str](), list[Probe](), list[str]()
+    for number, one in asked:
+        try:
+            line = json.dumps(probe_line(config, number, one), ensure_ascii=False)
+            probe_set([*kept, probe := probe_of(line.encode(), f"document {number}")])
+        except RecordRefused as error:
+            refused.append(str(error))
+            continue
+        lines.append(line)
+        kept.append(probe)
+    if not lines:
+        why = f": {refused[0]}" if refused else ", since there are no documents"
+        raise ApolloError(f"no document of {args.task} can be a probe{why}", "take another task, or other data")
+    try:
+        write_whole(out, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise ApolloError(f"{out} cannot be written: {reason(error)}", "name another place") from error
+    found = {
+        "schema_version": 1, "task": config["task"], "output_type": config["output_type"], "out": str(out),
+        "probes": len(lines), "left_out": refused,
+    }  # fmt: skip
+    said = [f"{out} has {len(lines)} probes of {config['task']}"]
+    said += [f"left out: {len(refused)}, the first since {refused[0]}"] if refused else []
+    said += [f"name it in [quality] probe = [{json.dumps(str(out.resolve()))}], and start the daemon again; then"]
+    said += ["`apollod ctl quality baseline` measures a baseline with it, and says of how many the model passes"]
+    ctl.show(args, found, said)
+    return 0
+
+
+def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) -> int:
+    """Write the page to a file, which replaces an older one once it is whole, or to standard output (`-`). Raises
+    ConfigError if it cannot be written."""
+    from apollod.adapters.system.files import write_whole
+    from apollod.cli.control.quality import report_html
+
+    if args.html == "-" and args.json:
+        raise ConfigError("--json and --html - both want the output", "give --html a file")
+    text = report_html.page(report, learned_facts.searches(journal), learned_facts.written(journal))
+    if args.html == "-":
+        sys.stdout.write(text)
+        return 0
+    data = text.encode()
+    try:
+        write_whole(Path(args.html), data)
+    except OSError as error:
+        why = f"{args.html} cannot be written: {error.strerror}"
+        raise ConfigError(why, "name another file, or - for the output") from error
+    answer = {"schema_version": 1, "html": args.html, "bytes": len(data)}
+    ctl.show(args, answer, f"{args.html}: {render.size(len(data))}")
     return 0

@@ -1,4 +1,4 @@
-"""Renders the report as one HTML page that can be sent on: no script, no external resource. Pure.
+"""The report as one HTML page that can be sent on: no script, no external resource. Pure.
 
 Everything from outside (names of patterns and metrics, paths, reasons) goes through `escape`.
 """
@@ -9,18 +9,15 @@ from html import escape as _escape
 from typing import Any
 
 from apollod.cli import render
-from apollod.cli.control.quality import svg
-from apollod.cli.control.quality.learned_page import untold
-from apollod.cli.control.quality.report_style import CSS
-from apollod.cli.control.quality.stories import story
-from apollod.cli.control.questions import gain_facts
+from apollod.cli.control.quality import learned_facts, svg
+from apollod.cli.control.quality.learned_facts import untold
 
 Object = Mapping[str, Any]
 INCIDENTS_SHOWN = 20
 
 
 def escape(value: object) -> str:
-    """Text from outside, for between tags and in quoted attributes."""
+    """Escape text from outside, for use between tags and in quoted attributes."""
     return _escape(render.plain(str(value)))
 
 
@@ -52,7 +49,7 @@ def _state(report: Object) -> str:
 
 
 def well(report: Object) -> tuple[str, str, str]:
-    """good, bad or warn; the answer; and what it rests on."""
+    """good, bad or warn; the answer; and its grounds."""
     unsettled = next((one for one in report["incidents"] if one["state"] != "settled"), None)
     if unsettled is not None:
         worse = ", ".join(unsettled["metrics"])
@@ -61,11 +58,8 @@ def well(report: Object) -> tuple[str, str, str]:
         return "warn", "Nobody knows yet.", "There is no baseline to compare with: `apollod ctl quality baseline`."
     looks = [one for one in report["looks"] if one["why"] != "baseline"]
     if not looks:
-        return (
-            "warn",
-            "Nobody knows yet.",
-            f"Nothing was measured since the baseline at step {report['baseline_step']}.",
-        )
+        told = f"Nothing was measured since the baseline at step {report['baseline_step']}."
+        return "warn", "Nobody knows yet.", told
     last, past = looks[-1], len(report["incidents"])
     if last["outcome"] == "failed":
         return "warn", "Nobody knows.", f"The last measurement failed: {last['reason']}"
@@ -87,12 +81,12 @@ def _beyond(m: Object) -> bool:
 def _learned(report: Object) -> str:
     learned = report["learned"]
     tiers = [(t["tier"], t["examples"], t["steps"], t["tokens"], _seconds(t["seconds"])) for t in learned["tiers"]]
-    body = table(("tier", "examples", "steps", "tokens", "time"), tiers) if tiers else "<p>Nothing yet.</p>"
+    body = _table(("tier", "examples", "steps", "tokens", "time"), tiers) if tiers else "<p>Nothing yet.</p>"
     known = learned["known"]
     were = "examples were" if known > 1 else "example was"
     body += f'<p class="note">{known:,} {were} known already and wrote nothing.</p>' if known else ""
     if gains := report["gains"]:
-        body += f'<p class="note">{gain_facts.told_totals(gains).capitalize()}.</p>'
+        body += f'<p class="note">{learned_facts.told_totals(gains).capitalize()}.</p>'
     patterns = "".join(_pattern(one) for one in learned["patterns"])
     many = f'<h3>Patterns, untold</h3><div class="many">{patterns}</div>' if patterns else ""
     return (
@@ -125,7 +119,7 @@ def _divergence(found: Object) -> str:
         if found["both"]
         else "Examples are scored while they wait to be learned, and once more when nothing waits; none was yet."
     )
-    head = table(("learning", "examples", "told", "untold", "difference"), rows)
+    head = _table(("learning", "examples", "told", "untold", "difference"), rows)
     tiers = "".join(
         f"<br>{escape(one['tier'])}: {escape(untold(one))}." for one in found["tiers"] if len(found["tiers"]) > 1
     )
@@ -147,7 +141,7 @@ def _metrics(report: Object) -> str:
 
 
 def _rank(m: Object, one: Object) -> tuple[bool, bool, float, str]:
-    """What alarmed first, then by how much of its margin it fell; what raises no alarm last."""
+    """Sort key: metrics that alarmed first, then by drop in margins; those that raise no alarm last."""
     alarmed = any(p["incident"] is not None for p in one["points"])
     fallen = (m["drop"] or 0.0) / m["margin"] if m["margin"] else 0.0
     return not alarmed, m["margin"] is None, -fallen, m["metric"]
@@ -167,7 +161,7 @@ def _chart(one: Object, m: Object) -> str:
 
 
 def _drop(drop: float) -> str:
-    """In the metric's unit; whichever way is worse."""
+    """A drop in the metric's unit; positive is worse."""
     return "no drop" if abs(drop) < 1e-9 else f"{'worse' if drop > 0 else 'better'} by {abs(drop):.3g}"
 
 
@@ -175,7 +169,7 @@ def _incidents(report: Object, searches: Mapping[int, Object]) -> str:
     newest = report["incidents"][::-1]
     told = "".join(
         f"<article><h3>{escape(head)}</h3>{_paragraphs(lines)}</article>"
-        for head, lines in (story(one, searches.get(one["incident"])) for one in newest[:INCIDENTS_SHOWN])
+        for head, lines in (_story(one, searches.get(one["incident"])) for one in newest[:INCIDENTS_SHOWN])
     )
     more = len(newest) - INCIDENTS_SHOWN
     rest = f'<p class="note">{more} more: <code>apollod ctl quality incident list</code>.</p>' if more > 0 else ""
@@ -194,13 +188,13 @@ def _paragraphs(lines: Iterable[str | Sequence[str]]) -> str:
 def _spent(report: Object) -> str:
     spent = [one for one in report["spent"] if one["count"]]
     rows = [(s["what"], s["count"], _seconds(s["seconds"]), "" if s["tokens"] is None else s["tokens"]) for s in spent]
-    body = table(("", "times", "time", "tokens"), rows) if rows else "<p>Nothing yet.</p>"
+    body = _table(("", "times", "time", "tokens"), rows) if rows else "<p>Nothing yet.</p>"
     note = '<p class="note">Time from beginning to end of each; the joules it took are not recorded.</p>'
     return f'<section id="spent"><h2>What did it cost?</h2>{body}{note}</section>'
 
 
 def _prose(text: str) -> str:
-    """Commands stand between backticks, as in a terminal."""
+    """Text with commands in backticks, as in a terminal."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -208,8 +202,8 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else render.duration(seconds)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Numbers with thousands."""
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table; numbers have separators of thousands."""
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in columns)
     body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -217,3 +211,111 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _cell(value: object) -> str:
     return f"<td>{value:,}</td>" if isinstance(value, int) else f"<td>{escape(value)}</td>"
+
+
+Told = list[str | Sequence[str]]
+"""Sentences, and lists of places."""
+PLACES_SHOWN = 20
+_VERDICTS = {
+    "named": "The examples that did it were found",
+    "elsewhere": "It came from elsewhere than the examples of these steps",
+    "not_repeated": "It did not come again when the steps were repeated",
+    "spread": "No few examples did it by themselves",
+    "rate": "No few examples did it by themselves, and at a lower learning rate they do no harm",
+    "ranked": "No replay could be run, so the examples were ranked by how far a step of each moves the probes",
+    "unfinished": "The search ended before it was found out who did it",
+    "not_searched": "It was not looked for who did it",
+}
+
+
+def _story(incident: Object, search: Object | None) -> tuple[str, Told]:
+    """Heading and sentences of an incident, not escaped yet. `search`: see `learned_facts.searches`."""
+    head = f"Alarm {incident['incident']} at step {incident['step']}, {incident['state']}"
+    lines: Told = [f"{incident['at'][:16].replace('T', ' ')} UTC: {_worse(incident)}", _taken_back(incident)]
+    if search is not None:
+        lines += _search(search)
+    settled = incident["settled"]
+    if settled is not None:
+        lines.append(f"Settled by {settled['by']}: {settled['how']}.")
+    elif incident["refused"]:
+        lines.append(f"Not settled; there is no way back: {incident['refused']}")
+    else:
+        lines.append("Not settled yet.")
+    return head, [one for one in lines if one]
+
+
+def _worse(incident: Object) -> str:
+    fell = []
+    for name in incident["metrics"]:
+        drop = incident["drops"].get(name)
+        by = "" if drop is None else f" by {drop['drop']:.3g} ({drop['low']:.3g} to {drop['high']:.3g})"
+        fell.append(f"{name}{by}")
+    return f"worse than the baseline: {', '.join(fell)}."
+
+
+def _taken_back(incident: Object) -> str:
+    steps, examples, back = len(incident["undone"]), len(incident["examples"]), incident["rolled_back"]
+    took = "" if back is None else f", from {back['how']}, in {back['seconds']:.1f} s"
+    if not steps:
+        return "No step was taken back."
+    return (
+        f"{steps} step{'s' if steps > 1 else ''} with {examples} example{'s' if examples != 1 else ''} were taken back "
+        f"to step {incident['to']}{took}."
+    )
+
+
+def _search(search: Object) -> Told:
+    said = _VERDICTS.get(search["verdict"], str(search["verdict"]))
+    replays = f", in {search['replays']} replays" if search.get("replays") else ""
+    why = f": {search['reason']}" if search.get("reason") else ""
+    lines: Told = [f"{said}{replays}{why}."]
+    if search["culprits"]:
+        lines += ["Held, since they did it:", _places(search["culprits"])]
+    if search["suspects"]:
+        lines += ["Held, since they may have done it:", _places(search["suspects"])]
+    return lines
+
+
+def _places(examples: Sequence[Object]) -> list[str]:
+    return render.first([one["place"] or one["example"] for one in examples], PLACES_SHOWN, "and {} more")
+
+
+CSS = """
+:root{color-scheme:light dark;--page:#fcfcfb;--card:#ffffff;--ink:#1b1c1e;--soft:#5c6066;--rule:#dcdee1;--line:#1f63c4;
+--band:#1f63c41f;--alarm:#b3261e;--good:#1d7440;--warn:#8a5a00}
+@media (prefers-color-scheme:dark){:root{--page:#141517;--card:#1d1f22;--ink:#eceef0;--soft:#a3a8af;--rule:#373b40;
+--line:#82b1ff;--band:#82b1ff29;--alarm:#ff8f86;--good:#7dd19a;--warn:#f0c060}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:16px;max-width:1120px;background:var(--page);color:var(--ink);
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.35rem;line-height:1.25;margin:8px 0 4px}
+h2{font-size:1.15rem;margin:36px 0 8px;padding-top:12px;border-top:1px solid var(--rule)}
+h3{font-size:1rem;margin:0 0 4px}section>h3{margin:22px 0 8px}
+p{margin:4px 0 10px;max-width:70ch}
+.soft,figcaption,.note{color:var(--soft);font-size:.875rem}
+.state{font-size:1.05rem;border-left:5px solid var(--soft);padding:8px 12px;background:var(--card);margin:12px 0}
+.state.good{border-color:var(--good)}.state.bad{border-color:var(--alarm)}.state.warn{border-color:var(--warn)}
+.state b{display:block}
+.good b{color:var(--good)}.bad b{color:var(--alarm)}.warn b{color:var(--warn)}
+.many{display:grid;gap:12px;grid-template-columns:repeat(auto-fill,minmax(min(100%,310px),1fr))}
+figure,article{margin:0;padding:12px;background:var(--card);border:1px solid var(--rule);border-radius:8px;min-width:0}
+article{margin-bottom:12px}article p:last-child{margin-bottom:0}
+figure.worse{border-color:var(--alarm)}
+ul{margin:4px 0 10px;padding-left:20px}
+code{font:.875em ui-monospace,Menlo,Consolas,monospace}
+table{border-collapse:collapse;width:100%;max-width:560px;font-size:.9rem;font-variant-numeric:tabular-nums}
+th,td{padding:5px 4px;border-bottom:1px solid var(--rule);text-align:right;font-weight:400;vertical-align:top}
+th:first-child,td:first-child{text-align:left;padding-left:0}
+thead th{color:var(--soft);font-size:.8rem}
+thead th,td:not(:first-child){overflow-wrap:normal}
+svg{display:block;width:100%;height:auto;margin:6px 0;max-width:420px}
+svg text{font-size:11px;fill:var(--soft)}
+svg .end{text-anchor:end}svg .mid{text-anchor:middle}
+.grid{stroke:var(--rule);stroke-width:1}.base{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:5 3}
+.band{fill:var(--band)}.line{fill:none;stroke:var(--line);stroke-width:2;stroke-linejoin:round}
+.point{fill:var(--line);stroke:var(--card);stroke-width:1}.undone{fill:var(--card);stroke:var(--line);stroke-width:1.5}
+.alarm{fill:var(--alarm)}svg .alarmed{fill:var(--alarm);font-weight:600}
+.reach{stroke:var(--line);stroke-width:3;stroke-linecap:round}.before .reach{stroke:var(--soft)}
+.before .point{fill:var(--soft)}
+footer{margin-top:36px;padding-top:12px;border-top:1px solid var(--rule)}
+"""

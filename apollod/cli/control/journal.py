@@ -1,0 +1,296 @@
+"""`apollod ctl journal verify|archive`, `events` and `query`: the journal itself."""
+
+import argparse
+import csv
+import difflib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from apollod.adapters.journal import journal_reader
+from apollod.cli import commands, render
+from apollod.cli.control import ctl
+from apollod.core.events import KINDS, JournalContinued
+from apollod.core.schedules import SECOND_NS
+from apollod.errors import ConfigError
+
+HASH_DIGITS, HASH_DIGITS_MIN = 64, 16
+SEARCH_S = 600.0
+PAGE = 1000
+FOLLOW_S = 0.3
+SHOWN_MAX = 160  # characters of a body on one line
+GRACE_S = 0.5  # for a query to end by itself
+_INFINITE = {inf: "Infinity", -inf: "-Infinity"}  # JSON has no such numbers, and null would be SQL's NULL
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    verify, archive = ctl.actions(
+        parser,
+        (
+            "verify",
+            "check the hash chain over every event, what is derived from them, and what the quality guard needs",
+            _verify,
+        ),
+        (
+            "archive",
+            "put the journal away as a proved copy, and begin another one at the newest checkpoint; the daemon has to "
+            "be stopped",
+            _archive,
+        ),
+    )
+    archive.add_argument(
+        "copy", metavar="DEST", help="a file to make, or a directory, such as one on another disk, to make it in"
+    )
+    verify.add_argument(
+        "--archive", metavar="FILE", help="fail unless the journal goes on where this one, its archive, ends"
+    )
+    verify.add_argument(
+        "--expect", metavar="HASH", help="fail unless this hash, noted earlier, is the head or an event before it"
+    )
+    ctl.of_a_copy(verify)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Check everything up to the newest event at the start; events that come meanwhile are not reported."""
+    from apollod.adapters.journal import verification
+    from apollod.adapters.journal.archive import misfit
+
+    path, expect = ctl.journal_path(args), _pinned(args.expect)
+    chain = journal_reader.proved(path)
+    last, bad, head = chain.seq, chain.broken, chain.hash.hex() if chain.seq else ""
+    found = _seq_of(path, expect, last) if expect else None
+    derived = verification.derived_damage(path) if bad is None else None  # of a broken journal the events come first
+    compared = verification.reference_damage(path) if bad is None and derived is None else None
+    begun = journal_reader.continued(path) if chain.seq else None
+    unfit = misfit(path, args.archive) if args.archive and bad is None else ""
+    if begun is not None and expect and begun.head_hash.startswith(expect):
+        found = 0
+    ok = bad is None and derived is None and compared is None and not unfit and (not expect or found is not None)
+    if args.json:
+        answer: dict[str, Any] = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
+        if expect:
+            answer["expected"] = None if found is None else {"seq": found, "after": last - found}
+        answer["derived"] = derived and derived.line()
+        answer["references"] = compared and compared.line()
+        if begun is not None:
+            answer["archive"] = {"path": begun.archive, "events": begun.events, "head_hash": begun.head_hash}
+        if args.archive:
+            answer["misfit"] = unfit
+        print(json.dumps(answer))
+        return 0 if ok else 1
+    if bad is not None:
+        print(f"broken at event {bad}: it was edited, is missing or out of place")
+    elif derived is not None:
+        print(f"the events are good: {last}, head {head}\nwhat is derived from them is damaged: {derived.line()}")
+    elif compared is not None:
+        print(f"the events are good: {last}, head {head}\n{compared.line()}")
+    else:
+        print(f"ok: {last} events, head {head}")
+    if begun is not None and bad is None:
+        print(_begun(begun, args.archive, unfit))
+    if expect and found is None:
+        print(
+            f"not expected: {expect} is the hash of no event{'' if bad is None else f' before {bad}'}; this is "
+            f"another history{'' if begun is None else f', or it is in the archive {begun.archive}'}"
+        )
+    elif found == 0:
+        print(f"as expected: {expect} is the head of the archive, {last} events came after")
+    elif found is not None:
+        after = f"event {found}, {last - found} {'' if bad is None else 'good '}events came after"
+        print(f"as expected: {expect} is {'the head' if found == last and bad is None else after}")
+    return 0 if ok else 1
+
+
+def _begun(begun: JournalContinued, archive: str | None, unfit: str) -> str:
+    """Beginning of the journal, and the fit of the archive that was given."""
+    link = f"it begins at step {begun.step}, after {begun.events} events with head {begun.head_hash}"
+    if archive is None:
+        return f"{link}; --archive FILE checks that they are in {begun.archive}"
+    return f"the archive {archive} does not fit: {unfit}" if unfit else f"{link}, which are in {archive}"
+
+
+def _pinned(text: str | None) -> str:
+    """The hash to look for; the first 16 digits, as `status` shows them, are enough. Raises ConfigError."""
+    expect = (text or "").strip().lower()
+    if text is not None and not re.fullmatch(rf"[0-9a-f]{{{HASH_DIGITS_MIN},{HASH_DIGITS}}}", expect):
+        raise ConfigError(
+            f"{text!r} is no hash of an event",
+            f"give {HASH_DIGITS} hex digits, or at least the first {HASH_DIGITS_MIN}",
+        )
+    return expect
+
+
+def _seq_of(path: str, expect: str, last: int) -> int | None:
+    """The event with this hash in the part of the chain that is good."""
+    sql = (
+        f"SELECT seq FROM events WHERE seq <= {last} AND substr(hex(hash), 1, {len(expect)}) = '{expect.upper()}' "
+        "ORDER BY seq LIMIT 1"
+    )
+    found = journal_reader.query(path, sql, seconds=SEARCH_S).rows
+    return int(found[0][0]) if found else None
+
+
+def _archive(args: argparse.Namespace) -> int:
+    """Put the journal away and begin a short one; holds the daemon's lock, which the configuration names."""
+    if not args.config:
+        raise ConfigError("which state directory?", "give --config FILE, or set APOLLOD_CONFIG")
+    from apollod.adapters.journal.archive import archive  # here for start-up time, as all that follows
+    from apollod.adapters.system.clock import now_ns
+    from apollod.adapters.system.daemon_lock import Lock
+    from apollod.supervisor.config import load_config
+
+    config = load_config(args.config)
+    lock = Lock(config.state_dir / "apollod.lock")
+    try:
+        done = archive(config.journal_path, Path(args.copy).expanduser(), now_ns())
+    finally:
+        lock.release()
+    answer = {
+        "schema_version": 1, "archive": done.archive.path, "events": done.archive.events,
+        "head_hash": done.archive.head_hash, "step": done.step, "carried": done.events, "known": done.known,
+    }  # fmt: skip
+    text = (
+        f"archived: {done.archive.events} events, head {done.archive.head_hash}, in {done.archive.path}\n"
+        f"the journal now begins at step {done.step} with {done.events} events; {done.known} examples are known from "
+        "before"
+    )
+    ctl.show(args, answer, text)
+    return 0
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+def add_events(parser: argparse.ArgumentParser) -> None:
+    ctl.options(parser, _events)
+    parser.add_argument(
+        "--after", type=commands.event, default=None, metavar="SEQ", help="start after this sequence number"
+    )
+    parser.add_argument("--kind", default=None, help="only this kind, e.g. step.completed")
+    parser.add_argument("--limit", type=commands.limit, default=20, help="the last N (default 20); 0 for all")
+    parser.add_argument("--follow", action="store_true", help="go on as they come")
+    ctl.jsonl(parser)
+    ctl.of_a_copy(parser)
+
+
+def _events(args: argparse.Namespace) -> int:
+    path = ctl.journal_path(args)
+    if args.kind and args.kind not in KINDS and "*" not in args.kind:
+        near = difflib.get_close_matches(args.kind, KINDS, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"no event kind {args.kind!r}", f"did you mean {near!r}? a * stands for anything: step.*")
+    if args.follow and args.json:
+        raise ConfigError(
+            "--json is one object, and with --follow there is no end of it",
+            "use --jsonl: one object a line, as they come",
+        )
+    after = args.after if args.after is not None else _nth_from_end(path, args.kind, args.limit)
+    shown: list[dict[str, Any]] = []
+    left = args.limit if args.after is not None and args.limit else None
+    while True:
+        page = journal_reader.events(path, after, args.kind, min(PAGE, left) if left else PAGE)
+        if args.json:
+            shown += page
+        else:
+            for event in page:
+                print(json.dumps(event) if args.jsonl else _line(event), flush=True)
+        after = page[-1]["seq"] if page else after
+        left = left - len(page) if left is not None else None
+        if left == 0 or (len(page) < PAGE and not args.follow):
+            break
+        if not page:
+            time.sleep(FOLLOW_S)
+    if args.json:
+        print(json.dumps({"schema_version": 1, "events": shown}))
+    return 0
+
+
+def _nth_from_end(path: str, kind: str | None, count: int) -> int:
+    """The sequence number before the last `count` events of a kind."""
+    if not count:
+        return 0
+    pattern = journal_reader.literal(kind or "*")
+    sql = (
+        f"SELECT min(seq) - 1 FROM (SELECT seq FROM events WHERE kind GLOB {pattern} ORDER BY seq DESC LIMIT "
+        f"{int(count)})"
+    )
+    ((after,),) = journal_reader.query(path, sql).rows
+    return int(after or 0)
+
+
+def _line(event: dict[str, Any]) -> str:
+    at = datetime.fromtimestamp(event["at_ns"] / SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    body = " ".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in event["body"].items())
+    body = body if len(body) <= SHOWN_MAX else body[: SHOWN_MAX - 3] + "..."
+    return render.plain(f"{event['seq']:>7}  {at}  {event['kind']:<22} {' '.join(body.split())}")
+
+
+# --- query --------------------------------------------------------------------------------------------------------
+
+
+def add_query(parser: argparse.ArgumentParser) -> None:
+    ctl.options(parser, _query)
+    parser.add_argument("sql", help="for example: SELECT step, loss FROM steps ORDER BY step DESC LIMIT 5")
+    parser.add_argument("--csv", action="store_true", help="comma-separated values with a header")
+    parser.add_argument("--limit", type=commands.limit, default=1000, help="rows at most (default 1000)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
+    ctl.of_a_copy(parser)
+
+
+def _query(args: argparse.Namespace) -> int:
+    path = ctl.journal_path(args)
+    if args.csv and args.json:
+        raise ConfigError("--csv and --json are two forms of one answer", "give one of them")
+    with _ended_after(args.seconds):
+        answer = journal_reader.query(path, args.sql, args.limit, args.seconds, journal_reader.ANSWER_BYTES_MAX)
+    if args.csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(answer.columns)
+        writer.writerows(answer.rows)
+    elif args.json:
+        keys = _keys(answer.columns)
+        rows = [dict(zip(keys, (_INFINITE.get(value, value) for value in row), strict=True)) for row in answer.rows]
+        told = {"schema_version": 1, "columns": keys, "rows": rows, "truncated": answer.truncated}
+        print(json.dumps(told, allow_nan=False))
+    else:
+        print(render.table(answer.columns, answer.rows))
+    if answer.truncated:
+        render.say(f"only the first {args.limit} rows; raise --limit")
+    return 0
+
+
+@contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """End the process if SQLite does not end the statement in time: it is in one function then, which nothing
+    interrupts."""
+
+    def end() -> None:
+        os.write(2, f"apollod: {journal_reader.too_slow(seconds).line()}\n".encode())
+        os._exit(commands.FAILED)
+
+    timer = threading.Timer(seconds + GRACE_S, end)
+    timer.daemon = True
+    if 0 < seconds < threading.TIMEOUT_MAX / 2:  # else it is refused, or nobody waits for it
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _keys(columns: list[str]) -> list[str]:
+    """Columns as keys of one object: a repeated name gets `:1`, `:2` and so on, as SQLite does in a subquery."""
+    keys: dict[str, None] = {}
+    for name in columns:
+        again = (f"{name}:{number}" for number in count(1))
+        keys[name if name not in keys else next(key for key in again if key not in keys)] = None
+    return list(keys)

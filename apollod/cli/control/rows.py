@@ -1,0 +1,79 @@
+"""Rows of the journal's views, and lists of them: a table, one object, one object a line."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from apollod.cli import render
+
+if TYPE_CHECKING:
+    from apollod.adapters.journal.journal_reader import Answer
+    from apollod.core.state import State
+
+ROWS_MAX = (1 << 31) - 2
+"""Most rows that a cursor can be asked for."""
+SECONDS = 60.0
+"""Time limit of a query that no person typed; a few million events are read in it."""
+PATH_MAX = 40
+"""Characters of a path in a table; its end names the file."""
+
+
+def tuples(path: str, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a query of ours."""
+    return _answer(path, sql).rows
+
+
+def objects(path: str, sql: str) -> list[dict[str, Any]]:
+    """Rows of a query of ours, each as column -> value."""
+    answer = _answer(path, sql)
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+def _answer(path: str, sql: str) -> "Answer":
+    from apollod.adapters.journal import journal_reader  # loads all events: not where the daemon is asked
+
+    return journal_reader.query(path, sql, row_limit=ROWS_MAX, seconds=SECONDS)
+
+
+def has(path: str, view: str) -> bool:
+    """True if the journal has this view. One that an older apollod wrote last may not."""
+    return bool(tuples(path, f"SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{view}'"))
+
+
+def folded_state(path: str) -> "State":
+    """State after all events of a journal, folded from its newest snapshot on, without its daemon."""
+    from apollod.adapters.journal import journal_reader
+    from apollod.core.fold import fold
+    from apollod.core.state import State
+    from apollod.wire.state_snapshot import fold_code, load_state
+
+    snapshot = journal_reader.snapshot(path, fold_code())
+    state = load_state(snapshot.state) if snapshot is not None else State()
+    events = journal_reader.recorded(path, *((snapshot.seq, snapshot.hash) if snapshot is not None else ()))
+    for item, _ in events:
+        fold(state, item)
+    return state
+
+
+def show_list(
+    args: argparse.Namespace,
+    name: str,
+    found: Sequence[Mapping[str, Any]],
+    columns: Sequence[render.Column],
+    beside: Mapping[str, Any] = {},
+) -> None:
+    """Print a list in the form that was asked for: lines (--jsonl), one object with the list as `name` and the fields
+    `beside` it (--json), or a table."""
+    if args.jsonl:
+        for row in found:
+            print(json.dumps(row))
+    elif args.json:
+        print(json.dumps({"schema_version": 1, name: found, **beside}))
+    else:
+        print(render.listed(columns, found))
+
+
+def end_of(path: str) -> str:
+    """The end of a path, for a table."""
+    return path if len(path) <= PATH_MAX else f"...{path[3 - PATH_MAX :]}"

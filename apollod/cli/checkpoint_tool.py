@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apollod.cli.commands import code_of
+from apollod.cli import commands
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, SyncError
 from apollod.explain import explain
 from apollod.permission import check_permitted
@@ -32,40 +32,31 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no daemon answers, 4 not permitte
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    parser = argparse.ArgumentParser(
-        prog="apollo-checkpoint",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="apollo-checkpoint")
+    commands.epilog(parser, EPILOG, DESCRIPTION)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     sync = _verb(
         verbs, "sync", "write new weights into the directory; names, layout and all other files stay as they are"
     )
     sync.add_argument(
-        "--from-dir",
-        metavar="NEW",
+        "--from-dir", metavar="NEW",
         help="directory of the same model with the new weights, may be sharded differently; without it: the live "
         "weights of the daemon",
-    )
+    )  # fmt: skip
     sync.add_argument(
         "--step", type=int, default=0, help="with --from-dir: number of the new weights, kept beside them (default 0)"
     )
     sync.add_argument(
-        "--accept-edits",
-        action="store_true",
+        "--accept-edits", action="store_true",
         help="with --from-dir: also where the files were changed since the last sync",
-    )
+    )  # fmt: skip
     sync.add_argument(
         "--config", metavar="FILE", help="the daemon's TOML file (default: the daemon that noted itself in PATH)"
     )
     _verb(verbs, "recover", "finish a sync that was committed before a crash, drop one that was not")
-    _verb(
-        verbs,
-        "fingerprint",
-        "the number that identifies the weights exactly; the daemon and its events show the same one",
-    )
+    exact = "the number that identifies the weights exactly; the daemon and its events show the same one"
+    _verb(verbs, "fingerprint", exact)
     return parser
 
 
@@ -93,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     _failed(args, failure)
-    return code_of(failure)
+    return commands.code_of(failure)
 
 
 def _sync(args: argparse.Namespace) -> int:
@@ -121,7 +112,7 @@ def _sync(args: argparse.Namespace) -> int:
 
 
 def _sync_live(args: argparse.Namespace) -> int:
-    """Have the daemon that serves the directory write a checkpoint. Nothing is asked of one that serves another."""
+    """Have the daemon that serves the directory write a checkpoint. Raises ConfigError if it serves another one."""
     from apollod.adapters.ipc.control_client import ask
     from apollod.cli.control.ctl import CHECKPOINT_TIMEOUT_S, status
     from apollod.wire import messages as msg
@@ -148,7 +139,7 @@ _NO_DAEMON = (
 
 
 def _daemon_of(args: argparse.Namespace) -> str:
-    """Its control socket: as configured, or as it noted in the directory."""
+    """Control socket of the daemon: as configured, or as it noted in the directory. Raises DaemonUnreachable."""
     if not args.config:
         try:
             noted: str = (args.model_dir / DAEMON).read_text(encoding="utf-8").strip()
@@ -213,8 +204,7 @@ def _fingerprint(args: argparse.Namespace) -> int:
 
 
 def _check_permitted(directory: Path, mode: int) -> None:
-    """Raise NotPermitted for the first thing of a model directory that the caller may not use so, before anything is
-    done to it."""
+    """Raise NotPermitted for the first file or directory that the caller may not use so, before anything is done."""
     for place in (directory, directory / OURS):
         check_permitted(place, mode | os.X_OK)
     for item in sorted(directory.glob("*.safetensors*")):

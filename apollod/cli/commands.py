@@ -1,4 +1,4 @@
-"""What every command line is made of: tables of commands, shared options, bounded numbers, exit codes.
+"""Parts of every command line: tables of commands, shared options, bounded numbers, exit codes.
 
 A table names the module of each command, which is imported when the command is used: `apollod --help` imports none of
 them, `apollod ctl status` one. Its function `add(parser)` adds the arguments and sets the function that runs
@@ -57,8 +57,8 @@ class Deferred(argparse.ArgumentParser):
 
 
 def add(parser: argparse.ArgumentParser, table: Iterable[Command], dest: str, described: bool) -> None:
-    """Add the commands of a table. `dest`: what they are called in messages. `described`: their own --help begins
-    with the line of help."""
+    """Add the commands of a table. `dest`: their name in messages. `described`: their own --help begins with the line
+    of help."""
     commands = parser.add_subparsers(dest=dest, required=True, metavar=dest.upper(), parser_class=Deferred)
     for one in table:
         text = one.help if described else None

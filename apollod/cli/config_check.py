@@ -1,4 +1,4 @@
-"""`apollod config check`: what would keep a daemon from working, as far as it can be found before a start."""
+"""`apollod config check`: finds, before a start, reasons that would keep a daemon from working."""
 
 import json
 import os

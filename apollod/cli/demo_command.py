@@ -1,4 +1,4 @@
-"""`apollod demo`; what it does is in `apollod.demo`."""
+"""Arguments of `apollod demo`; `apollod.demo` runs it."""
 
 import argparse
 

@@ -61,9 +61,9 @@ every_steps = {every}     # has the model got worse? it is asked fixed questions
 
 
 MAX_MODEL_LEN = 32768
-"""tokens of a request, where the model has as many positions"""
+"""Tokens of a request, if the model has as many positions."""
 RATE, WIDTH = 1e-4, 576
-"""at which SmolLM2-135M, of this width, learns lines of a file (docs/benchmarks/2026-11-23-lasting.md)"""
+"""Rate at which SmolLM2-135M, of this width, learns lines of a file (docs/benchmarks/2026-11-23-lasting.md)."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write `apollod.toml`, the inbox and a key into a directory; never overwrites. Raises ConfigError, ModelRefused
-    or, where the model does not fit this machine's GPU, DoesNotFit before anything is made."""
+    or, if the model does not fit this machine's GPU, DoesNotFit before anything is made."""
     root = Path(args.dir).expanduser().absolute()
     file = root / "apollod.toml"
     if file.exists():
@@ -104,8 +104,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_key(state: Path) -> Path:
-    """A random key that opens our HTTP routes to processes of other users (`engine.http.callers`), for this user's eyes
-    alone; one that is there stays."""
+    """Make a random key that opens our HTTP routes to processes of other users (`engine.http.callers`), readable by
+    this user alone; an existing one stays."""
     state.mkdir(exist_ok=True, mode=0o700)
     path = state / "key"
     try:
@@ -132,7 +132,7 @@ def _of_length(length: int) -> EngineAsked:
 
 
 def _fitting(model: Path, asked: Asked) -> tuple[Asked, MemoryPlan | None]:
-    """What fits the GPU of this machine, if there is one and what the model takes is known."""
+    """Fit the settings to the GPU of this machine, if there is one and the memory of the model is known."""
     device = memory_budget.this_device()
     if device is None or not device.gpu:
         return asked, None
@@ -154,7 +154,7 @@ def _memory(plan: MemoryPlan | None) -> str:
 
 
 def _trainer(settings: OptimizerSettings) -> str:
-    """What of the trainer a new configuration names: what people change first, and what is not the default."""
+    """Lines of [trainer] in a new configuration: settings that people change first, and those unlike the default."""
     named = {"rank": settings.rank, "max_tokens": settings.max_tokens}
     default = OptimizerSettings()
     more = {key: getattr(settings, key) for key in ("moments", "layers")}

@@ -1,4 +1,4 @@
-"""`apollod config check --memory`: what a model and a trainer beside it take, before anything is loaded."""
+"""`apollod config check --memory`: memory of a model and a trainer beside it, before anything is loaded."""
 
 import json
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from apollod.supervisor import memory_budget
 from apollod.supervisor.config import Config
 
 _UNKNOWN = Device(1 << 60, gpu=True)
-"""a GPU of which nobody says how large it is"""
+"""A GPU of unknown size."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """`device`: None where its size is not known; `host_free`: bytes that a daemon which runs here would leave."""
+    """Figures of the report. `device`: None if of unknown size; `host_free`: bytes that a daemon here would leave."""
 
     config: Config
     model: ModelShapes
@@ -32,7 +32,7 @@ class _Report:
 
     @property
     def left(self) -> int | None:
-        """For the KV cache."""
+        """Bytes left for the KV cache; None: the size of the device is unknown."""
         return None if self.device is None else self.device.bytes - self.plan.taken
 
     @property
@@ -46,8 +46,8 @@ class _Report:
 
 
 def check(config: Config, device_gb: float | None, as_json: bool) -> int:
-    """Print the table for a GPU of `device_gb` (10^9 bytes), or for this machine; exit code 1 where it does not fit,
-    else 0."""
+    """Print the table for a GPU of `device_gb` (10^9 bytes), or for this machine; exit code 1 if it does not fit, else
+    0."""
     report = _report(config, device_gb)
     print(json.dumps(_object(report)) if as_json else _text(report))
     return 1 if report.fits is False else 0

@@ -46,7 +46,7 @@ def fields(*pairs: tuple[str, Any]) -> list[str]:
 
 
 def first(lines: Sequence[str], most: int, more: str) -> list[str]:
-    """At most so many lines; if there are others, then `more`, whose {} is their number."""
+    """The first lines, `most` at most; if there are others, also `more`, whose {} is their number."""
     return [*lines[:most], *([more.format(len(lines) - most)] if len(lines) > most else [])]
 
 
@@ -116,7 +116,7 @@ def bootstrap_text(b: Mapping[str, Any]) -> str:
 
 
 def has_patterns(dreams: Mapping[str, Any]) -> bool:
-    """True if there are, or were, patterns. By the object `dreams` of the status."""
+    """True if there are, or were, patterns; from the object `dreams` of the status."""
     return bool(dreams.get("active") or dreams.get("settled") or dreams.get("retired"))
 
 

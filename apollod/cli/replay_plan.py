@@ -32,9 +32,9 @@ E = TypeVar("E", bound=ev.Event)
 
 @dataclass(frozen=True)
 class Origin:
-    """The weights that the first step starts from. `checkpoint` is empty for those before any step; `checkpoints`:
-    directory of the history, `base`: where the untrained weights were kept (both empty where there is none);
-    `moved`: a whole model directory that the user says to take."""
+    """The weights that the first step starts from. `checkpoint`: empty before any step; `checkpoints`: directory of the
+    history, `base`: directory of the kept untrained weights (both may be empty); `moved`: a whole model directory
+    that the user names."""
 
     step: int
     fingerprint: str
@@ -46,7 +46,7 @@ class Origin:
 
 
 class Planned(NamedTuple):
-    """A step as it was done: intent, result, and the settings and environment in force."""
+    """A recorded step: intent, result, and the settings and environment in force."""
 
     started: ev.StepStarted
     completed: ev.StepCompleted
@@ -66,8 +66,8 @@ class Plan:
 
 
 class _Checked(NamedTuple):
-    """A journal as far as its chain of hashes was checked. A daemon may go on writing it: what comes later is not
-    seen."""
+    """A journal up to the event at which its chain of hashes was checked. Events that a daemon writes later are
+    ignored."""
 
     path: str
     last: int
@@ -131,7 +131,7 @@ def origins(journal: str, first: int, last: int) -> list[int]:
 
 
 def read_record(journal: str, example: str) -> bytes:
-    """The record of an example as the trainer was given it."""
+    """The record of an example as the trainer got it. Raises ReplayError."""
     if (event := journal_reader.accepted(journal, example)) is not None:
         return blobs.lesson(event, blobs.beside(journal) if event.teacher else ())
     raise ReplayError(
@@ -145,7 +145,7 @@ def device_of(bound: ev.TrainerBound) -> Literal["cpu", "cuda"]:
 
 
 def _check(journal: str) -> _Checked:
-    """All that is there now."""
+    """The journal up to its present end. Raises JournalError for a broken chain."""
     chain = journal_reader.proved(journal)
     if chain.broken is not None:
         raise JournalError(
@@ -156,7 +156,7 @@ def _check(journal: str) -> _Checked:
 
 
 def _last(completed: dict[int, tuple[int, ev.StepCompleted]], back: list[tuple[int, ev.RollbackStarted]]) -> int:
-    """The version of the weights at the end of the journal: the last step, or the one that was gone back to since."""
+    """Version of the weights at the end of the journal: the last step, or the target of a later rollback."""
     step = max(completed)
     seq, rollback = back[-1] if back else (0, None)
     return rollback.to if rollback is not None and seq > completed[step][0] else step
@@ -165,7 +165,7 @@ def _last(completed: dict[int, tuple[int, ev.StepCompleted]], back: list[tuple[i
 def _chain(
     completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: int
 ) -> list[tuple[int, ev.StepCompleted]]:
-    """From `to` through the parents down to `first`, oldest step first."""
+    """Steps from `to` through the parents down to `first`, the oldest first. Raises ReplayError."""
     chain = []
     step = to
     while step > first:
@@ -194,28 +194,28 @@ def _origin(journal: _Checked, first: int, model_path: str, base_fingerprint: st
 
 
 def _committed(journal: _Checked) -> list[ev.CheckpointCommitted]:
-    """Those that did not make room. A directory that did may be written again, after a rollback: the later event
-    decides."""
+    """Checkpoints that are not removed. A removed directory may be written again after a rollback: the later event
+    counts."""
     removed = {e.path: seq for seq, e in journal.all(ev.CheckpointRemoved)}
     return [e for seq, e in journal.all(ev.CheckpointCommitted) if seq > removed.get(e.path, 0)]
 
 
 def _base_dir(journal: _Checked) -> str:
-    """Where the untrained weights were kept, if they were and were not lost since."""
+    """Directory of the untrained weights; empty if they were not kept, or lost since."""
     kept, lost = journal.all(ev.BaseKept), journal.all(ev.BaseLost)
     return kept[-1][1].path if kept and (not lost or lost[-1][0] < kept[-1][0]) else ""
 
 
 def _before(events: list[tuple[int, E]], seq: int) -> E:
-    """The event that was in force at `seq`: the last one before it."""
+    """The event in force at `seq`: the last one before it."""
     index = bisect_left(events, seq, key=lambda pair: pair[0])
     return events[max(0, index - 1)][1]
 
 
 @dataclass(frozen=True)
 class Start:
-    """A whole model directory. `state`: the checkpoint with the optimizer's state, empty for a fresh one; `said`:
-    where the weights come from, in words."""
+    """A whole model directory. `state`: checkpoint with the optimizer's state, empty for a fresh one; `said`: source of
+    the weights, for people."""
 
     directory: str
     state: str
@@ -224,8 +224,8 @@ class Start:
 
 @contextmanager
 def start_of(origin: Origin, room: Path | None = None) -> Iterator[Start]:
-    """What is exported, to `room` or else beside the checkpoints, is removed in the end. Raises ReplayError or
-    CheckpointError where the weights are not to be had."""
+    """The weights of an origin as a directory; an export, to `room` or else beside the checkpoints, is removed in the
+    end. Raises ReplayError or CheckpointError if the weights are not available."""
     if origin.moved:
         yield Start(origin.moved, origin.moved if origin.step else "", origin.moved)
     elif origin.step:
@@ -256,7 +256,7 @@ def _history(origin: Origin) -> History:
 
 @contextmanager
 def _brought(history: History, point: Point, origin: Origin, room: Path | None) -> Iterator[Start]:
-    """A copy that holds just these weights is used where it lies."""
+    """The weights of a point: a copy that holds exactly them, else an export."""
     ways = history.ways(point)
     if not ways:
         raise history.unreachable(point)

@@ -24,9 +24,8 @@ COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
 
 @dataclass
 class Result:
-    """The result of a replay. `verified_until`: the last step with the recorded bits; `left_out`: steps that had
-    nothing else to learn; `others`: the weights are no longer the recorded ones, since examples were left out or the
-    rate was another."""
+    """Result of a replay. `verified_until`: the last step with the recorded bits; `left_out`: steps without examples
+    left; `others`: the weights differ on purpose, since examples were left out or the rate was another."""
 
     fingerprint: str
     verified_until: int
@@ -41,11 +40,10 @@ class Result:
 
 
 class Replaying:
-    """A trainer, and how it is bound at the moment: each step is run with the settings, the kernels and the threads
-    that it was made with."""
+    """A trainer and its present binding: each step runs with the settings, kernels and threads of its record."""
 
     def __init__(self, trainer: OfflineTrainer, journal: str, plan: Plan, start: Start) -> None:
-        """Bound, with the weights of `start`. Raises ReplayError where they are not those of the plan's origin."""
+        """Bind, and load the weights of `start`. Raises ReplayError if they are not those of the plan's origin."""
         self._trainer, self._journal, self._plan, self._start = trainer, journal, plan, start
         self._bind(plan.bound, plan.settings)
         origin = plan.origin
@@ -61,8 +59,8 @@ class Replaying:
         self, steps: Sequence[Planned], without: Collection[str], after: int, goes_on: bool = False,
         lr_scale: float = 1.0,
     ) -> Result:  # fmt: skip
-        """`steps`, which follow step `after`; or those up to the first that does not give the recorded bits, unless it
-        `goes_on` with others. `lr_scale`: of the learning rate of each, the share that it is run at."""
+        """Run `steps`, which follow step `after`, up to the first that does not give the recorded bits, or with
+        `goes_on` all of them. `lr_scale`: factor of each learning rate."""
         result = Result(self.fingerprint, after, others=lr_scale != 1.0)
         for step in steps:
             left = [pair for pair in examples_of(step) if pair[0] not in without]
@@ -88,7 +86,7 @@ class Replaying:
         return result
 
     def keep(self, step: int, directory: Path) -> None:
-        """Write weights and optimizer state as they are now there, after `step`, for `back`. Raises ReplayError."""
+        """Write weights and optimizer state after `step` to a directory, for `back`. Raises ReplayError."""
         written = self._trainer.ask(msg.WriteCheckpoint(step, str(directory)), msg.CheckpointWritten)
         if written.error:
             raise ReplayError(written.error)
@@ -96,7 +94,7 @@ class Replaying:
         self._kept = (self._bound, self._settings, self.fingerprint)
 
     def back(self) -> None:
-        """To what was kept. Raises ReplayError where that is not there any more as it was."""
+        """Go back to the kept weights. Raises ReplayError if they are not as they were."""
         bound, settings, fingerprint = self._kept
         if self._settings != settings or differing_choice(self._bound.versions, bound.versions):
             self._bind(bound, settings)
@@ -120,7 +118,7 @@ class Replaying:
         return self._trainer.ask(again, msg.StepDone)
 
     def _bind(self, bound: ev.TrainerBound, settings: msg.OptimizerSettings) -> None:
-        """With the kernels and the threads that steps of this binding were made with."""
+        """Bind with the kernels and threads of the recorded steps."""
         directory, device = self._start.directory, device_of(bound)
         again = memory_budget.recomputes(
             Path(directory), settings, most_examples(self._plan), most_tokens(self._plan), device == "cuda"
@@ -135,24 +133,24 @@ class Replaying:
 
 
 def threads_of(plan: Plan) -> str:
-    """As many as any of the steps had: a process can use fewer later, not more."""
+    """Largest number of threads of any step: a process can use fewer later, not more."""
     counts = [int(step.bound.versions.get("threads", "1")) for step in plan.steps]
     return str(max([*counts, int(plan.bound.versions.get("threads", "1"))]))
 
 
 def examples_of(step: Planned) -> list[tuple[str, str]]:
-    """(content id, digest of the tokens) of all that a step learned."""
+    """(content id, digest of the tokens) of all examples of a step."""
     return list(zip(all_examples(step.started), all_digests(step.started), strict=True))
 
 
 def most_examples(plan: Plan) -> int:
-    """The largest number of examples that one step of the plan learns one after the other."""
+    """Largest number of examples that one step of the plan learns one after the other."""
     return max((1 if step.started.together else len(examples_of(step)) for step in plan.steps), default=1)
 
 
 def most_tokens(plan: Plan) -> int:
-    """The largest number of tokens of one step of the plan, its anchors among them. An estimate: lengths of anchors are
-    not in its events, nor how far a batch was filled up."""
+    """Largest number of tokens of one step of the plan, with its anchors. An estimate: events have neither lengths of
+    anchors nor the padding of a batch."""
     return max(map(_tokens, plan.steps), default=1)
 
 
@@ -175,7 +173,7 @@ def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: d
 
 
 def told(divergence: dict[str, Any], until: int) -> str:
-    """For a person: one line, and one for each thing that was otherwise when it was recorded."""
+    """Lines for people: the divergence, and each difference from the recorded environment."""
     lines = [
         f"diverged at step {divergence['step']}: expected {divergence['expected']}, found {divergence['found']} "
         f"({', '.join(divergence['differing'])} differ); verified until step {until}"

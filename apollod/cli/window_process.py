@@ -1,8 +1,8 @@
 """Replays of one window for the daemon's search for culprits: `python -m apollod.cli.window_process`, started by the
 supervisor (wire/window_search.py describes requests and answers).
 
-All replays share what is made once: the steps up to the window are run, must give the recorded bits, and the weights
-and optimizer after them are kept in a directory `search.tmp-PID` of the state directory. Each replay goes back there,
+All replays share one beginning: the steps up to the window are run, must give the recorded bits, and the weights and
+optimizer after them are kept in a directory `search.tmp-PID` of the state directory. Each replay goes back there,
 runs the steps of the window that have an example left, and scores the baseline's answers.
 """
 
@@ -39,7 +39,7 @@ from apollod.wire.window_search import ROOM, Outcome, Window, Without
 
 
 class Search:
-    """A window that can be replayed, as often as one likes."""
+    """A window that can be replayed any number of times."""
 
     def __init__(
         self, window: Window, trainer: OfflineTrainer, replaying: Replaying, steps: list[Planned],
@@ -50,7 +50,7 @@ class Search:
         self._fresh = True
 
     def replay(self, asked: Without) -> Outcome:
-        """Raises ReplayError for a trainer that does not go on."""
+        """Replay once. Raises ReplayError if the trainer stops."""
         began = time.monotonic()
         if not self._fresh:
             self._replaying.back()
@@ -73,8 +73,8 @@ class Search:
 
 @contextmanager
 def opened(window: Window, room: Path) -> Iterator[Search]:
-    """Everything that replays of it share; `room` is an empty directory for it. Raises ReplayHopeless where another
-    try would not help, else ApolloError or OSError."""
+    """Make the shared beginning of replays; `room` is an empty directory for it. Raises ReplayHopeless if another try
+    would not help, else ApolloError or OSError."""
     references = _references(window)
     with ExitStack() as until_there:
         plan, start = until_there.enter_context(_begun(window, room))
@@ -108,7 +108,7 @@ def _references(window: Window) -> dict[str, Reference]:
 
 @contextmanager
 def _begun(window: Window, room: Path) -> Iterator[tuple[Plan, Start]]:
-    """From the newest weights before the window that are still there."""
+    """Plan and weights from the newest origin before the window that is still available. Raises ReplayHopeless."""
     reasons = list[str]()
     with ExitStack() as stack:
         for origin in _ways(window):
@@ -135,8 +135,8 @@ def _ways(window: Window) -> list[int]:
 
 
 def _check_room(plan: Plan, state_dir: Path) -> None:
-    """Raises ReplayHopeless where memory lacks, ReplayError where the disk is too full for now; nothing where the
-    model is of a kind whose memory is not known."""
+    """Raise ReplayHopeless if memory is short, ReplayError if the disk is too full for now; pass a model of unknown
+    memory."""
     longest = max((step.completed.tokens for step in plan.steps), default=1)
     settings = msgspec.structs.replace(plan.settings, max_tokens=min(plan.settings.max_tokens, longest))
     needed = memory_budget.alone(
@@ -153,8 +153,8 @@ def _check_room(plan: Plan, state_dir: Path) -> None:
 
 
 def serve(lines: BinaryIO, answers: BinaryIO) -> int:
-    """Exit code 0: nobody asks any more; 1: it was not possible, which is the answer to the first question or to that
-    at which it showed."""
+    """Answer requests until the end of input (exit code 0), or until an error (1), which is the answer to the request
+    at which it showed, or to the first one."""
     window = msgspec.json.decode(lines.readline(), type=Window)
     state_dir = Path(window.state_dir)
     remove_of_the_dead(state_dir, ROOM)
@@ -190,7 +190,7 @@ def _answer(answers: BinaryIO, outcome: Outcome) -> None:
 
 
 def main() -> int:
-    """Standard output is for answers alone: whatever else is printed goes to standard error."""
+    """Serve standard input; standard output has answers alone, all other output goes to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
     die_with_supervisor()
     yield_to_others()

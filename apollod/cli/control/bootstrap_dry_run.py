@@ -1,4 +1,4 @@
-"""`apollod ctl bootstrap SOURCE --dry-run`: how much there is to learn, how long it takes, what would be taken out.
+"""`apollod ctl bootstrap SOURCE --dry-run`: amount to learn, time it takes, text to strip.
 
 Needs no daemon, changes nothing.
 """

@@ -16,6 +16,7 @@ from apollod.errors import ConfigError, DaemonUnreachable
 if TYPE_CHECKING:
     import msgspec
 
+    from apollod.supervisor.config import Config
     from apollod.wire import status as st
 
 CHECKPOINT_TIMEOUT_S = 3600.0
@@ -69,6 +70,15 @@ def actions(
         options(parser, run)
         parsers.append(parser)
     return parsers
+
+
+def configuration(args: argparse.Namespace, missing: str) -> "Config":
+    """The daemon's configuration. Raises ConfigError with `missing` if no option and no variable names one."""
+    if not args.config:
+        raise ConfigError(missing, "give --config FILE, or set APOLLOD_CONFIG")
+    from apollod.supervisor.config import load_config
+
+    return load_config(args.config)
 
 
 def socket_path(args: argparse.Namespace) -> str:

@@ -151,7 +151,8 @@ def _row(dream: str, events: Iterable[tuple[str, int, int, dict[str, Any]]]) -> 
             row["tokens"] += body.get("tokens", 0)
             row["example"] = body.get("example") or row["example"]
         if kind == "dream.imagined":
-            row["said"] = _last_said(body.get("scenario"))
+            scenario = body.get("scenario")
+            row["said"] = str(scenario[-1]["content"]) if isinstance(scenario, list) and scenario else None
             row["surrounding"] = body.get("surrounding", {}).get("kind", "none")
         elif kind == "dream.judged":
             row["verdict"] = body["verdict"]
@@ -162,10 +163,6 @@ def _row(dream: str, events: Iterable[tuple[str, int, int, dict[str, Any]]]) -> 
         elif kind == "dream.abandoned":
             row["reason"] = body["reason"]
     return row
-
-
-def _last_said(scenario: Any) -> str | None:
-    return str(scenario[-1]["content"]) if isinstance(scenario, list) and scenario else None
 
 
 def _one(path: str, what: str) -> dict[str, Any]:
@@ -323,10 +320,6 @@ def _failed(d: Object, e: Object) -> list[str]:
     return [f"== {e['stage']}, attempt {e['attempt']}, gave nothing usable ({e['cause']}): {e['reason']}"]
 
 
-def _abandoned(d: Object, e: Object) -> list[str]:
-    return [f"== abandoned: {e['reason']}"]
-
-
 def _who(by: str) -> str:
     return "the judge" if by == "judge" else f"the check ({by})" if by in ("regex", "schema", "command") else by
 
@@ -342,5 +335,5 @@ _TOLD: Mapping[str, Callable[[Object, Object], list[str]]] = {
     "dream.trained": _trained,
     "dream.tested": _tested,
     "dream.failed": _failed,
-    "dream.abandoned": _abandoned,
+    "dream.abandoned": lambda d, e: [f"== abandoned: {e['reason']}"],
 }

@@ -142,14 +142,11 @@ def _seq_of(path: str, expect: str, last: int) -> int | None:
 
 def _archive(args: argparse.Namespace) -> int:
     """Put the journal away and begin a short one; holds the daemon's lock, which the configuration names."""
-    if not args.config:
-        raise ConfigError("which state directory?", "give --config FILE, or set APOLLOD_CONFIG")
+    config = ctl.configuration(args, "which state directory?")
     from apollod.adapters.journal.archive import archive  # here for start-up time, as all that follows
     from apollod.adapters.system.clock import now_ns
     from apollod.adapters.system.daemon_lock import Lock
-    from apollod.supervisor.config import load_config
 
-    config = load_config(args.config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
         done = archive(config.journal_path, Path(args.copy).expanduser(), now_ns())

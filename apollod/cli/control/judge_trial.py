@@ -1,4 +1,4 @@
-"""`apollod ctl judge test`: the configured judge on all planted cases, before or while a daemon relies on it."""
+"""`apollod ctl judge test`: asks the configured judge about all planted cases."""
 
 import json
 import sys
@@ -18,13 +18,12 @@ from apollod.errors import LlmError, VerdictNonsense
 from apollod.supervisor.config import Config
 from apollod.supervisor.judge import Judge
 
-SCHEMA_VERSION = 1
 FAILURES_MAX = 3
-"""of the endpoint in a row, after which nothing more is asked"""
+"""Failures of the endpoint in a row, after which nothing more is asked."""
 
 
 class _Tried(NamedTuple):
-    """A case and its verdict; `error`: why there is none."""
+    """A case and its verdict; `error`: reason for none."""
 
     case: Case
     judged: Judged | None
@@ -40,7 +39,7 @@ class _Tried(NamedTuple):
 
 
 def run(config: Config, as_json: bool) -> int:
-    """Ask, print; exit code 0 if it would be trusted."""
+    """Ask and print; exit code 0 if the judge would be trusted."""
     redaction.use(config.redaction.personal)
     judge, began = Judge(config), time.monotonic()
     tried = anyio.run(_ask_all, judge, config, as_json)
@@ -55,7 +54,7 @@ def run(config: Config, as_json: bool) -> int:
 
 
 async def _ask_all(judge: Judge, config: Config, quiet: bool) -> list[_Tried]:
-    """`concurrency` at a time; in the order of the cases. Raises an LlmError where nobody answers."""
+    """Ask `concurrency` cases at a time; returns them in their order. Raises an LlmError if the endpoint fails."""
     cases = list(judge.cases.values())
     found: dict[str, _Tried] = {}
     failures: list[LlmError] = []
@@ -101,7 +100,7 @@ def _agreement(tried: list[_Tried]) -> Agreement:
 def _object(judge: Judge, config: Config, tried: list[_Tried], found: Agreement, passed: bool) -> dict[str, Any]:
     low, high = found.interval
     return {
-        "schema_version": SCHEMA_VERSION, "model": judge.model, "prompt_hash": PROMPT_HASH,
+        "schema_version": 1, "model": judge.model, "prompt_hash": PROMPT_HASH,
         "endpoint": judge.configured().endpoint, "passed": passed, "trust_min": config.judge.trust_min,
         "agreement": None if found.figure is None else round(found.figure, 4), "low": round(low, 4),
         "high": round(high, 4), "cases": [_case(one) for one in tried],
@@ -123,10 +122,10 @@ def _case(one: _Tried) -> dict[str, Any]:
 
 
 def _text(tried: list[_Tried], found: Agreement, passed: bool, trust_min: float) -> str:
-    told = [_case(one) for one in tried]
-    cells = [
-        (c["case"][:8], c["about"], c["expected"], c["said"], "" if c["right"] else "wrong", c["reason"]) for c in told
-    ]
+    columns: tuple[render.Column, ...] = (
+        ("case", lambda c: c["case"][:8]), "about", "expected", "said", ("", lambda c: "" if c["right"] else "wrong"),
+        "reason",
+    )  # fmt: skip
+    table = render.listed(columns, [_case(one) for one in tried])
     verdict = "it would be trusted" if passed else "its verdicts would wait for a person"
-    table = render.table(["case", "about", "expected", "said", "", "reason"], cells)
     return f"{table}\n\n{figure_text(found)}; trust_min {trust_min:g}: {verdict}"

@@ -7,7 +7,7 @@ from typing import Any
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli import render
 from apollod.cli.control import ctl, rows
-from apollod.errors import ApolloError, ConfigError
+from apollod.errors import ApolloError
 
 SHOWN = 20
 """Newest decisions of people against the judge that are listed."""
@@ -36,20 +36,11 @@ _SAID = "SELECT verdict, count(*) AS times FROM verdicts WHERE example IS NOT NU
 
 
 _WRONG_COLUMNS: tuple[render.Column, ...] = (
-    ("case", lambda w: w["case"][:8]),
-    "about",
-    "expected",
-    ("said", "verdict"),
-    "reason",
-    "quote",
-)
+    ("case", lambda w: w["case"][:8]), "about", "expected", ("said", "verdict"), "reason", "quote",
+)  # fmt: skip
 _OTHERWISE_COLUMNS: tuple[render.Column, ...] = (
-    ("example", lambda o: o["example"][:12]),
-    ("judge", "verdict"),
-    "decision",
-    "by",
-    ("the judge's reason", "reason"),
-)
+    ("example", lambda o: o["example"][:12]), ("judge", "verdict"), "decision", "by", ("the judge's reason", "reason"),
+)  # fmt: skip
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -63,17 +54,21 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _test(args: argparse.Namespace) -> int:
-    if not args.config:
-        raise ConfigError("the judge stands in the configuration", "give --config FILE, or set APOLLOD_CONFIG")
+    config = ctl.configuration(args, "the judge stands in the configuration")
     from apollod.cli.control import judge_trial  # asks over HTTP, which takes time to import
-    from apollod.supervisor.config import load_config
 
-    return judge_trial.run(load_config(args.config), args.json)
+    return judge_trial.run(config, args.json)
 
 
 def _show(args: argparse.Namespace) -> int:
     """Print the agreement of the running daemon's judge, or of a journal's (--file), and the cases behind it."""
-    judge, path = _of_copy(args.file) if args.file else _of_daemon(args)
+    if args.file:
+        from apollod.cli.control.moment import status_at
+
+        status = status_at(args.file)[2]
+    else:
+        status = ask_status(ctl.socket_path(args))
+    judge, path = status.get("judge", {"mode": "off"}), status["journal"]["path"]
     about = _about(args)
     wrong = [{**row, **about.get(str(row["case"]), {})} for row in rows.objects(path, _WRONG)]
     otherwise, said = rows.objects(path, _OTHERWISE), dict(rows.tuples(path, _SAID))
@@ -84,17 +79,6 @@ def _show(args: argparse.Namespace) -> int:
     told = {"schema_version": 1, **judge, "said": said, "wrong": wrong, "otherwise": otherwise, "distrusted": ended}
     ctl.show(args, told, lambda: _lines(told))
     return 0
-
-
-def _of_daemon(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    answer = ask_status(ctl.socket_path(args))
-    return dict(answer.get("judge", {"mode": "off"})), str(answer["journal"]["path"])
-
-
-def _of_copy(path: str) -> tuple[dict[str, Any], str]:
-    from apollod.cli.control.moment import status_at
-
-    return dict(status_at(path)[2]["judge"]), path
 
 
 def _about(args: argparse.Namespace) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""`apollod ctl lesson list|show|replace|forget|practise`: what the model was taught, and whether it knows it."""
+"""`apollod ctl lesson list|show|replace|forget|practise`: lessons of the model, and whether it knows them."""
 
 import argparse
 import time

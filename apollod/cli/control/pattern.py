@@ -55,7 +55,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("show", "one pattern in full: definition, tests, budget, why nothing happens, its last dreams", _show),
         ("add", "have a behaviour learned, or change one", _add),
         ("retire", "dream of a pattern no more; what was learned stays learned", _retire),
-        ("propose", "patterns made of what is stripped most often and was learned most, as TOML; adds none", _propose),
+        (
+            "propose",
+            "patterns made of what is stripped most often and was learned most, as TOML; adds none",
+            pattern_given.propose,
+        ),
     )
     commands.epilog(added, ADD_EPILOG)
     pattern_given.arguments(added)
@@ -138,10 +142,6 @@ def _retire(args: argparse.Namespace) -> int:
     stays = f"; what {answer['practices']} practices taught stays learned" if answer["practices"] else ""
     ctl.show(args, answer, f"{args.name} is retired{stays}")
     return 0
-
-
-def _propose(args: argparse.Namespace) -> int:
-    return pattern_given.propose(args, ctl.journal_path(args))
 
 
 def _moved(p: Object, mode: str) -> str:

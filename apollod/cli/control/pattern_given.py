@@ -1,4 +1,4 @@
-"""Patterns from the arguments of `pattern add`, and as TOML from what was stripped (`pattern propose`)."""
+"""Patterns from the arguments of `pattern add`, and as TOML from stripped texts (`pattern propose`)."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ import msgspec
 
 from apollod.adapters.journal.journal_reader import stream
 from apollod.cli import commands, render
-from apollod.cli.control import rows
+from apollod.cli.control import ctl, rows
 from apollod.cli.render import toml_value
 from apollod.core.dreams.patterns import pattern_problem
 from apollod.core.settings import PatternSettings
@@ -157,11 +157,11 @@ _PLAIN = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
 """Characters that a literal string of TOML may hold."""
 
 
-def propose(args: argparse.Namespace, path: str) -> int:
+def propose(args: argparse.Namespace) -> int:
     """Print proposals. Nothing is begun, and no byte of the journal changes."""
     from apollod.curation.dreaming.proposals import name_for
 
-    proposals, taken = _counted(path)
+    proposals, taken = _counted(ctl.journal_path(args))
     found = []
     for one in proposals.most(args.learned, args.limit):
         name = name_for(one.text, taken)

@@ -2,13 +2,14 @@
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from apollod.cli import render
 
 if TYPE_CHECKING:
     from apollod.adapters.journal.journal_reader import Answer
+    from apollod.core.events import Event
     from apollod.core.state import State
 
 ROWS_MAX = (1 << 31) - 2
@@ -34,6 +35,16 @@ def _answer(path: str, sql: str) -> "Answer":
     from apollod.adapters.journal import journal_reader  # loads all events: not where the daemon is asked
 
     return journal_reader.query(path, sql, row_limit=ROWS_MAX, seconds=SECONDS)
+
+
+def events(path: str, where: str) -> Iterator[tuple[int, int, "Event"]]:
+    """Decoded events of the journal in their order, each with its sequence number and time (Unix, ns)."""
+    from apollod.adapters.journal import journal_reader
+    from apollod.wire.event_codec import decode_event
+
+    sql = f"SELECT seq, at_ns, kind, version, body FROM events WHERE {where} ORDER BY seq"
+    for seq, at_ns, *event in journal_reader.stream(path, sql, SECONDS):
+        yield seq, at_ns, decode_event(*event)
 
 
 def has(path: str, view: str) -> bool:

@@ -256,7 +256,7 @@ def _add(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    """Remove the table of a directory; what was learned of it stays learned."""
+    """Remove the table of a directory; learned examples of it stay learned."""
     file = _file(args)
     text = _content(file)
     tables, place = _watched(text), _place(args.path)

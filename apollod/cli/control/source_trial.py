@@ -1,4 +1,4 @@
-"""`apollod ctl source test PATH`: what would be learned of logs, before anybody learns it. Needs no daemon.
+"""`apollod ctl source test PATH`: examples that logs would give, before anything is learned. Needs no daemon.
 
 An answer counts as learned only if the trainer's own code encoded it; without a tokenizer the output says that this was
 not tried.

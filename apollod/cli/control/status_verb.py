@@ -55,8 +55,8 @@ def _page(answer: dict[str, Any]) -> str:
 
 def near_socket(config: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Socket of the daemon by a glance at its configuration, of which a full check takes longer than the rest of the
-    command. None: the state directory is not in the file alone, or has no socket; `load_config` then finds what is
-    wrong."""
+    command. None: the state directory is not in the file alone, or has no socket; `load_config` then finds the
+    reason."""
     if environ.keys() & {"APOLLOD_STATE__DIR", "CREDENTIALS_DIRECTORY", "RUNTIME_DIRECTORY"}:
         return None
     try:
@@ -72,10 +72,8 @@ Object = Mapping[str, Any]
 
 
 def page(s: Object) -> str:
-    """The page. What stands in it from outside (paths, errors) cannot steer the terminal.
-
-    Raises LookupError, TypeError, ValueError or AttributeError for what is no status.
-    """
+    """The page. Text from outside (paths, errors) cannot steer the terminal. Raises LookupError, TypeError, ValueError
+    or AttributeError for an object that is not a status."""
     w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
     engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
     judge, dreams, capture, back = s.get("judge", {}), s.get("dreams", {}), s.get("capture", {}), s.get("rollback")

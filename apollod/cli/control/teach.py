@@ -61,7 +61,7 @@ ENOUGH = 0.8
 NAMED_MAX = 10
 """Lessons that are named in words; JSON has all."""
 BYTES_READ = 4_000_000
-"""Most bytes read of a file; the daemon refuses what is too long."""
+"""Most bytes read of a file; the daemon refuses a longer text."""
 _LEFT_OUT = {
     "unclear": "say nothing that can be asked for", "secret": "hold a secret or personal data",
     "again": "say what another one says", "contradicts": "answer a question of another one otherwise",
@@ -147,7 +147,7 @@ def _behaviour(args: argparse.Namespace) -> int:
 
 
 def teach(args: argparse.Namespace, replaces: str = "") -> int:
-    """Give a fact, and wait for it. Raises ConfigError for half of a lesson, and what the daemon refuses."""
+    """Give a fact, and wait for it. Raises ConfigError for half of a lesson, ApolloError if the daemon refuses."""
     if args.statement is not None and args.answer is not None and args.question is None:
         raise ConfigError("an answer to which question?", "give --question, too, or the STATEMENT alone")
     request = msg.TeachRequest(args.statement or "", args.question or "", args.answer or "", replaces, ctl.by())

@@ -1,4 +1,4 @@
-"""`apollod ctl queue|schedule|pause|resume|checkpoint|rollback|relearn`: what is learned and served, and when."""
+"""`apollod ctl queue|schedule|pause|resume|checkpoint|rollback|relearn`: steer training and serving."""
 
 import argparse
 import re
@@ -89,7 +89,7 @@ def schedule_lines(answer: dict[str, Any]) -> list[str]:
 
 
 def _dreams(dreams: dict[str, Any], schedule: dict[str, Any]) -> list[tuple[str, str]]:
-    """When the model dreams, and what comes next."""
+    """Mode of dreams, and the next one."""
     if not render.has_patterns(dreams):
         return [("dreams", "none: there is no pattern; `apollod ctl pattern add` or [[dream.pattern]] adds one")]
     when = {"idle": "while nobody else uses the engine", "always": "beside users", "off": "when somebody asks for it"}

@@ -1,5 +1,5 @@
-"""Examples on the command line: what was given to learn, why, what a person decides about it, and `apollod ctl review`.
+"""Examples on the command line: list and show, reasons, decisions of a person, and `apollod ctl review`.
 
-The journal tells what waits (`held_queue`, `candidate`), the daemon records decisions (`deciding`); only `screen` knows
-the terminal.
+The journal holds what waits (`held_queue`, `desk`), the daemon records decisions (`deciding`); only `screen` knows the
+terminal.
 """

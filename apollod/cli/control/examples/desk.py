@@ -1,7 +1,6 @@
-"""The desk of `apollod ctl review`: a held example with all evidence, and what a sitting asks of journal, daemon and
-$EDITOR.
+"""The desk of `apollod ctl review`: a held example with all evidence; requests to journal, daemon and $EDITOR.
 
-Facts about examples are read as they stand, whoever recorded them. Calls block, and raise the errors of what they ask.
+Facts about examples are read as they stand, whoever recorded them. Calls block, and raise the errors of their requests.
 """
 
 import json
@@ -35,7 +34,7 @@ class Facts(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A held example. `path`: the file it came from, or who gave it; `removed`: what was stripped (`Removed`)."""
+    """A held example. `path`: its file, or the person who gave it; `removed`: stripped text (`Removed`)."""
 
     id: str
     waits: Waits

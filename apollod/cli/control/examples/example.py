@@ -1,4 +1,4 @@
-"""`apollod ctl example list|show|approve|decline|hold|edit|withdraw|forget`: what was given to learn."""
+"""`apollod ctl example list|show|approve|decline|hold|edit|withdraw|forget`: the examples that were accepted."""
 
 import argparse
 import json
@@ -55,7 +55,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     ctl.jsonl(listed)
     shown.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
-    example_text.mask_arguments(shown)
+    shown.add_argument("--mask", action="store_true", help="its tokens, and which of them are learned")
+    shown.add_argument("--model-dir", metavar="DIR", help="with --mask: take the tokenizer of this model directory")
     ctl.of_a_copy(listed)
     ctl.of_a_copy(shown)
 

@@ -196,7 +196,7 @@ def _first_checkpoint(path: str, step: int, seq: int) -> dict[str, Any] | None:
 
 
 def example_of(path: str, id_: str) -> dict[str, Any]:
-    """Facts of an accepted example: its origin, what was made of it, and why."""
+    """Facts of an accepted example: origin, state, steps, evidence, decision."""
     (accepted,) = _facts(path, f"seq = (SELECT seq FROM known_examples WHERE id = '{id_}')")
     later = f"seq > {accepted.seq} AND "
     encoded = _facts(path, f"{later}kind = 'example.encoded' AND key = '{id_}'")
@@ -237,7 +237,7 @@ def became(e: dict[str, Any]) -> str:
 
 
 def learned_fields(e: dict[str, Any]) -> list[tuple[str, str]]:
-    """Fields of a page: gain, lesson, and the lesson that replaced it; empty where there is none."""
+    """Fields of a page, which may be empty: gain, lesson, and the lesson that replaced it."""
     gain, lesson, replaced = e["gain"], e["lesson"], e["replaced"]
     return [
         ("learned", learned_facts.told_gain(gain, e["targets"]) if gain else ""),

@@ -136,12 +136,6 @@ class _Encoding(NamedTuple):
     max_tokens: int
 
 
-def mask_arguments(parser: argparse.ArgumentParser) -> None:
-    """--mask, --model-dir."""
-    parser.add_argument("--mask", action="store_true", help="its tokens, and which of them are learned")
-    parser.add_argument("--model-dir", metavar="DIR", help="with --mask: take the tokenizer of this model directory")
-
-
 def show_mask(args: argparse.Namespace, path: str, id_: str) -> int:
     """Print the tokens; exit code 1 if they are not the recorded ones."""
     accepted = journal_reader.accepted(path, id_)

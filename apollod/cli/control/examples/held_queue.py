@@ -1,6 +1,6 @@
 """The queue of held examples, as the journal has it (`HeldQueue`) and on the screen of a person (`Sitting`).
 
-Of decided examples only kinds and ids are read, so that a queue of thousands is there at once; an example is read when
+Only kinds and ids of decided examples are read, so that a queue of thousands is there at once; an example is read when
 it is shown (`desk`). Nothing here decides about an example: each step takes a sitting and an event, and gives the next
 sitting.
 """
@@ -79,7 +79,7 @@ class _Body(msgspec.Struct):
     waits_for: str = "person"
     by: str = ""
     apart: bool = False
-    """Of a failed step: its examples are learned one by one, none is held."""
+    """True for a failed step whose examples are learned one by one: none is held."""
 
 
 _DECODER = msgspec.json.Decoder(_Body)

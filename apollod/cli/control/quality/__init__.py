@@ -1,1 +1,1 @@
-"""`apollod ctl quality`: measure the model, and read what its guard knows and did."""
+"""`apollod ctl quality`: measure the model, and read the guard's findings and actions."""

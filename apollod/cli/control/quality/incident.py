@@ -14,12 +14,9 @@ from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.examples.example_text import parts
 from apollod.cli.control.quality.incident_tale import OUTCOMES, TOLD_OF, Tales, verdict
-from apollod.core import events as ev
 from apollod.core.quality.state import GUARD
 from apollod.errors import ApolloError
-from apollod.wire.event_codec import decode_event
 
-SECONDS = 60.0
 _KINDS = (
     "daemon.started", "journal.carried", "quality.measured", "quality.alarmed", "quality.search_begun",
     "quality.not_good", "quality.replay_begun", "quality.replayed", "quality.replay_failed", "quality.rank_begun",
@@ -53,23 +50,17 @@ def incident(path: str, number: int | None) -> Object:
 
 
 def _tales(path: str) -> Tales:
-    tales = Tales()
-    for seq, at_ns, event in _events(path):
-        tales.take(seq, at_ns, event)
-    return tales
-
-
-def _events(path: str) -> Iterator[tuple[int, int, ev.Event]]:
-    """Events about alarms; among them steps that repeat another one, and examples that the guard held."""
+    """Alarms of a journal, from the events of the guard, steps that repeat another one, and examples that it held."""
     since = "(SELECT min(seq) FROM events WHERE kind = 'quality.alarmed')"
     kinds = ", ".join(f"'{kind}'" for kind in _KINDS)
-    sql = (
-        "SELECT seq, at_ns, kind, version, body FROM events WHERE "
+    where = (
         f"kind IN ({kinds}) OR (kind = 'step.started' AND seq > {since} AND body ->> '$.again_of' > 0) "
-        f"OR (kind = 'example.held' AND seq > {since} AND body ->> '$.by' = '{GUARD}') ORDER BY seq"
+        f"OR (kind = 'example.held' AND seq > {since} AND body ->> '$.by' = '{GUARD}')"
     )
-    for seq, at_ns, kind, version, body in stream(path, sql, SECONDS):
-        yield seq, at_ns, decode_event(kind, version, body)
+    tales = Tales()
+    for seq, at_ns, event in rows.events(path, where):
+        tales.take(seq, at_ns, event)
+    return tales
 
 
 def _with_lines(path: str, found: list[Object], all_: list[Object], lines: Mapping[str, Object]) -> list[Object]:
@@ -106,7 +97,7 @@ def _decided(path: str, examples: set[str]) -> Iterator[tuple[str, Object]]:
         "SELECT seq, at_ns, kind, key, coalesce(body ->> '$.by', '') FROM events "
         f"WHERE kind IN ({kinds}) AND key IN ({ids}) ORDER BY seq"
     )
-    for seq, at_ns, kind, key, by in stream(path, sql, SECONDS):
+    for seq, at_ns, kind, key, by in stream(path, sql, rows.SECONDS):
         done = kind.removeprefix("example.") + (f" by {by}" if by else "")
         yield key, {"at": iso(at_ns), "seq": seq, "kind": kind, "text": f"example {key} was {done}"}
 
@@ -132,7 +123,7 @@ _STATES = {
 
 
 def _how(one: Object) -> str:
-    """How an alarm was settled, or what it waits for."""
+    """End of an alarm, or the event that it waits for."""
     if one["settled"] is not None:
         return str(one["settled"]["how"])
     if one["rolled_back"] is None and one["refused"]:

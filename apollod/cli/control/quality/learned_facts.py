@@ -1,4 +1,4 @@
-"""What was learned, by the journal: how much better the model says it, also without being told, and its cost."""
+"""Learned examples, by the journal: gain in likelihood, also of untold answers, and cost."""
 
 import json
 from collections.abc import Collection, Mapping

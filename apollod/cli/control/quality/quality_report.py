@@ -4,7 +4,7 @@ Events of the guard are folded by the daemon's own rules (`core.quality.fold`), 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import stream
@@ -21,9 +21,7 @@ from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
-from apollod.wire.event_codec import decode_event
 
-SECONDS = 60.0
 _QUALITY = (
     "quality.wished", "quality.requested", "quality.measured", "quality.failed", "quality.alarmed", "quality.settled",
 )  # fmt: skip
@@ -135,15 +133,9 @@ def _mean(figures: Mapping[str, float]) -> float | None:
 def known(path: str) -> Known:
     """Fold a whole journal."""
     found = Known()
-    for seq, at_ns, event in _events(path):
+    for seq, at_ns, event in rows.events(path, f"kind IN ({_KINDS})"):
         found.take(seq, at_ns, event)
     return found
-
-
-def _events(path: str) -> Iterator[tuple[int, int, ev.Event]]:
-    sql = f"SELECT seq, at_ns, kind, version, body FROM events WHERE kind IN ({_KINDS}) ORDER BY seq"
-    for seq, at_ns, kind, version, body in stream(path, sql, SECONDS):
-        yield seq, at_ns, decode_event(kind, version, body)
 
 
 def answers(path: str, after: int) -> list[Object]:
@@ -207,7 +199,7 @@ def _series(path: str, metrics: Sequence[Object], baselines: Mapping[str, Baseli
 def _series_looks(path: str, metrics: Sequence[Object], baselines: Mapping[str, Baseline]) -> list[Object]:
     scales = {m["metric"]: _scale(m) for m in metrics}
     found = list[Object]()
-    for kind, text in stream(path, _LOOKS, SECONDS):
+    for kind, text in stream(path, _LOOKS, rows.SECONDS):
         body = json.loads(text)
         if kind == "quality.measured" and "figures" in body:
             values = {
@@ -372,7 +364,7 @@ def metrics_table(found: Sequence[Object]) -> str:
 
 
 def _how(one: Object) -> str:
-    """How an incident was settled, or why it is not."""
+    """End of an incident, or the reason why it is open."""
     if one["settled"] is not None:
         return str(one["settled"]["how"])
     if one["rolled_back"] is not None:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     commands.epilog(parser, EPILOG)
     run, baseline, report, alarms, taken = ctl.actions(
         parser,
-        ("run", "ask the probes now, and compare with the baseline", _run),
-        ("baseline", "measure what later measurements are compared with", _baseline),
+        ("run", "ask the probes now, and compare with the baseline", partial(_measure, baseline=False)),
+        ("baseline", "measure what later measurements are compared with", partial(_measure, baseline=True)),
         ("report", "metrics against the baseline, looks, incidents, and what patterns were learned", _report),
         ("incident", "alarms, and what was done about them: list, show", _list),
         ("import", "write a file of probes from a task of lm-evaluation-harness, without a daemon", _import),
@@ -89,17 +90,8 @@ def _show(args: argparse.Namespace) -> int:
 # --- run, baseline ------------------------------------------------------------------------------------------------
 
 
-def _run(args: argparse.Namespace) -> int:
-    """Measure, and compare with the baseline."""
-    return _measure(args, baseline=False)
-
-
-def _baseline(args: argparse.Namespace) -> int:
-    """Have later measurements compared with the model as it is now."""
-    return _measure(args, baseline=True)
-
-
 def _measure(args: argparse.Namespace, baseline: bool) -> int:
+    """Measure, and compare with the baseline, or make it the `baseline` of later measurements."""
     socket = ctl.socket_path(args)
     asked = ctl.ask(socket, msg.QualityRequest(baseline, ctl.by()))
     what = "a baseline" if baseline else "a measurement"
@@ -175,7 +167,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
 
 
 def _import(args: argparse.Namespace) -> int:
-    """Write the file of probes, and report what was left out."""
+    """Write the file of probes, and report refused documents."""
     from apollod.adapters.harness.tasks import documents
     from apollod.adapters.system.files import write_whole
     from apollod.curation.probes.harness_items import probe_line

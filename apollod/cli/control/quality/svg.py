@@ -53,7 +53,7 @@ def chart(series: Object) -> str:
 
 
 def _range(series: Object) -> tuple[float, float]:
-    """Of the vertical axis: all points, the baseline and the band. Rates stay within 0 and 1."""
+    """Range of the vertical axis: all points, the baseline and the band. Rates stay within 0 and 1."""
     values = [series["baseline"], *(p["value"] for p in series["points"])]
     low, high = min(values), max(values)
     if series["margin"] is not None:

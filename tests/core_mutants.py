@@ -48,10 +48,10 @@ MUTANTS = (
     '        own.trainer.phase, own.trainer.doomed = "spawned", True\n\n\ndef _trainer_spawned',
     "        pass\n\n\ndef _trainer_spawned"),
     Mutant("a distrusted trainer goes on", "children/fold.py",
-    '        # What it holds is not to be trusted: ask it nothing more.\n'
+    '        # Its memory cannot be trusted: ask it nothing more.\n'
     '        own.trainer.phase, own.trainer.doomed = "spawned", True', "        pass"),
     Mutant("no child is given up", "children/state.py",
-    "        self.given_up = len(self.crashes_ns) >= EXITS_MAX\n\n    def _wait", "\n    def _wait"),
+    "        self.given_up = len(self.crashes_ns) >= EXITS_MAX\n\n    def absolved", "\n    def absolved"),
     Mutant("one death too many", "training/policy.py", "running.attempts + 1 < STEP_ATTEMPTS_MAX",
     "running.attempts < STEP_ATTEMPTS_MAX"),
     Mutant("a decaying window has no end", "training/policy.py",

@@ -164,7 +164,8 @@ def test_the_status_names_the_phases_of_a_start(daemon: Daemon) -> None:
 
 def test_a_stop_serves_to_the_end_and_abandons_a_step_that_takes_too_long(daemon: Daemon) -> None:
     """A trainer that stands still is in a step that never ends. The next life learns it."""
-    before, encoded = daemon.status(), len(facts(daemon, ev.ExampleEncoded))
+    before = daemon.wait(lambda s: s["state"] == "serving" and not s["start"], "the comparison after the start")
+    encoded = len(facts(daemon, ev.ExampleEncoded))
     daemon.ctl("pause")
     daemon.drop("long.jsonl", chat_line("a long one?", "yes."))
     while len(facts(daemon, ev.ExampleEncoded)) == encoded:

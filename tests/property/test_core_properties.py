@@ -444,9 +444,9 @@ def test_no_wait_outlasts_its_limit_whatever_the_clock_does(actions, training, r
     child = world.state.children.engine if role == "engine" else world.state.children.trainer
     spawns, crashes = child.spawns, len(child.crashes_ns)
     world.exit(role)
-    assert child.retry_s <= 2.0**crashes
+    assert child.retry.wait_s <= 2.0**crashes
     world.now += hours * HOUR_NS
-    world.pass_time(child.retry_s)
+    world.pass_time(child.retry.wait_s)
     world.settle()
     waits_for_a_person = child.given_up or world.state.daemon.halted
     assert child.spawns > spawns or waits_for_a_person, child

@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_used_is_none_and_that_is_said_once_until_it_is_ba
 def test_a_file_that_was_made_by_somebody_else_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digest = digest_of(b"other")
     (tmp_path / digest).write_bytes(b"other")
-    assert ReferenceFiles().of(tmp_path, digest) == {} and "no references" in capsys.readouterr().out
+    assert ReferenceFiles().of(tmp_path, digest) == {} and "not references of probes" in capsys.readouterr().out
 
 
 # --- those that no baseline in force needs ------------------------------------------------------------------------

@@ -139,8 +139,6 @@ MUTANTS = (
     Mutant("what nothing passed raises alarms", "quality/looking.py",
     "is_rate(name) and not any(", "False and not any("),
     Mutant("what moved least is held", "holding/choice.py", "key=need, reverse=True", "key=need"),
-    Mutant("a practice of a behaviour weighs all places alike", "training/policy.py",
-           "focused=bool(held) and state.dreams.practises(first.example)", "focused=False"),
     Mutant("what moves little is never held again", "holding/choice.py", ">= TURNS * count else", ">= 1e9 else"),
     Mutant("an answer of moving weights is frozen", "holding/policy.py", "    if moving or {", "    if {"),
     Mutant("steps do not wait for what they hold", "holding/missing.py",

@@ -122,7 +122,7 @@ def _losses(
     note = note or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
     moved = list[float]()
     if graphs is not None and not note:
-        task, apart = rest, graphs.of(lambda: divergences(attached.model, anchors, optimizer, terms.focused))
+        task, apart = rest, graphs.of(lambda: divergences(attached.model, anchors, optimizer))
         moved, rest = apart.tolist(), graphs.joined(lambda: task + terms.hold * apart.mean())
         if not all(map(math.isfinite, moved)):
             note = "the divergence of what is held is not finite: nothing was written"

@@ -45,7 +45,7 @@ class StepCompleted(Event, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
     (`known`), and nothing was written; `note`: the reason. `skipped_*` count parameters; `loss` is the mean over all
     learned tokens of examples; `examples`: see `StepStarted`; `held`: divergence from each anchor that the step held,
-    before its write, nats a token, weighed as `focused` says; `losses`: of each example, in order, if the step learned
+    before its write, nats a token; `losses`: of each example, in order, if the step learned
     several and all are finite."""
 
     kind: ClassVar[str] = "step.completed"

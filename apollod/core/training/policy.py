@@ -119,7 +119,7 @@ def _begin_step(state: State, all_settings: Settings, window: Window, batch: lis
         digests=tuple(w.digest for w in batch) if several else (),
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
         objective=first.objective, held=held, hold=all_settings.lessons.hold if held else 0.0,
-        together=several and practice, focused=bool(held) and state.dreams.practises(first.example),
+        together=several and practice,
     )  # fmt: skip
     return Outcome([started], [fx.RunStep.of(started)])
 

@@ -10,8 +10,7 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `loss_limit`: a loss above it writes nothing; 0: no limit. `objective`: the loss, by name. `again_of`: the earlier
     step that it repeats without some examples, with the same random numbers; 0: none. `held`: ids of anchors
-    (`anchor.frozen`), whose mean divergence is added to the loss `hold` times. `focused`: the divergence
-    of an anchor weighs each place by how far it moved, otherwise all alike. `together`: its examples go through the
+    (`anchor.frozen`), whose mean divergence is added to the loss `hold` times. `together`: its examples go through the
     model as one batch.
     """
 
@@ -21,7 +20,6 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held: tuple[str, ...] = ()
     hold: float = 0.0
     together: bool = False
-    focused: bool = False
 
     def terms(self) -> dict[str, Any]:
         """These fields by name, to build another form of the same step."""

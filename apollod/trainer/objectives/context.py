@@ -79,13 +79,9 @@ class ContextDistillation:
         return replace(tokens, columns=columns)
 
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-        return self.places(logps, columns).mean()
-
-    def places(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-        """KL_t of each learned token, float32 [targets], nats; NaN stays NaN."""
         told, bare = _with_rest(columns[TEACHER]), _with_rest(logps)
         each = (told.exp() * (told - bare)).sum(1)
-        return torch.where(each <= NOISE, 0.0, each)
+        return torch.where(each <= NOISE, 0.0, each).mean()  # NaN stays NaN
 
     def weight(self, tokens: Tokens) -> float:
         return tokens.targets

@@ -153,14 +153,6 @@ def test_a_text_under_which_no_answer_is_good_is_left_out_and_the_pattern_is_pra
     assert any(e.mode == "bare" for e in practices(world))
 
 
-def test_a_practice_weighs_the_places_that_moved_and_other_steps_all_places() -> None:
-    world = dreamt(ASK)
-    steps = world.of(ev.StepStarted)
-    assert steps and {e.focused for e in steps} == {True} and all(e.held for e in steps)
-    free = dreamt(ASK, hold=0.0).of(ev.StepStarted)
-    assert free and {e.focused for e in free} == {False}
-
-
 def test_where_nothing_is_held_no_contrast_comes_first() -> None:
     world = dreamt(ASK, hold=0.0)
     assert practices(world)[0].mode == "bare" and not held(world)

@@ -59,7 +59,7 @@ def test_a_lesson_is_practised_until_it_is_known(world: TaughtWorld) -> None:
     assert (known.before, known.after) == ({"bare": (0, 4), "told": (4, 4)}, (4, 4))
     assert len(world.of(ev.LessonPractised)) == rounds * PRACTICE and known.prompt.endswith("practice 0")
     assert known.steps == rounds == len(world.of(ev.StepCompleted)), "a round is one step"
-    assert all(e.together and len(e.examples) == PRACTICE and not e.focused for e in world.of(ev.StepStarted))
+    assert all(e.together and len(e.examples) == PRACTICE for e in world.of(ev.StepStarted))
     assert known.step == world.state.training.version and world.states() == {"L1": "known"}
     practice = ["prepared"] * PRACTICE + ["practised"] * PRACTICE
     assert trail(world) == [

@@ -48,7 +48,7 @@ ANCHORS = [anchor(20, 6, 1), anchor(33, 11, 2), anchor(9, 8, 3)]
 """of several lengths: the shorter ones are filled up"""
 
 
-def by_hand(model: PreTrainedModel, tokens: Tokens, focused: bool = False) -> Tensor:
+def by_hand(model: PreTrainedModel, tokens: Tokens) -> Tensor:
     """KL_t = sum_K p (log p - log q) + P log(P / Q), of one anchor alone, in the model's own precision."""
     ids = torch.tensor([tokens.ids])
     q = model(input_ids=ids).logits[0].log_softmax(-1)
@@ -61,18 +61,15 @@ def by_hand(model: PreTrainedModel, tokens: Tokens, focused: bool = False) -> Te
         rest, others = 1 - p.sum(), 1 - inside.exp().sum()
         each.append((p * (p.log() - inside)).sum() + rest * (rest / others).log())
     assert all(one.item() > NOISE for one in each)
-    kl = torch.stack(each)
-    weights = kl.detach() / kl.detach().sum() if focused else torch.full_like(kl, 1 / len(kl))
-    return (weights * kl).sum()
+    return torch.stack(each).mean()
 
 
-@pytest.mark.parametrize("focused", [False, True])
 @pytest.mark.parametrize("vocabulary", [500, 9192])  # logits at once, and a head in blocks with gradients in rows
-def test_divergence_and_gradient_are_those_of_float64_worked_out_one_by_one(vocabulary: int, focused: bool) -> None:
+def test_divergence_and_gradient_are_those_of_float64_worked_out_one_by_one(vocabulary: int) -> None:
     model = small_model(tie=vocabulary > 500, vocabulary=vocabulary).float()
     exact = deepcopy(model).double()
-    found = divergences(model, ANCHORS, focused=focused)
-    right = torch.stack([by_hand(exact, one, focused) for one in ANCHORS])
+    found = divergences(model, ANCHORS)
+    right = torch.stack([by_hand(exact, one) for one in ANCHORS])
     assert found.tolist() == pytest.approx(right.tolist(), rel=1e-5)
     (loss_of(model, EXAMPLE) + 0.7 * found.mean()).backward()
     (loss_of(exact, EXAMPLE) + 0.7 * right.mean()).backward()
@@ -185,36 +182,6 @@ def test_a_step_holds_and_another_process_would_get_the_same_bits(tiny_model: Pa
     assert free[0].loss == first[0].loss and free[0].held == () and free[0].fingerprint != first[0].fingerprint
     weak = steps(tiny_model, 3, ANCHORS, hold=0.01)
     assert sum(first[-1].held) < sum(weak[-1].held), "what counts more comes nearer"
-
-
-def test_a_step_weighs_places_as_its_terms_say(tiny_model: Path) -> None:
-    model = attached_to(tiny_model)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    optimizer.attach()
-    for focused in (False, True):
-        right = divergences(model.model, ANCHORS, focused=focused).tolist()
-        done = run_step(model, optimizer, [EXAMPLE], 1, 1e-3, StepTerms(hold=1.0, focused=focused), anchors=ANCHORS)
-        assert done.held == pytest.approx(right, rel=1e-4)
-
-
-def test_one_place_that_moved_counts_wholly_where_focused_and_little_in_the_mean() -> None:
-    model = small_model().float()
-    asked = torch.arange(K).repeat(36, 1)
-    with torch.no_grad():
-        told = model(input_ids=torch.tensor([EXAMPLE.ids])).logits[0].log_softmax(-1)[3:39, :K].clone()
-    told[20] = torch.tensor([0.6, 0.1, 0.1, 0.1]).log()
-    columns: dict[str, array[float] | array[int]] = {
-        IDS: array("q", asked.flatten().tolist()), TEACHER: array("f", told.flatten().tolist()),
-    }  # fmt: skip
-    one = Tokens(EXAMPLE.ids, EXAMPLE.mask, 0, columns)
-    mean, focused = (divergences(model, [one], focused=each).item() for each in (False, True))
-    assert focused > 1.0 and mean == pytest.approx(focused / 36, rel=1e-4)
-    with torch.no_grad():
-        still = model(input_ids=torch.tensor([EXAMPLE.ids])).logits[0].log_softmax(-1)[3:39, :K]
-    columns[TEACHER] = array("f", still.flatten().tolist())
-    loss = divergences(model, [one], focused=True).sum()
-    loss.backward()
-    assert loss.item() == 0.0 and all(p.grad is None or not p.grad.any() for p in model.parameters()), "nothing moved"
 
 
 def test_what_is_no_number_writes_nothing(tiny_model: Path) -> None:

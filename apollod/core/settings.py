@@ -180,8 +180,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
 JudgeMode = Literal["off", "flagged", "all"]
 
 Thinking = Literal["off", "on", "template"]
-"""Whether the served model thinks before it answers: `enable_thinking` of its chat template; template: the template's
-default"""
+"""Thinking before an answer, by `enable_thinking` of the chat template; template: the template's default"""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True):

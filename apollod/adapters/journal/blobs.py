@@ -92,8 +92,8 @@ def lesson(accepted: ExampleAccepted, directories: Sequence[Path]) -> bytes:
 def anchors_of(
     journal: str | Path, anchors: Sequence[str], directories: Sequence[Path] | None = None
 ) -> list[StepExample]:
-    """Those of these ids, in their order; retired ones, too. The digest is empty until an anchor was tokenised.
-    `directories`: where blobs may lie; None: see `beside`. Blocking. Raises JournalError."""
+    """The anchors with these ids, in their order, retired ones included. The digest is empty until an anchor was
+    tokenised. `directories`: where blobs may lie; None: see `beside`. Blocking. Raises JournalError."""
     if not anchors:
         return []
     names = ", ".join(journal_reader.literal(one) for one in anchors)
@@ -119,8 +119,8 @@ def _anchor(frozen: AnchorFrozen, directories: Sequence[Path]) -> bytes:
 
 
 def beside(journal: str | Path) -> list[Path]:
-    """Where blobs of a journal may lie: beside it, and, for one that was moved, where its daemon kept them. Raises
-    JournalError."""
+    """Directories that may hold the blobs of a journal: beside it and, if it was moved, where its daemon kept them.
+    Raises JournalError."""
     found = [Path(journal).parent / NAME]
     for row in journal_reader.query(journal, _STARTED).rows:
         started = decode_event(*row)

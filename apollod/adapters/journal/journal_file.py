@@ -41,7 +41,7 @@ def _check_regular(path: Path) -> None:
 
 
 def absence(path: Path) -> str:
-    """How there is no journal at all: "missing" or "empty"; empty text where there is something."""
+    """Reason why there is no journal: "missing" or "empty"; empty text if there is one."""
     if not path.exists():
         return "missing"
     return "" if path.stat().st_size else "empty"
@@ -63,11 +63,12 @@ def check_not_lost(path: Path) -> None:
 
 
 class InUse:
-    """The files of a journal that is open. SQLite never looks at their names again: what is written after somebody
-    moved or removed them is in a file that nobody opens next time."""
+    """The files of an open journal. SQLite never looks at their names again: after they are moved or removed, it writes
+    to files that the next start does not open."""
 
     def __init__(self, path: str | Path) -> None:
-        """Once the log is there, which it is until the last connection closes. Raises JournalError as `check` does."""
+        """Call while the write-ahead log exists, which it does until the last connection closes. Raises JournalError as
+        `check` does."""
         self._path = os.path.abspath(path)  # with its links: one that leads elsewhere leads to another journal
         self._log = log_of(path)
         self._found = self._look()
@@ -131,12 +132,12 @@ def _check_permitted(path: Path) -> None:
 
 
 def uri(path: Path) -> str:
-    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
-    the journal yet, nobody writes and the file is read as it is."""
+    """URI to open a journal for reading. A write-ahead log needs files beside the journal; if they cannot be made and
+    none holds rows that the journal lacks, there is no writer and the file is read as it is."""
     fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not log_of(path).exists()
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
 
 
 def _text(raw: bytes) -> str:
-    """What a damaged disk made no text is shown as far as it is; the chain tells."""
+    """Decode text; bytes that a damaged disk made invalid are replaced, and the hash chain shows the damage."""
     return raw.decode("utf-8", "replace")

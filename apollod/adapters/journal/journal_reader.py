@@ -117,7 +117,7 @@ def _check_limits(row_limit: int, seconds: float) -> None:
 
 @contextmanager
 def _asking(path: str | Path, late: Callable[[], bool], seconds: float) -> Iterator[sqlite3.Connection]:
-    """A connection for one statement of somebody, which may only read, until it is `late`; errors are explained."""
+    """A read-only connection for one statement from outside, until it is `late`; errors are explained."""
     denied: list[str] = []
 
     def authorize(action: int, first: str | None, *_: str | None) -> int:
@@ -158,7 +158,7 @@ def _asking(path: str | Path, late: Callable[[], bool], seconds: float) -> Itera
 
 
 def too_slow(seconds: float) -> JournalError:
-    """What to say of a query that was ended."""
+    """The error for a query that exceeded its time."""
     return JournalError(f"the query took longer than {seconds:g} s", "narrow it or allow more time")
 
 
@@ -228,7 +228,7 @@ def accepted(path: str | Path, example: str) -> ExampleAccepted | None:
 
 
 def continued(path: str | Path) -> JournalContinued | None:
-    """What a journal says of the archive on which it goes on; None where it is the first one."""
+    """The event that names the archive before this journal; None for the first journal."""
     rows = query(path, "SELECT kind, version, body FROM events WHERE seq = 1 AND kind = 'journal.continued'").rows
     event = decode_event(*rows[0]) if rows else None
     return event if isinstance(event, JournalContinued) else None
@@ -304,7 +304,7 @@ class Snapshot(NamedTuple):
     state: bytes
 
     def digest(self) -> bytes:
-        """What the journal keeps beside it: binds the state to its place in this very chain."""
+        """Digest stored beside the state; binds it to its place in the hash chain."""
         return sha256(self.hash + self.state).digest()
 
 

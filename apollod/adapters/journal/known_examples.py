@@ -77,7 +77,7 @@ class Kind(NamedTuple, Generic[Key]):
         return {key: seq for value, seq in rows for key in self.keys(value)}
 
     def lookup(self, keys: Iterable[Key]) -> tuple[str, tuple[str]]:
-        """SQL of (key, event), and its parameter, of those of these keys that are in the table."""
+        """The query for (key, event) of the given keys that are in the table: SQL and its parameter."""
         sql = f"SELECT id, seq FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))"
         return sql, (msgspec.json.encode(list(keys)).decode(),)
 
@@ -91,23 +91,23 @@ def _of_text(table: str, complete: str, recent: str) -> Kind[str]:
 
 
 def examples_kind() -> Kind[str]:
-    """Of examples, by their ids."""
+    """The index of accepted examples, by their ids."""
     return _of_text("example_index", "indexed_seq", _EXAMPLES)
 
 
 def responses_kind() -> Kind[str]:
-    """Of answers, by their keys."""
+    """The index of answers, by their keys."""
     return _of_text("response_index", "responses_indexed_seq", _RESPONSES)
 
 
 def bands_kind() -> Kind[int]:
-    """Of texts. One has 16 bands, so slices are longer, or a busy source would be faster than they are written."""
+    """The index of similar texts. A text has 16 bands, so slices are longer, to keep up with a busy source."""
     recent = _sql(_SIGNATURES, "near_indexed_seq")
     return Kind("near_index", "near_indexed_seq", recent, repeats.bands, RECENT_MAX, 8 * SLICE)
 
 
 def signals_kind() -> Kind[str]:
-    """Of signals, by their ids."""
+    """The index of recorded signals, by their ids."""
     return _of_text("signal_index", "signals_indexed_seq", _SIGNALS)
 
 
@@ -133,12 +133,12 @@ Query = tuple[str, tuple[str]]
 
 
 def names_of(seqs: Iterable[int]) -> Query:
-    """Of (event, the example that it accepted; empty: one of an archive)."""
+    """The query for (event, id of the example that it accepted; empty for examples of an archive)."""
     return _of_events(_NAMES, seqs)
 
 
 def signatures_of(seqs: Iterable[int]) -> Query:
-    """Of (example, signature)."""
+    """The query for (example, signature)."""
     return _of_events(_SIGNED, seqs)
 
 

@@ -85,7 +85,7 @@ class _Steps:
         self.completed: dict[int, ev.StepCompleted] = {}
 
     def settings_of(self, step: int) -> ev.Settings:
-        """In force when a step was done."""
+        """The settings in force when a step was done."""
         life = self._lives.at(self._seqs[step])
         assert life is not None, "a step before any life"
         return life.settings

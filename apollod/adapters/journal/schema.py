@@ -116,7 +116,7 @@ def migrate(connection: sqlite3.Connection, path: Path, schema: Schema, at_ns: i
 
 
 def _directory() -> Traversable:
-    """In the wheel migrations lie inside the package, in a source tree and after `pip install -e` beside it."""
+    """The directory of migrations: inside the package in a wheel, beside it in a source tree."""
     inside = files("apollod") / "migrations"
     return inside if inside.is_dir() else Path(__file__).parents[3] / "migrations"
 
@@ -188,7 +188,7 @@ def _made_by(*scripts: str) -> Objects:
 
 
 def _objects(connection: sqlite3.Connection) -> Objects:
-    """In the order in which they were made."""
+    """Every object of a database, in the order of creation."""
     rows = connection.execute("SELECT name, type, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
     return {name: Object(kind, sql) for name, kind, sql in rows}
 

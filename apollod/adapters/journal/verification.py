@@ -140,7 +140,7 @@ def reference_damage(path: str | Path) -> JournalError | None:
 
 
 def _baseline_digest(path: str | Path) -> str:
-    """Empty where there is no baseline, or this is a copy."""
+    """The digest of the newest baseline's references; empty if there is no baseline, or this is a copy."""
     started, newest = (
         [decode_event(*row) for row in journal_reader.query(path, sql, seconds=SECONDS).rows]
         for sql in (_STARTED, _NEWEST)

@@ -149,7 +149,7 @@ class Journal:
         return await done
 
     async def known(self, ids: Iterable[str]) -> set[str]:
-        """Those of `ids` that are examples accepted already."""
+        """The ids of examples that were accepted already."""
         return set(await self._find(ids))
 
     async def learned_by(self, responses: Iterable[str]) -> dict[str, str]:
@@ -158,7 +158,7 @@ class Journal:
         return await self._ask(self._known.learned_by(self._reader, responses))
 
     async def flagged(self, signals: Iterable[str]) -> set[str]:
-        """Those of these ids whose signal is recorded already."""
+        """The ids of signals that are recorded already."""
         return set(await self._ask(self._known.signals.find(self._reader, signals)))
 
     async def like(self, signatures: Iterable[str]) -> dict[str, str]:
@@ -182,7 +182,7 @@ class Journal:
         return lessons()
 
     async def accepted_of(self, ids: Iterable[str]) -> dict[str, ExampleAccepted]:
-        """How examples were accepted, by their ids; see `records_of`."""
+        """The acceptance of each example, by id; see `records_of`."""
         seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
         found = {}
         for row in await self._fetch(_RECORDS, (seqs,)):
@@ -221,7 +221,7 @@ class Journal:
         return found
 
     def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:
-        """Keep a folded state for the next start. Written after the next batch or at once; nobody waits, it is a cache.
+        """Keep a folded state for the next start. Written after the next batch or at once: a cache.
 
         `seq` is the newest event. An older snapshot that was not written yet is forgotten.
         """
@@ -310,7 +310,7 @@ class Journal:
             raise
 
     async def _insert(self, statements: list[tuple[str, list[Any]]]) -> None:
-        """In one transaction."""
+        """Execute statements in one transaction."""
         if len(statements) == 1:
             await self._writer.execute(*statements[0])
             return
@@ -320,8 +320,8 @@ class Journal:
         await self._writer.commit()
 
     async def _keep_house(self) -> None:
-        """Write what may as well be written later. A failure here is no caller's: it is tried again after the next
-        batch, but after an error of the disk that batch is refused, as every later one."""
+        """Write what can wait. A failure here concerns no caller: it is tried again after the next batch, but after an
+        error of the disk that batch is refused, like every later one."""
         if self._failure:
             self._snapshot = None  # or the writer would go on for it for ever
             return

@@ -72,10 +72,12 @@ def actions(
     return parsers
 
 
-def configuration(args: argparse.Namespace, missing: str) -> "Config":
+def configuration(
+    args: argparse.Namespace, missing: str, hint: str = "give --config FILE, or set APOLLOD_CONFIG"
+) -> "Config":
     """The daemon's configuration. Raises ConfigError with `missing` if no option and no variable names one."""
     if not args.config:
-        raise ConfigError(missing, "give --config FILE, or set APOLLOD_CONFIG")
+        raise ConfigError(missing, hint)
     from apollod.supervisor.config import load_config
 
     return load_config(args.config)
@@ -85,11 +87,8 @@ def socket_path(args: argparse.Namespace) -> str:
     """Address of the daemon: --socket, or from its configuration."""
     if args.socket:
         return str(args.socket)
-    if not args.config:
-        raise ConfigError("which daemon?", "give --config FILE, --socket PATH, or set APOLLOD_CONFIG")
-    from apollod.supervisor.config import load_config
-
-    return str(load_config(args.config).socket_path)
+    hint = "give --config FILE, --socket PATH, or set APOLLOD_CONFIG"
+    return str(configuration(args, "which daemon?", hint).socket_path)
 
 
 def journal_path(args: argparse.Namespace) -> str:
@@ -97,9 +96,7 @@ def journal_path(args: argparse.Namespace) -> str:
     if getattr(args, "file", None):
         return str(args.file)
     if args.config and not args.socket:
-        from apollod.supervisor.config import load_config
-
-        return str(load_config(args.config).journal_path)
+        return str(configuration(args, "which daemon?").journal_path)
     return status(socket_path(args)).journal.path
 
 

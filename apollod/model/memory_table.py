@@ -40,7 +40,7 @@ from apollod.wire.messages import OptimizerSettings
 
 BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
 BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
-QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moment_store.py
+QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moments.py
 WAITING_BYTES = 1 << 20  # trainer/optim/backward_updates.py
 LIKELIEST = 16  # adapters/llm/teaching.py
 

@@ -7,12 +7,11 @@ from apollod.core.settings import Kernels, Products
 from apollod.errors import RecordRefused
 from apollod.explain import line_of
 from apollod.trainer.bind.attach import Attached
-from apollod.trainer.environment import chosen_products, environment
+from apollod.trainer.environment import chosen_kernels, chosen_products, environment, without_triton
 from apollod.trainer.objectives.encoding import template_problem
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import encoded, objective_of
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
@@ -41,7 +40,7 @@ class Learner:
         self.tokenizer = tokenizer
         self.undo = UndoRing(undo_bytes) if undo_bytes else None
         self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
-        self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
+        self.kernels = chosen_kernels(kernels, settings.name, attached.device)
         self.products = chosen_products(products, attached.device)
         self.optimizer, self._hooks = self._make_optimizer()
         self._warm_up(kernels)
@@ -55,7 +54,7 @@ class Learner:
         except Exception as error:  # whatever a compiler or driver raises
             if lacks_memory(error):
                 raise
-            self.kernels = device_kernels.give_up(wanted, line_of(error))
+            self.kernels = without_triton(wanted, line_of(error))
             self.forget()
 
     def forget(self) -> None:

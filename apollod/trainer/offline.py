@@ -14,11 +14,11 @@ from apollod.errors import ApolloError
 from apollod.products.mode import products_in
 from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer.environment import chosen_kernels
 from apollod.trainer.learner import Learner, bound
 from apollod.trainer.message_loop import Loop
 from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.reference_scores import mean_logprob
-from apollod.trainer.optim.backends import device_kernels
 from apollod.wire import messages as m
 from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, Status, TensorEntry
 
@@ -66,7 +66,7 @@ class OfflineLoop(Loop):
         state = {name: tensor.clone() for name, tensor in learner.optimizer.state_tensors().items()}
         old, learner.settings = learner.settings, message.optimizer
         learner.attached = learner.attached.select(message.optimizer.layers, message.optimizer.freeze)
-        learner.kernels = device_kernels.choose(message.kernels, message.optimizer.name, learner.attached.device)
+        learner.kernels = chosen_kernels(message.kernels, message.optimizer.name, learner.attached.device)
         learner.forget()
         same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
         learner.optimizer.load_state_tensors(state, strict=same)

@@ -23,7 +23,7 @@ from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
-from apollod.trainer.optim.step_account import StepReport
+from apollod.trainer.optim.open_step import StepReport
 from apollod.wire.messages import StepDone
 
 PLAIN = StepTerms()

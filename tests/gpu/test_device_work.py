@@ -19,9 +19,8 @@ from apollod.trainer.kernels.device_to_host import BUFFER_BYTES, in_host_memory,
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.tokens import IDS
-from apollod.trainer.optim import parameter_step
+from apollod.trainer.optim import apollo_triton, parameter_step
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.backends import apollo_triton
 from apollod.trainer.undo import undo_ring
 from apollod.trainer.undo.undo_ring import UndoRing
 

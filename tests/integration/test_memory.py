@@ -24,7 +24,7 @@ from apollod.model.memory_table import MemoryTable, memory_table
 from apollod.model.step_shape import ROWS, Batch, StepShape
 from apollod.products.tiles import SCRATCH_BYTES
 from apollod.store.model_shapes import read_shapes
-from apollod.trainer.optim import backward_updates, moment_store, projector, row_gradient
+from apollod.trainer.optim import backward_updates, moments, projector, row_gradient
 from apollod.wire import messages as m
 
 MB = 1e6
@@ -198,7 +198,7 @@ def test_the_table_counts_with_the_trainers_sizes() -> None:
     assert (sizes.BLOCK_ROWS, sizes.BLOCK_ELEMENTS) == (row_gradient.BLOCK_ROWS, projector.BLOCK_ELEMENTS)
     assert (sizes.WAITING_BYTES, sizes.LIKELIEST) == (backward_updates.WAITING_BYTES, teaching.LIKELIEST)
     assert max(PRACTISED, OF_PRACTICE) <= ROWS
-    assert (sizes.QUANTIZED_BLOCK, sizes.QUANTIZED_MIN) == (moment_store.QUANTIZED_BLOCK, moment_store.QUANTIZED_MIN)
+    assert (sizes.QUANTIZED_BLOCK, sizes.QUANTIZED_MIN) == (moments.QUANTIZED_BLOCK, moments.QUANTIZED_MIN)
 
 
 # --- the command --------------------------------------------------------------------------------------------------

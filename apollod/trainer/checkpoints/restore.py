@@ -22,9 +22,8 @@ from apollod.store.pieces import Piece, directory_pieces
 from apollod.store.sync import recover
 from apollod.trainer.bind.live_weights import Weights
 from apollod.trainer.bind.tensor_stream import fingerprint_of
-from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.named_optimizer import STATE_VERSION, NamedOptimizer
 from apollod.trainer.optim.optimizers import misfit
-from apollod.trainer.optim.saved_state import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings, Restore
 
 RENAMED = {"name": "optimizer"}

@@ -35,7 +35,7 @@ from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.bind.tensor_stream import FingerprintStream
 from apollod.trainer.checkpoints.host_parts import write_tensors
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
-from apollod.trainer.optim.saved_state import STATE_VERSION
+from apollod.trainer.optim.named_optimizer import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings
 
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}

@@ -1,7 +1,8 @@
-"""Optimizers, written from their papers' formulas.
+"""Optimizers, written from their papers' formulas: one file each (apollo.py, adamw.py, adafactor.py), with the class,
+its options and state on top and the formulas below, and one line each in the table of optimizers.py.
 
-One file per formula: apollo_update.py, adam_update.py, adafactor.py; beside each the class with its options and state
-(apollo.py, adamw.py). Shared: named_optimizer.py (parameters by name, steps, state), backward_updates.py (updates
-inside the backward pass), moments, moment_store, projector, rounding, row_gradient. optimizers.py makes the configured
-one; `backends` carry updates out. Nothing here knows a model, a loss, a message loop or a file.
+Shared: named_optimizer.py (parameters by name, steps, state), backward_updates.py (updates inside the backward pass),
+open_step.py (the account of a step, and who carries it out), parameter_step.py (one parameter in one step), moments,
+projector, rounding, row_gradient. apollo_triton.py carries APOLLO out on a GPU. Nothing here knows a model, a loss, a
+message loop or a file.
 """

@@ -13,12 +13,13 @@ No first moment, no learning rate from the weights' size and no schedule of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from apollod.core.settings import Kernels, OptimizerSettings
 from apollod.trainer.optim.moments import Norms, square_norm
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
 from apollod.trainer.optim.parameter_step import ParameterStep
@@ -52,6 +53,12 @@ class Adafactor(NamedOptimizer):
         super().__init__(
             params, {"lr": lr, "clip": clip, "weight_decay": weight_decay, "rounding": rounding}, seed, round_to
         )
+
+    @classmethod
+    def from_settings(
+        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
+    ) -> Self:
+        return cls(params, **common)
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
         return super()._in_range(group) | {"clip": group["clip"] > 0}

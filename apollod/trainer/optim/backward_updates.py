@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.row_gradient import Arrivals, RowGradient
 
 WAITING_BYTES = 1 << 20

@@ -10,26 +10,44 @@ from __future__ import annotations
 import math
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from apollod.trainer.optim.backends.backend import Backend, OpenStep
-from apollod.trainer.optim.backends.formulas import FormulaBackend
+from apollod.core.settings import Kernels, OptimizerSettings
 from apollod.trainer.optim.backward_updates import BackwardUpdates, HookHandle
 from apollod.trainer.optim.moments import Norms
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import (
+    Backend,
+    FormulaBackend,
+    NamedParameter,
+    OpenStep,
+    OptimizerError,
+    StepReport,
+    second_gradient,
+)
 from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.row_gradient import RowGradient
-from apollod.trainer.optim.saved_state import STATE_VERSION, check_options, load_tensors
-from apollod.trainer.optim.step_account import NamedParameter, StepReport, second_gradient
 from apollod.trainer.undo.undo_ring import UndoRing
+
+STATE_VERSION = 1
+"""Version of the meaning of state. Another one is refused, here and by checkpoints."""
 
 Named = Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 """(Hugging Face name, Parameter) pairs, or groups {"params": pairs, option: value}"""
+
+
+class StateRefused(OptimizerError):
+    """Optimizer state of another model, optimizer, rank, shape, dtype or version."""
+
+    def __init__(self, what: str, saved: object, here: object) -> None:
+        super().__init__(
+            f"optimizer state does not fit: {what} is {saved} in the saved state and {here} here",
+            "load the state that was saved with this model and these settings, or start with a fresh optimizer",
+        )
 
 
 class NamedOptimizer(torch.optim.Optimizer):
@@ -50,8 +68,15 @@ class NamedOptimizer(torch.optim.Optimizer):
     """
 
     NAME: ClassVar[str]
+    """in configuration, journals and checkpoints; never renamed"""
     SHAPING: ClassVar[tuple[str, ...]] = ()
     """options that determine shapes and dtypes of the state"""
+    DEPENDS_ON: ClassVar[tuple[str, ...]] = ()
+    """settings that the state depends on; the others may change from one run to the next"""
+    KERNELS: ClassVar[bool] = False
+    """its updates exist in Triton, too"""
+    LIBRARIES: ClassVar[tuple[str, ...]] = ()
+    """packages that only this optimizer needs"""
 
     def __init__(
         self, params: Named, options: dict[str, Any], seed: int, round_to: Mapping[str, torch.dtype] | None
@@ -73,6 +98,14 @@ class NamedOptimizer(torch.optim.Optimizer):
         super().__init__(params, options)
         if unknown := self._round_to.keys() - {known.name for known in self._named.values()}:
             raise OptimizerError(f"round_to names parameters that are not optimized: {sorted(unknown)}")
+
+    @classmethod
+    @abstractmethod
+    def from_settings(
+        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
+    ) -> Self:
+        """The optimizer that `[trainer]` configures. `common`: weight_decay, seed, rounding and round_to. Raises
+        OptimizerError for settings that cannot work with these parameters."""
 
     @abstractmethod
     def _new_state(self, parameter: Tensor, group: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -278,8 +311,8 @@ class NamedOptimizer(torch.optim.Optimizer):
         }
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], strict: bool = True) -> None:
-        """Copy in the result of `state_tensors`, all or nothing: `saved_state.load_tensors`. Raises StateRefused."""
-        load_tensors(self.state_tensors(), tensors, strict)
+        """Copy in the result of `state_tensors`, all or nothing: see `_load_tensors`. Raises StateRefused."""
+        _load_tensors(self.state_tensors(), tensors, strict)
 
     def state_dict(self) -> dict[str, Any]:
         """State, options, seed and next step: tensors and plain values only, so `torch.load(weights_only=True)` reads
@@ -300,7 +333,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         """Restore the result of `state_dict`, options and seed included. (torch's would cast the moments to the
         weights' dtype.) Raises StateRefused, with nothing changed, if optimizer, version, groups, ranks, shapes or
         dtypes differ."""
-        check_options(state_dict, self.NAME, self.SHAPING, self.param_groups)
+        _check_options(state_dict, self.NAME, self.SHAPING, self.param_groups)
         self.load_state_tensors(state_dict["state"])
         for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
             group.update({key: value for key, value in saved.items() if key != "param_names"})
@@ -309,3 +342,49 @@ class NamedOptimizer(torch.optim.Optimizer):
     def state_bytes(self) -> int:
         """Bytes of optimizer state, all parameters together."""
         return sum(tensor.nbytes for tensor in self.state_tensors().values())
+
+
+# --- saved state --------------------------------------------------------------------------------------------------
+
+
+def _load_tensors(here: Mapping[str, Tensor], tensors: Mapping[str, Tensor], strict: bool) -> None:
+    """Copy `tensors` into those of the same names `here` ("<parameter>.<field>"); nothing is ever cast.
+
+    Raises StateRefused if a shape or dtype differs or, if `strict`, if a tensor is missing or unknown. Not strict:
+    unknown tensors are ignored, and a parameter without any saved tensor keeps its state; the others need all of
+    theirs.
+    """
+    saved_parameters = {name.rpartition(".")[0] for name in tensors}
+    own = {name: t for name, t in here.items() if strict or name.rpartition(".")[0] in saved_parameters}
+    shared = own.keys() & tensors.keys()
+    for name in sorted(shared):
+        saved, live = tensors[name], own[name]
+        if saved.shape != live.shape:
+            raise StateRefused(f"the shape of {name}", tuple(saved.shape), tuple(live.shape))
+        if saved.dtype != live.dtype:
+            raise StateRefused(f"the dtype of {name}", saved.dtype, live.dtype)
+    if own.keys() - tensors.keys() or (strict and tensors.keys() - own.keys()):
+        missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+        differ = f"({len(missing)} missing, {len(unknown)} unknown, such as {(missing or unknown)[0]})"
+        raise StateRefused(f"the set of tensors {differ}", f"{len(tensors)} tensors", f"{len(own)} tensors")
+    for name in shared:
+        own[name].copy_(tensors[name])
+
+
+def _check_options(
+    saved: Mapping[str, Any], optimizer: str, shaping: Sequence[str], groups: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raise StateRefused unless state saved by `NamedOptimizer.state_dict` is of this optimizer, with groups of the
+    same kind."""
+    saved_groups = saved.get("param_groups", [])
+    for what, here in (("optimizer", optimizer), ("version", STATE_VERSION)):
+        if saved.get(what) != here:
+            raise StateRefused(f"the {what}", saved.get(what), here)
+    if len(saved_groups) != len(groups):
+        raise StateRefused("the number of parameter groups", len(saved_groups), len(groups))
+    for theirs, group in zip(saved_groups, groups, strict=True):
+        for option in shaping:
+            if theirs[option] != group[option]:
+                raise StateRefused(f"the {option}", theirs[option], group[option])
+        if (theirs["rounding"] == "master") != (group["rounding"] == "master"):
+            raise StateRefused("the rounding", theirs["rounding"], group["rounding"])

@@ -1,34 +1,27 @@
-"""The optimizers that a configuration can name, all behind `NamedOptimizer`."""
+"""The table of optimizers that a configuration can name: one file each, all behind `NamedOptimizer`.
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+A new optimizer is one file with its formulas and paper, one line in this table, its name in core/settings.py, one line
+for the bytes of its state in model/memory_table.py, and a case in tests/unit/trainer/test_optimizers.py.
+"""
+
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from apollod.core.settings import Kernels, OptimizerSettings
 from apollod.trainer.optim.adafactor import Adafactor
 from apollod.trainer.optim.adamw import AdamW, AdamW8bit
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
-from apollod.trainer.optim.optimizer_errors import OptimizerError
-from apollod.trainer.optim.projector import summed_dim
-from apollod.wire.messages import Kernels, OptimizerSettings
+from apollod.trainer.optim.open_step import OptimizerError
 
-Parameters = Sequence[tuple[str, Tensor]]
-
-_DEPENDS_ON: dict[str, tuple[str, ...]] = {
-    "apollo": ("rank", "scale", "seed", "moments"),
-    "adamw": ("moments",),
-    "adafactor": (),
-    "adamw8bit": (),
-}
-"""Settings that the state of an optimizer depends on; the others may change from one run to the next."""
+OPTIMIZERS: dict[str, type[NamedOptimizer]] = {one.NAME: one for one in (Apollo, AdamW, Adafactor, AdamW8bit)}
 
 
 def make_optimizer(
     settings: OptimizerSettings,
-    parameters: Parameters,
+    parameters: Sequence[tuple[str, Tensor]],
     round_to: Mapping[str, torch.dtype] | None = None,
     kernels: Kernels = "auto",
 ) -> NamedOptimizer:
@@ -38,61 +31,29 @@ def make_optimizer(
     Raises OptimizerError for settings that cannot work with these parameters, QuantizerMissing for adamw8bit without
     bitsandbytes.
     """
-    makers: dict[str, Callable[..., NamedOptimizer]] = {
-        "apollo": _apollo, "adamw": _adamw, "adafactor": _adafactor, "adamw8bit": _adamw8bit,
-    }  # fmt: skip
-    if settings.name not in makers:
+    if settings.name not in OPTIMIZERS:
         raise OptimizerError(
-            f"there is no optimizer {settings.name!r}", f"set [trainer] optimizer to one of {', '.join(makers)}"
+            f"there is no optimizer {settings.name!r}", f"set [trainer] optimizer to one of {', '.join(OPTIMIZERS)}"
         )
-    if settings.moments != "float32" and "moments" not in _DEPENDS_ON[settings.name]:
+    kind = OPTIMIZERS[settings.name]
+    if settings.moments != "float32" and "moments" not in kind.DEPENDS_ON:
         raise OptimizerError(
             f"{settings.name} has no choice of moments, {settings.moments!r} is asked for",
             'set [trainer] moments = "float32"',
         )
-    common: dict[str, Any] = {
-        "weight_decay": settings.weight_decay, "seed": settings.seed, "rounding": settings.rounding,
-        "round_to": round_to,
-    }  # fmt: skip
-    if settings.name == "apollo":
-        common["kernels"] = kernels
-    return makers[settings.name](settings, parameters, **common)
+    return kind.from_settings(
+        settings, parameters, kernels, weight_decay=settings.weight_decay, seed=settings.seed,
+        rounding=settings.rounding, round_to=round_to,
+    )  # fmt: skip
 
 
 def misfit(saved: OptimizerSettings, here: OptimizerSettings) -> tuple[str, object, object] | None:
     """The first setting ([trainer] key, saved value, value here) that makes the saved state unusable here."""
     if saved.name != here.name:
         return "optimizer", saved.name, here.name
-    for name in _DEPENDS_ON.get(here.name, ()):
+    for name in OPTIMIZERS[here.name].DEPENDS_ON:
         if getattr(saved, name) != getattr(here, name):
             return name, getattr(saved, name), getattr(here, name)
     if (saved.rounding == "master") != (here.rounding == "master"):  # a float32 copy of the weights is state
         return "rounding", saved.rounding, here.rounding
     return None
-
-
-def _apollo(settings: OptimizerSettings, parameters: Parameters, **common: Any) -> Apollo:
-    matrices = {name: parameter for name, parameter in parameters if parameter.dim() == 2}
-    if matrices and all(summed_dim(parameter, settings.rank) is None for parameter in matrices.values()):
-        widest = max(matrices, key=lambda name: min(matrices[name].shape))
-        raise OptimizerError(
-            f"rank = {settings.rank} is above the smaller side of every matrix (the widest: {widest} "
-            f"{list(matrices[widest].shape)})",
-            'lower [trainer] rank, or set optimizer = "adamw"',
-        )
-    return Apollo(
-        parameters, rank=settings.rank, scale=settings.scale, betas=settings.betas, moments=settings.moments,
-        gamma=settings.limiter or math.inf, limiter_rule=settings.limiter_rule, **common,
-    )  # fmt: skip
-
-
-def _adamw(settings: OptimizerSettings, parameters: Parameters, **common: Any) -> AdamW:
-    return AdamW(parameters, betas=settings.betas, moments=settings.moments, **common)
-
-
-def _adafactor(_settings: OptimizerSettings, parameters: Parameters, **common: Any) -> Adafactor:
-    return Adafactor(parameters, **common)
-
-
-def _adamw8bit(settings: OptimizerSettings, parameters: Parameters, **common: Any) -> AdamW8bit:
-    return AdamW8bit(parameters, betas=settings.betas, **common)

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apollod.trainer.optim import moment_store
+from apollod.trainer.kernels.passes import CompiledPasses, compiled_passes
+from apollod.trainer.optim import projector
+from apollod.trainer.optim.moments import load_moments, save_moments
 from apollod.trainer.optim.projector import blocks, stream_key
-from apollod.trainer.optim.rounding import write_rows_, write_update_
+from apollod.trainer.optim.rounding import kernel_options, write_rows_, write_update_
 from apollod.trainer.undo.undo_ring import WRITE_BYTES, ParameterUndo
 
 
@@ -37,14 +39,27 @@ class ParameterStep:
 
     def moments(self, part: slice | None = None) -> dict[str, Tensor]:
         """State with float32 m and v: all of them, or flat the elements `part`. `keep` stores changes to them."""
-        return moment_store.load(self.state, part)
+        return load_moments(self.state, part)
 
     def keep(self, wide: Mapping[str, Tensor], part: slice | None = None) -> None:
         """Store the result of `moments`. bfloat16 moments are rounded stochastically, by streams of their own."""
         if self.state["m"].dtype == torch.float32:
             return  # they are the state itself
         keys = {name: stream_key(f"moment {name}", self.seed, self.name, self.number) for name in "mv"}
-        moment_store.save(self.state, wide, part, keys)
+        save_moments(self.state, wide, part, keys)
+
+    def one_call(self, gradient: Tensor) -> CompiledPasses | None:
+        """The compiled passes that update this parameter from gradient to weight in one call, if it is bf16 on CPU with
+        float32 moments, rounded when written; at most a working block, of whole words. Otherwise calls and torch
+        operations on little memory would take most of the time. Same bits as the separate formulas, which handle all
+        other cases."""
+        weight, state = self.weight, self.state
+        small = gradient.numel() <= projector.BLOCK_ELEMENTS and gradient.dim() and not gradient.shape[-1] % 2
+        if not small or not weight.is_cpu or not weight.dtype == gradient.dtype == torch.bfloat16:
+            return None
+        if "master" in state or state["m"].dtype != torch.float32 or (weight.data_ptr() | gradient.data_ptr()) % 4:
+            return None
+        return compiled_passes()
 
     def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
         """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, for these elements and a flat
@@ -112,3 +127,8 @@ class ParameterStep:
     def rounding_key(self) -> int:
         """Key of the write's noise."""
         return stream_key("rounding", self.seed, self.name, self.number)
+
+    @property
+    def rounding_options(self) -> tuple[float, int, int, bool]:
+        """Decay, noise and rounding of the write, for compiled passes."""
+        return kernel_options(self.decay, self.rounding_key, self.group["rounding"])

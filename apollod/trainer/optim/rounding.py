@@ -86,7 +86,9 @@ def write_rows_(
     options = (decay, key, rounding)
     compiled, weight_words, update_words = compiled_passes(), as_words(weight), as_words(update)
     if compiled is not None and weight_words is not None and update_words is not None:
-        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows.numpy(), 0, *_options(*options))
+        compiled.write_rows(
+            weight_words, update_words, coef.numpy().reshape(-1), rows.numpy(), 0, *kernel_options(*options)
+        )
         return
     for i, row in enumerate(rows.tolist()):
         first = row * weight.shape[1]
@@ -127,11 +129,11 @@ def _write_channels_compiled(
     if coef.shape[1] == 1:
         rows = np.arange(len(weight_words))
         compiled.write_rows(
-            weight_words, update_words, coef.numpy().reshape(-1), rows, first, *_options(decay, key, rounding)
+            weight_words, update_words, coef.numpy().reshape(-1), rows, first, *kernel_options(decay, key, rounding)
         )
     else:
         pairs = np.ascontiguousarray(coef.numpy().reshape(-1, 2).T)
-        compiled.write_columns(weight_words, update_words, pairs, first, *_options(decay, key, rounding))
+        compiled.write_columns(weight_words, update_words, pairs, first, *kernel_options(decay, key, rounding))
     return True
 
 
@@ -144,9 +146,10 @@ def _write_elements_compiled(
         return False
     arrays = (weight.numpy() if words is None else words, update.float().numpy())
     write = compiled.write_floats if words is None else compiled.write_elements
-    write(*arrays, first, coef, *_options(decay, key, rounding))
+    write(*arrays, first, coef, *kernel_options(decay, key, rounding))
     return True
 
 
-def _options(decay: float, key: int, rounding: Rounding) -> tuple[float, int, int, bool]:
+def kernel_options(decay: float, key: int, rounding: Rounding) -> tuple[float, int, int, bool]:
+    """The last arguments of every compiled write."""
     return decay, key & 0xFFFFFFFF, key >> 32, rounding == "stochastic"

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from apollod.trainer.optim.backends.formulas import Formulas, applied
+from apollod.trainer.optim.open_step import Formulas, NamedParameter, StepAccount, StepReport, applied, dense
 from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.projector import blocks, project_rows, stream_key
 from apollod.trainer.optim.row_gradient import RowGradient
-from apollod.trainer.optim.step_account import NamedParameter, StepAccount, StepReport, dense
 from apollod.trainer.undo.undo_ring import UndoRing
 
 RANK = 64

@@ -17,9 +17,9 @@ from support.fingerprints import check_one_number_is_read
 from torch import Tensor
 
 from apollod.trainer.kernels import fingerprint_triton, kernels_cuda
+from apollod.trainer.optim import apollo_triton
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.backends import apollo_triton
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.projector import project, random_words, signs, square_norms, stream_key
 from apollod.trainer.optim.rounding import noise, stochastic_round, write_update_
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from apollod.trainer.objectives import head, model_ends
 from apollod.trainer.objectives.loss import loss_of
-from apollod.trainer.optim import apollo, row_gradient
+from apollod.trainer.optim import apollo, apollo_triton, row_gradient
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.backends import apollo_triton
 from apollod.trainer.optim.row_gradient import FactoredRows, RowGradient, RowSum, SparseRows
 from apollod.trainer.undo import undo_codec
 from apollod.trainer.undo.undo_ring import UndoRing

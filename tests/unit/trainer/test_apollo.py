@@ -18,7 +18,8 @@ from support.gradients import SHAPES, give_gradients, model, same_bits
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.optim import projector, rounding
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.optimizer_errors import OptimizerError, StateRefused
+from apollod.trainer.optim.named_optimizer import StateRefused
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.rounding import write_reference_
 
 

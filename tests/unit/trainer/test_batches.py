@@ -14,7 +14,7 @@ from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim import backward_updates
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.step import _forward, run_step
 from apollod.trainer.undo.undo_ring import UndoRing

@@ -8,12 +8,10 @@ import pytest
 import torch
 from support.fingerprints import check_blocks, check_one_number_is_read
 
-from apollod.trainer import learner
+from apollod.trainer import environment, learner
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.environment import environment
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.backends import device_kernels
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.wire.messages import OptimizerSettings
 
@@ -27,7 +25,11 @@ def as_before() -> Iterator[None]:
 
 
 def test_on_a_cpu_nothing_is_chosen_and_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert device_kernels.choose("auto", "apollo", CPU) == device_kernels.choose("eager", "adamw", CPU) == "eager"
+    assert (
+        environment.chosen_kernels("auto", "apollo", CPU)
+        == environment.chosen_kernels("eager", "adamw", CPU)
+        == "eager"
+    )
     assert capsys.readouterr().err == ""
 
 
@@ -36,7 +38,7 @@ def test_on_a_cpu_nothing_is_chosen_and_nothing_said(capsys: pytest.CaptureFixtu
 )
 def test_triton_where_it_cannot_run_is_refused(name: str, said: str) -> None:
     with pytest.raises(OptimizerError, match=said) as refused:
-        device_kernels.choose("triton", name, CPU)
+        environment.chosen_kernels("triton", name, CPU)
     assert '[trainer] kernels = "auto"' in refused.value.hint
 
 
@@ -59,8 +61,8 @@ def test_what_is_chosen_on_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(device_kernels, "_why_not", lambda device: why_not)
-    assert device_kernels.choose(wanted, name, GPU) == chosen
+    monkeypatch.setattr(environment, "_why_not", lambda device: why_not)
+    assert environment.chosen_kernels(wanted, name, GPU) == chosen
     assert live_fingerprint._triton is sums
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == (1 if why_not else 0) and why_not in "".join(lines)
@@ -71,7 +73,7 @@ class Broken:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[str] = []
-        monkeypatch.setattr(device_kernels, "_why_not", lambda device: "")
+        monkeypatch.setattr(environment, "_why_not", lambda device: "")
         monkeypatch.setattr(learner, "make_optimizer", self.make)
         self.attached: Any = SimpleNamespace(device=GPU, trainable=(), round_to={})
 
@@ -101,11 +103,11 @@ def test_unless_nothing_else_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_chosen_is_part_of_the_environment() -> None:
-    assert environment(CPU)["kernels"] == "eager" and "triton" not in environment(CPU)
+    assert environment.environment(CPU)["kernels"] == "eager" and "triton" not in environment.environment(CPU)
     pytest.importorskip("triton")
     import importlib.metadata
 
-    found = environment(CPU, "triton")
+    found = environment.environment(CPU, "triton")
     assert (found["kernels"], found["triton"]) == ("triton", importlib.metadata.version("triton"))
 
 

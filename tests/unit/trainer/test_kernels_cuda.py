@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 

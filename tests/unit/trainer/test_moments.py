@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apollod.trainer.kernels import kernels_cpu
-from apollod.trainer.optim import moment_store
-from apollod.trainer.optim.adam_update import adam_
-from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.apollo_update import channel_rates_
-from apollod.trainer.optim.limiter import FALL
-from apollod.trainer.optim.moments import Norms, square_norm
+from apollod.trainer.optim import moments
+from apollod.trainer.optim.adamw import adam_
+from apollod.trainer.optim.apollo import Apollo, channel_rates_
+from apollod.trainer.optim.moments import FALL, Norms, square_norm
 from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.projector import signs
 from apollod.trainer.optim.rounding import write_reference_, write_update_
@@ -136,12 +134,12 @@ def test_compiled_write_of_float32_weights_on_the_bf16_grid_equals_the_eager_def
 def test_bf16_second_moments_decay_though_no_step_is_half_an_ulp():
     """z-test of 1.0 after 200 steps at b2 = 0.999 (0.819). Rounded to the nearest it would be 1.0 for ever."""
     size, steps, beta2 = 1 << 14, 200, 0.999
-    state = moment_store.new([size], "bfloat16", torch.device("cpu"))
+    state = moments.new_moments([size], "bfloat16", torch.device("cpu"))
     state["v"].fill_(1.0)
     for step in range(steps):
-        wide = moment_store.load(state, None)
+        wide = moments.load_moments(state, None)
         adam_(torch.full((size,), 1e-9), wide, (0.9, beta2, 1e-6))
-        moment_store.save(state, wide, None, {"m": KEY + 2 * step, "v": KEY + 2 * step + 1})
+        moments.save_moments(state, wide, None, {"m": KEY + 2 * step, "v": KEY + 2 * step + 1})
     assert torch.tensor(1.0 * beta2).bfloat16() == 1.0  # what nearest would keep
     values = state["v"].double()
     standard_error = float(values.std()) / math.sqrt(size)
@@ -153,7 +151,7 @@ def test_the_rounding_of_bf16_moments_has_streams_of_its_own():
     halfway = torch.full((4096,), 1 + 2.0**-8)
 
     def kept(name="w", seed=0, number=1):
-        state = moment_store.new([4096], "bfloat16", torch.device("cpu"))
+        state = moments.new_moments([4096], "bfloat16", torch.device("cpu"))
         weight = torch.zeros(4096)
         ParameterStep(name, {}, weight, weight.dtype, state, seed, number, 1).keep({"m": halfway, "v": halfway})
         return state["m"].float(), state["v"].float()
@@ -172,12 +170,12 @@ def test_moments_are_stored_in_parts_as_in_one(kind):
     values = {name: normal(301, seed=seed, scale=1e-3) for seed, name in enumerate("mv")}
     keys, results = {"m": KEY, "v": KEY + 1}, []
     for parts in ([None], [slice(0, 100), slice(100, 301)], [slice(0, 7), slice(7, 300), slice(300, 301)]):
-        state = moment_store.new([7, 43], kind, torch.device("cpu"))
+        state = moments.new_moments([7, 43], kind, torch.device("cpu"))
         for part in parts:
-            wide = moment_store.load(state, part)
+            wide = moments.load_moments(state, part)
             for name in "mv":
                 wide[name].view(-1).copy_(values[name] if part is None else values[name][part])
-            moment_store.save(state, wide, part, keys)
+            moments.save_moments(state, wide, part, keys)
         results.append(state)
     for name in "mv":
         assert all(torch.equal(results[0][name], other[name]) for other in results[1:])

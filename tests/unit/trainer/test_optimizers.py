@@ -12,19 +12,19 @@ from safetensors.torch import load, save
 from support.gradients import SHAPES, give_gradients, model, same_bits
 
 from apollod.trainer.kernels import kernels_cpu
-from apollod.trainer.optim import moment_store, projector
+from apollod.trainer.optim import moments, projector
 from apollod.trainer.optim.adafactor import Adafactor
 from apollod.trainer.optim.adamw import AdamW
-from apollod.trainer.optim.moment_store import QuantizerMissing
-from apollod.trainer.optim.named_optimizer import NamedOptimizer
-from apollod.trainer.optim.optimizer_errors import OptimizerError, StateRefused
+from apollod.trainer.optim.moments import QuantizerMissing
+from apollod.trainer.optim.named_optimizer import NamedOptimizer, StateRefused
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer, misfit
 from apollod.wire.messages import OptimizerSettings
 
 
 def quantizer_here() -> bool:
     try:
-        moment_store.quantizer()
+        moments.quantizer()
     except QuantizerMissing:
         return False
     return True
@@ -193,13 +193,13 @@ def test_8_bits_keep_each_moment_by_the_code_that_fits_it():
     """m has a sign, v has none and takes the finer code: half a step near the largest value of a block is 0.7 % or
     0.36 %."""
     size = 5000
-    state = moment_store.new([50, 100], "8bit", torch.device("cpu"))
+    state = moments.new_moments([50, 100], "8bit", torch.device("cpu"))
     m, v = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     scale = torch.logspace(-6, 0, size)  # blocks of very different sizes
     wide = {"m": m * scale, "v": v.square() * scale}
     for part in (slice(0, 1024), slice(1024, size)):
-        moment_store.save(state, {name: values[part] for name, values in wide.items()}, part, {"m": 0, "v": 0})
-    kept = moment_store.load(state, slice(0, size))
+        moments.save_moments(state, {name: values[part] for name, values in wide.items()}, part, {"m": 0, "v": 0})
+    kept = moments.load_moments(state, slice(0, size))
     for name, bound in (("m", 0.0072), ("v", 0.0037)):
         for block in range(0, size, 256):
             part = slice(block, block + 256)
@@ -212,7 +212,7 @@ def test_without_bitsandbytes_8_bits_are_refused_with_the_way_out(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "bitsandbytes"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    moment_store.quantizer.cache_clear()
+    moments.quantizer.cache_clear()
     with pytest.raises(QuantizerMissing, match="bitsandbytes") as caught:
         made("adamw8bit", model())
     assert "pip install bitsandbytes" in caught.value.hint and '"adamw"' in caught.value.hint

@@ -13,7 +13,7 @@ from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.optim.adafactor import Adafactor
 from apollod.trainer.optim.adamw import AdamW
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.row_gradient import FactoredRows, RowGradient, RowSum, SparseRows
 
 EMBEDDING = "model.embed_tokens.weight"

@@ -11,8 +11,8 @@ from support.device_waits import DeviceWaits
 from support.gradients import SHAPES, Parameters, give_gradients, model
 
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.optim import moment_store, parameter_step, projector
-from apollod.trainer.optim.moment_store import QuantizerMissing
+from apollod.trainer.optim import moments, parameter_step, projector
+from apollod.trainer.optim.moments import QuantizerMissing
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.optim.parameter_step import ParameterStep
@@ -27,7 +27,7 @@ PLENTY = 1 << 30
 
 def quantizer_here() -> bool:
     try:
-        moment_store.quantizer()
+        moments.quantizer()
     except QuantizerMissing:
         return False
     return True

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from apollod.trainer.optim import backward_updates
 from apollod.trainer.optim.apollo import Apollo
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.open_step import OptimizerError
 
 LAYERS, WIDTH = 12, 32
 ONE = WIDTH * WIDTH * 2  # bytes of a gradient

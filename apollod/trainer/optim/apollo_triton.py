@@ -19,13 +19,10 @@ import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
 from apollod.trainer.kernels import kernels_cuda as k
-from apollod.trainer.optim.backends.backend import Groups
-from apollod.trainer.optim.limiter import FALL
-from apollod.trainer.optim.moments import Norms
-from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.moments import FALL, Norms
+from apollod.trainer.optim.open_step import Groups, NamedParameter, OptimizerError, StepAccount, StepReport, dense
 from apollod.trainer.optim.projector import stream_key, summed_dim
 from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowGradient
-from apollod.trainer.optim.step_account import NamedParameter, StepAccount, StepReport, dense
 from apollod.trainer.undo.undo_ring import WRITE_BYTES, ParameterUndo, UndoRing
 
 RESULT = 8  # float64 values a parameter: see kernels_cuda.py

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from apollod.trainer.kernels import kernels_cpu
-from apollod.trainer.optim import fused_update, projector
+from apollod.trainer.optim import projector
 from apollod.trainer.optim.optimizers import make_optimizer
+from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.wire.messages import OptimizerSettings
 
 pytestmark = pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="numba is not installed")
@@ -37,11 +38,12 @@ def learned(
     settings: OptimizerSettings, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> tuple[dict[str, Tensor], list, int]:
     """Weights and state after some steps, the reports, and how many updates were made whole."""
-    count, fits = 0, fused_update.fits
+    count, one_call = 0, ParameterStep.one_call
 
-    def counted(step: object, values: object) -> bool:
+    def counted(step: ParameterStep, values: Tensor) -> object:
         nonlocal count
-        count += (found := whole and fits(step, values))
+        found = one_call(step, values) if whole else None
+        count += found is not None
         return found
 
     generator = torch.Generator().manual_seed(9)
@@ -52,7 +54,7 @@ def learned(
     optimizer = make_optimizer(settings, list(weights.items()))
     reports = []
     with monkeypatch.context() as patch:
-        patch.setattr(fused_update, "fits", counted)
+        patch.setattr(ParameterStep, "one_call", counted)
         for step in range(1, 8):
             for parameter in weights.values():
                 parameter.grad = gradient(tuple(parameter.shape), step)
@@ -97,8 +99,8 @@ def test_what_does_not_fit_is_updated_in_parts(
         raise AssertionError("updated whole")
 
     monkeypatch.setattr(projector, "BLOCK_ELEMENTS", 4096)
-    monkeypatch.setattr(fused_update, "apollo", refuse)
-    monkeypatch.setattr(fused_update, "adam", refuse)
+    monkeypatch.setattr(kernels_cpu, "apollo_step", refuse)
+    monkeypatch.setattr(kernels_cpu, "adam_step", refuse)
     weight = torch.nn.Parameter(torch.ones(shape, dtype=dtype))
     optimizer = make_optimizer(OptimizerSettings("apollo", rank=4, **options), [("weight", weight)])
     weight.grad = torch.full_like(weight, 0.01)

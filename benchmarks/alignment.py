@@ -43,7 +43,7 @@ def main() -> None:
     foreign_wheels.guard()
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from apollod.trainer.bind.probe import PROBE_TEXT, score
+    from apollod.trainer.scoring import PROBE_TEXT, score
 
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     texts = {"built-in": PROBE_TEXT} | {Path(f).name: Path(f).read_text(errors="replace") for f in args.texts}

@@ -28,7 +28,7 @@ from apollod.core.settings import LessonSettings, OptimizerSettings  # noqa: E40
 from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.supervisor.executor.holding_effects import ANSWER_TOKENS, shipped_prompts  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
-from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
+from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.context import TEACHER  # noqa: E402
 from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402

@@ -26,7 +26,7 @@ import torch  # noqa: E402 - after the guard
 from apollod.core.quality.ranking import first  # noqa: E402
 from apollod.core.settings import OptimizerSettings  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
-from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
+from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.loss import losses_of  # noqa: E402
 from apollod.trainer.objectives.sft import SFT  # noqa: E402

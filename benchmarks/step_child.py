@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apollod.supervisor.child_commands import has_gpu
-from apollod.trainer import heap
+from apollod.trainer import memory
 from benchmarks.memory import gpu_peak, process_peak
 
 GPU = has_gpu()
@@ -183,7 +183,7 @@ class Steps:
 
     def _ours(self, model_dir: Path, ring: bool) -> None:
         if "MALLOC_MMAP_THRESHOLD_" not in os.environ:  # as the trainer does
-            heap.keep_pages()
+            memory.keep_pages()
         self._attached, self._optimizer, self._facts = attached(model_dir)
         self._model, self._number = self._attached.model, 1
         if ring:

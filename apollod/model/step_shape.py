@@ -59,7 +59,7 @@ def largest_steps(max_tokens: int, bound: int, holds: bool, width: int) -> Itera
     `bound` tokens, with their anchors if steps hold any.
 
     The memory of a step grows with the tokens of each batch, with two exceptions: logits are kept for at most width / 2
-    learned tokens (trainer/objectives/head.py), and a gated delta net pads each sequence to whole chunks. So a shorter
+    learned tokens (trainer/objectives/loss.py), and a gated delta net pads each sequence to whole chunks. So a shorter
     batch may need more than a longer one.
     """
     half = width // 2

@@ -14,7 +14,7 @@ from apollod import foreign_wheels
 from apollod.adapters.ipc.link import Link
 from apollod.adapters.system.parent_death import die_with_supervisor
 from apollod.errors import ApolloError
-from apollod.trainer import heap
+from apollod.trainer import memory
 from apollod.wire.messages import Hello
 
 NICE = 5  # on CPU: a third of an engine thread's share of a contended core
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _serve(link: Link, threads: int) -> int:
-    heap.keep_pages()
+    memory.keep_pages()
     import torch
 
     torch.set_num_threads(threads)

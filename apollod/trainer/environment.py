@@ -17,7 +17,7 @@ from apollod.adapters.system.processor import products_dtype
 from apollod.core.settings import Kernels, Products, ProductsDtype
 from apollod.explain import line_of
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
+from apollod.trainer.bind.live_fingerprint import DeviceFingerprint, Share
 from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.optimizers import OPTIMIZERS
 

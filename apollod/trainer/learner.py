@@ -8,6 +8,7 @@ from apollod.errors import RecordRefused
 from apollod.explain import line_of
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.environment import chosen_kernels, chosen_products, environment, without_triton
+from apollod.trainer.memory import lacks_memory
 from apollod.trainer.objectives.encoding import template_problem
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import encoded, objective_of
@@ -15,7 +16,6 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.out_of_memory import lacks_memory
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import Manifest

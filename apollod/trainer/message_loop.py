@@ -22,22 +22,22 @@ from apollod.errors import ApolloError, LinkClosed, OutOfMemory, ShareRefused, W
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
 from apollod.products.mode import products_in
-from apollod.trainer.bind import probe
+from apollod.trainer import scoring
 from apollod.trainer.bind.attach import attach
-from apollod.trainer.bind.storages import open_storages
+from apollod.trainer.bind.mapped_memory import open_storages
 from apollod.trainer.checkpoints import restore
 from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.learner import Learner, bound, checked, encode
+from apollod.trainer.memory import lacks_memory, spoils_the_thread
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import objective_named
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
 from apollod.trainer.ranking import ranked
-from apollod.trainer.rescoring import rescored
+from apollod.trainer.scoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.wire import messages as m
 
@@ -221,7 +221,7 @@ class Loop:
 
     def _probe(self, message: m.Probe) -> m.Probed:
         return self._looked(
-            lambda own: probe.probe(
+            lambda own: scoring.probe(
                 own.attached, own.tokenizer, own.settings.max_tokens, message, self._wanted_elsewhere
             ),
             lambda error: m.Probed(message.step, number=message.number, error=error),

@@ -13,12 +13,12 @@ import torch
 from apollod.errors import ApolloError
 from apollod.products.mode import products_in
 from apollod.trainer.bind.attach import attach
-from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer.bind.live_weights import ModelDir
 from apollod.trainer.environment import chosen_kernels
 from apollod.trainer.learner import Learner, bound
 from apollod.trainer.message_loop import Loop
 from apollod.trainer.objectives.encoding import load_tokenizer
-from apollod.trainer.objectives.reference_scores import mean_logprob
+from apollod.trainer.scoring import mean_logprob
 from apollod.wire import messages as m
 from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, Status, TensorEntry
 

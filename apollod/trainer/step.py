@@ -3,21 +3,32 @@ rate and loss limit.
 
 Nothing else may influence it: no dropout, no global random numbers, no algorithm whose result depends on timing. The
 same step gives the same bits in another process; replay after a crash relies on that.
+
+Anchors measure how far the model has moved from its earlier outputs:
+
+    L = L_task + w mean_j KL_j        KL_j: of `context`, of anchor j, in nats a token
+
+Sources: Li and Hoiem, "Learning without Forgetting" (arXiv:1606.09282); Shenfeld, Pari and Agrawal, "RL's Razor"
+(arXiv:2509.04259): forgetting follows the KL to the earlier model.
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from apollod.core.training.terms import StepTerms
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
-from apollod.trainer.objectives.graphs import Graphs
-from apollod.trainer.objectives.held import divergences
+from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.loss import loss_of, losses_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
@@ -56,7 +67,7 @@ def run_step(
 
     `terms.together`: one forward and one backward for all of them, as one batch, so that no gradient lives longer than
     with a single example; else, with several, the sums of all gradients live until the last of them.
-    `anchors`: their mean divergence, times `terms.hold`, is added to the loss in that last backward (`divergences`);
+    `anchors`: their mean divergence, times `terms.hold`, is added to the loss in that last backward;
     without them the bits are those of a step without holding. `StepDone.loss` is that of the examples alone.
     `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated. A
     loss that is not finite, above `terms.loss_limit` (0: no limit) or, if it is the mean of -log p, below `loss_min`,
@@ -100,7 +111,7 @@ class _Losses(NamedTuple):
     loss: float
     each: list[float]
     moved: list[float]
-    rest: torch.Tensor
+    rest: Tensor
     note: str
     known: bool
 
@@ -122,14 +133,14 @@ def _losses(
     note = note or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
     moved = list[float]()
     if graphs is not None and not note:
-        task, apart = rest, graphs.of(lambda: divergences(attached.model, anchors, optimizer))
+        task, apart = rest, graphs.of(lambda: losses_of(attached.model, anchors, optimizer, CONTEXT))
         moved, rest = apart.tolist(), graphs.joined(lambda: task + terms.hold * apart.mean())
         if not all(map(math.isfinite, moved)):
             note = "the divergence of what is held is not finite: nothing was written"
     return _Losses(loss, each, moved, rest, note, known)
 
 
-def _written(attached: Attached, optimizer: NamedOptimizer, rest: torch.Tensor | None) -> tuple[StepReport, str]:
+def _written(attached: Attached, optimizer: NamedOptimizer, rest: Tensor | None) -> tuple[StepReport, str]:
     """Run the backward pass of `rest`, with its updates, and take the fingerprint. None: nothing is written."""
     taken, report = list[Callable[[], str]](), StepReport(0, 0, 0, 0.0, 0.0, [])
 
@@ -156,9 +167,9 @@ def _forward(
     optimizer: NamedOptimizer,
     batch: Sequence[Tokens],
     objective: Objective,
-    graphs: Graphs | None = None,
+    graphs: "Graphs | None" = None,
     together: bool = False,
-) -> tuple[float, torch.Tensor, list[float]]:
+) -> tuple[float, Tensor, list[float]]:
     """The loss, the share of it whose backward pass is left to do, one of `graphs` if given, and the L_i.
 
         L = sum_i w_i L_i / sum_i w_i        w_i the weight that the objective gives example i
@@ -168,18 +179,18 @@ def _forward(
     weights = [objective.weight(tokens) for tokens in batch]
     total, each = sum(weights), list[float]()
 
-    def share_of(tokens: Tokens, weight: float) -> torch.Tensor:
+    def share_of(tokens: Tokens, weight: float) -> Tensor:
         whole = loss_of(attached.model, tokens, optimizer, objective)
         each.append(whole.item())
         return whole if weight == total else whole * (weight / total)
 
-    def of_all() -> torch.Tensor:
+    def of_all() -> Tensor:
         losses = losses_of(attached.model, batch, optimizer, objective)
         each.extend(losses.tolist())
         shares = torch.tensor(weights, device=attached.device)
         return (losses * (shares / shares.sum())).sum()
 
-    forwards: list[Callable[[], torch.Tensor]]
+    forwards: list[Callable[[], Tensor]]
     forwards = [of_all] if together else [partial(share_of, *one) for one in zip(batch, weights, strict=True)]
     loss = 0.0
     for forward in forwards[:-1]:
@@ -207,3 +218,87 @@ def _skipped(names: list[str]) -> str:
         return ""
     more = f" and {len(names) - SKIPPED_SHOWN} more" if len(names) > SKIPPED_SHOWN else ""
     return f"skipped {', '.join(names[:SKIPPED_SHOWN])}{more}"
+
+
+# --- several graphs for one backward pass, which walks through all of them layer by layer ---------------------------
+#
+# autograd runs the newest node first. Two forward passes, one after the other, would be walked through one after the
+# other: every gradient of the second would wait for its share of the first, and so all of them would exist at once.
+# Nodes are numbered in each thread from 0, so each forward pass here runs in a thread of its own. At the beginning of
+# each decoder layer its numbers are raised to those that the layer had in the passes before, and once more after the
+# last layer, since linear attention makes more nodes for more tokens. A layer's gradients are then complete, and
+# dropped, before the backward pass goes on to the layer below, and those of the head before any layer's.
+#
+# The combination of several graphs needs higher numbers than all of them (`joined`): made in the calling thread, which
+# may have made hardly any nodes yet, it would run too late.
+#
+# A parameter's gradient is the sum of one share per graph. The sum of two shares does not depend on their order, that
+# of three does: make two graphs at most.
+
+
+class Graphs:
+    """Forward passes of `model` for one backward pass. Run the one with the most tokens first: only later ones are
+    raised."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._layers = [
+            layer
+            for name, held in model.named_modules()
+            if isinstance(held, nn.ModuleList) and name.endswith("layers")
+            for layer in held
+        ]
+        self._begins: list[int] = []
+        self._end = 0
+
+    def of(self, forward: Callable[[], Tensor]) -> Tensor:
+        """The result of `forward`, with its graph, computed with the calling thread's dispatch mode."""
+        mode: AbstractContextManager[object] = _get_current_dispatch_mode() or nullcontext()
+        return _in_a_thread(lambda: self._numbered(forward, mode))
+
+    def joined(self, combine: Callable[[], Tensor]) -> Tensor:
+        """The result of `combine`, which combines results of `of`."""
+
+        def after_all() -> Tensor:
+            _raise_to(self._end)
+            return combine()
+
+        return _in_a_thread(after_all)
+
+    def _numbered(self, forward: Callable[[], Tensor], mode: AbstractContextManager[object]) -> Tensor:
+        calls = count()
+
+        def begin(*_given: object) -> None:
+            if not torch.is_grad_enabled():
+                return  # a forward pass without a graph (`loss.large_head`) makes no nodes
+            call = next(calls)
+            if call == len(self._begins):
+                self._begins.append(_next_number())
+            _raise_to(self._begins[call])
+
+        hooks = [layer.register_forward_pre_hook(begin) for layer in self._layers]
+        hooks += [layer.register_forward_hook(begin) for layer in self._layers[-1:]]
+        try:
+            with mode:
+                return forward()
+        finally:
+            self._end = max(self._end, _next_number())
+            for hook in hooks:
+                hook.remove()
+
+
+def _in_a_thread(make: Callable[[], Tensor]) -> Tensor:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
+
+
+def _raise_to(number: int) -> None:
+    """Make nodes, which are dropped at once, until the next one of this thread has this number."""
+    leaf = torch.zeros((), requires_grad=True)
+    while _next_number() < number:
+        leaf.view(())
+
+
+def _next_number() -> int:
+    """Number of the next node that this thread makes."""
+    number: int = torch._C._autograd._get_sequence_nr()
+    return number

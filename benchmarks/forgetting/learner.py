@@ -20,7 +20,7 @@ from apollod.demo.corpus import Message  # noqa: E402
 from apollod.demo.world import evaluate  # noqa: E402
 from apollod.products.mode import products_in  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
-from apollod.trainer.bind.tensor_files import ModelDir  # noqa: E402
+from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.kernels import kernels_cpu  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.context import CONTEXT  # noqa: E402

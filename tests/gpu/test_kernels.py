@@ -140,7 +140,7 @@ def test_the_fingerprint_is_the_cpu_one(size: int, dtype: torch.dtype) -> None:
 
 def test_the_gradient_of_the_hidden_states_is_as_exact_as_torchs() -> None:
     """Shares of blocks of the vocabulary are added up before they are rounded."""
-    from apollod.trainer.objectives.head import BlockwiseLogProbabilities
+    from apollod.trainer.objectives.loss import BlockwiseLogProbabilities
 
     hidden, weight = (
         randn((40, 64), 1, 1.0).bfloat16().cuda().requires_grad_(),

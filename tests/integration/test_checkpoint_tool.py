@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 from support import sharded_model as model
 from support.commands import ran
+from support.fingerprints import file_fingerprint
 
 from apollod.core.children.state import ChildrenState
 from apollod.core.state import State
@@ -82,7 +83,7 @@ def test_the_source_may_be_sharded_differently(tiny_model, tmp_path):
 def test_the_fingerprint_is_the_trainers(pair, tiny_model):
     for directory, names in ((pair[0], list(pair[1])), (tiny_model, ["model.safetensors"])):
         weights = [directory / name for name in names if name.endswith(".safetensors")]
-        expected = live_fingerprint.format(sum(live_fingerprint.file_fingerprint(path) for path in weights) % (1 << 64))
+        expected = live_fingerprint.format(sum(file_fingerprint(path) for path in weights) % (1 << 64))
         assert tool("fingerprint", "--model-dir", directory).stdout.strip() == expected
 
 

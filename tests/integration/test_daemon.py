@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
+from support.fingerprints import file_fingerprint
 from support.fork_server import said
 
 from apollod.core.settings import LessonSettings
 from apollod.engine.http.metrics import FRESH_S
-from apollod.trainer.bind.live_fingerprint import file_fingerprint
 from apollod.trainer.bind.live_fingerprint import format as format_fingerprint
 
 pytestmark = pytest.mark.engine

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.fingerprints import file_fingerprint
 from support.fork_server import ForkedPopen
 from support.journals import edit
 from support.learned_journal import bound_event, committed, started, write_journal
@@ -104,7 +105,7 @@ def history(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Histo
 
 
 def on_disk(directory: Path) -> str:
-    return live_fingerprint.format(live_fingerprint.file_fingerprint(directory / "model.safetensors"))
+    return live_fingerprint.format(file_fingerprint(directory / "model.safetensors"))
 
 
 def test_from_the_base_model_every_step_gives_the_recorded_bits(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
+from support.fingerprints import file_fingerprint
 from support.invariants import check_replay, check_stopped, journal_of
 
 from apollod.core import events as ev
-from apollod.trainer.bind.live_fingerprint import file_fingerprint
 from apollod.trainer.bind.live_fingerprint import format as format_fingerprint
 
 HOOK = """

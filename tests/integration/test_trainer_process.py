@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from support.fingerprints import file_fingerprint
 from support.model_memory import Memory
 from support.trainer_host import Trainer
 
@@ -42,7 +43,7 @@ EXAMPLES = [
 
 
 def on_disk(directory: Path) -> str:
-    return live_fingerprint.format(live_fingerprint.file_fingerprint(directory / "model.safetensors"))
+    return live_fingerprint.format(file_fingerprint(directory / "model.safetensors"))
 
 
 def rewrite(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -1,12 +1,22 @@
 """The fingerprint of many tensors on a device, against that of each on CPU. Run on CPU, in Triton's interpreter and on
 a GPU."""
 
+from pathlib import Path
+
 import torch
+from safetensors.torch import load_file
 from support.device_waits import DeviceWaits
 from torch import Tensor
 
-from apollod.trainer.bind import device_fingerprint, live_fingerprint
-from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
+from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.bind.live_fingerprint import DeviceFingerprint, Share
+
+
+def file_fingerprint(path: Path) -> int:
+    """F of one safetensors file, by the sums of the trainer. The shards of a checkpoint add up modulo 2^64."""
+    return live_fingerprint.model_fingerprint(
+        (name, live_fingerprint.tensor_fingerprint(tensor)) for name, tensor in load_file(path).items()
+    )
 
 
 def tensors(device: str) -> dict[str, tuple[Tensor, torch.dtype]]:
@@ -59,9 +69,9 @@ def check_blocks(device: str) -> None:
     """Torch's sums over several blocks, of a dtype as stored and of a wider one."""
     wide = torch.randn(5003, generator=torch.Generator().manual_seed(1)).bfloat16().float().to(device)
     for tensor, dtype in ((wide.bfloat16(), torch.bfloat16), (wide, torch.bfloat16), (wide, torch.float32)):
-        before, device_fingerprint.BLOCK_WORDS = device_fingerprint.BLOCK_WORDS, 1000
+        before, live_fingerprint.BLOCK_WORDS = live_fingerprint.BLOCK_WORDS, 1000
         try:
             found = DeviceFingerprint([Share(tensor, dtype, live_fingerprint._K)], triton=False).queue()()
         finally:
-            device_fingerprint.BLOCK_WORDS = before
+            live_fingerprint.BLOCK_WORDS = before
         assert found == live_fingerprint.tensor_fingerprint(tensor.cpu(), dtype)

@@ -18,9 +18,8 @@ from apollod.errors import ModelRefused, ShareRefused
 from apollod.model.decoder import is_stack
 from apollod.model.selection import TEXT_PREFIX, selected
 from apollod.trainer.bind import experts
-from apollod.trainer.bind.live_weights import Weights
+from apollod.trainer.bind.live_weights import ModelDir, Weights
 from apollod.trainer.bind.mapped_memory import view_of
-from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.wire.manifest import Manifest
 
 NAMES_SHOWN = 3  # parameter names in an error

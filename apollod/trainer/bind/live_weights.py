@@ -1,19 +1,48 @@
-"""The checkpoint's tensors in their present state: those that the engine holds through views, the others from disk."""
+"""The checkpoint's tensors in their present state: those that the engine holds through views, the others from the
+Hugging Face model directory on disk, whose tensors torch reads (headers: store/model_files.py)."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from apollod.errors import ShareRefused
-from apollod.store.model_files import WeightFile
+from apollod.errors import ModelRefused, ShareRefused
+from apollod.store.model_files import StoredTensor, WeightFile, read_files
 from apollod.store.pieces import WINDOW_BYTES, Piece
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
-from apollod.trainer.bind.tensor_files import ModelDir
-from apollod.trainer.bind.tensor_stream import located
+from apollod.trainer.bind.live_fingerprint import DeviceFingerprint, Share, located
 
 _MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class ModelDir:
+    """The weights of a model directory; `tensors` by checkpoint name."""
+
+    path: Path
+    files: tuple[WeightFile, ...]
+    tensors: dict[str, StoredTensor]
+
+    @classmethod
+    def open(cls, path: Path) -> "ModelDir":
+        """Read all headers. Raises ModelRefused unless the directory holds whole safetensors files."""
+        files = read_files(path)
+        return cls(path, files, {tensor.name: tensor for file in files for tensor in file.tensors})
+
+    def read(self, name: str) -> torch.Tensor:
+        """A private copy of one tensor, CPU, in its stored dtype and shape."""
+        stored = self.tensors[name]
+        dtype: torch.dtype = getattr(torch, stored.dtype)
+        if not stored.bytes:
+            return torch.empty(stored.shape, dtype=dtype)
+        buffer = bytearray(stored.bytes)
+        with (self.path / stored.file).open("rb") as file:
+            file.seek(stored.start)
+            if file.readinto(buffer) != stored.bytes:
+                raise ModelRefused(f"{self.path / stored.file} ends inside {name}", "copy the model again")
+        return torch.frombuffer(buffer, dtype=dtype).view(stored.shape)
 
 
 class Weights:

@@ -13,12 +13,25 @@ from apollod.adapters.system.owner import when_ended
 from apollod.bridges import cuda_ipc
 from apollod.bridges.memory_file import map_memory
 from apollod.errors import ShareRefused
-from apollod.wire.manifest import CudaHandle, MemoryFile, Process, TensorEntry
+from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile, Process, TensorEntry
 
 EXIT_OWNER_GONE = 75  # EX_TEMPFAIL: the engine ended, and with it the memory; a new one has new memory
 DEFAULT_PRIORITY = 0  # of CUDA streams; higher ones are negative
 
 _ONE_VERSION = "engine and trainer must be of one version"
+
+
+def open_storages(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:
+    """All storages of the manifest, in order; takes over the descriptors."""
+    files = sum(isinstance(storage, MemoryFile) for storage in manifest.storages)
+    if files != len(fds):
+        for fd in fds:
+            os.close(fd)
+        raise ShareRefused(f"{files} memory files are announced, {len(fds)} descriptors came", _ONE_VERSION)
+    left = iter(fds)
+    return [
+        open_cuda_handle(s) if isinstance(s, CudaHandle) else open_memory_file(s, next(left)) for s in manifest.storages
+    ]
 
 
 def open_memory_file(storage: MemoryFile, fd: int) -> torch.Tensor:

@@ -13,8 +13,8 @@ import msgspec
 from apollod.errors import LinkClosed, SyncError, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
-from apollod.trainer import heap
-from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer import memory
+from apollod.trainer.bind.live_weights import ModelDir
 from apollod.trainer.checkpoints import write_checkpoint
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.wire.messages import CheckpointWritten, OptimizerSettings, WriteCheckpoint
@@ -72,7 +72,7 @@ class CheckpointWriter:
         def answer(written: write_checkpoint.Written, **failed: Any) -> None:
             self._answered = True
             job.snapshot.drop()
-            heap.give_back()  # a copy of all weights
+            memory.give_back()  # a copy of all weights
             self._answer(job, written, time.perf_counter() - started, **failed)
 
         try:

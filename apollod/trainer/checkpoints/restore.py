@@ -20,8 +20,8 @@ from apollod.store.model_files import WeightFile
 from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
 from apollod.store.sync import recover
+from apollod.trainer.bind.live_fingerprint import fingerprint_of
 from apollod.trainer.bind.live_weights import Weights
-from apollod.trainer.bind.tensor_stream import fingerprint_of
 from apollod.trainer.optim.named_optimizer import STATE_VERSION, NamedOptimizer
 from apollod.trainer.optim.optimizers import misfit
 from apollod.wire.messages import OptimizerSettings, Restore

@@ -24,10 +24,10 @@ from apollod.store.delta import chunks
 from apollod.store.model_files import WeightFile
 from apollod.store.pieces import Piece, Stream
 from apollod.trainer.bind.live_weights import Weights, finite
-from apollod.trainer.checkpoints.host_parts import PART_BYTES, host_parts
 from apollod.trainer.kernels import device_to_host
 from apollod.wire.manifest import ITEM_BYTES
 
+PART_BYTES = 16 << 20
 COPIERS = 4
 """Most copying threads: page faults of new memory cost several times as much as the copy itself."""
 
@@ -153,6 +153,26 @@ def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:
         lambda a=at: device_to_host.copy_(target[a : a + rows], source[a : a + rows])  # type: ignore[misc]
         for at in range(0, source.shape[0], rows)
     ]
+
+
+def host_parts(tensor: Tensor, dtype: torch.dtype) -> Iterator[Array]:
+    """The elements as `dtype` in C order: uint8 [at most PART_BYTES], one after another. Views on CPU if dtype and
+    layout allow."""
+    size = tensor.numel() * dtype.itemsize
+    if size <= PART_BYTES:
+        if size:
+            yield _bytes(tensor, dtype)
+        return
+    rows = tensor.reshape(-1) if tensor.is_contiguous() else tensor
+    count = max(1, PART_BYTES // (size // rows.shape[0]))
+    for first in range(0, rows.shape[0], count):
+        part = rows[first : first + count]
+        yield from host_parts(part[0] if count == 1 else part, dtype)
+
+
+def _bytes(tensor: Tensor, dtype: torch.dtype) -> Array:
+    data: Array = device_to_host.in_host_memory(tensor.detach(), dtype).reshape(-1).view(torch.uint8).numpy()
+    return data
 
 
 def available_bytes() -> int:

@@ -207,7 +207,7 @@ def adam(r, m, v, moments):  # type: ignore[no-untyped-def]
 
 @_jit
 def apollo(coef, r, m, v, squares, by_row, one_scale, moments, limiter, bounds):  # type: ignore[no-untyped-def]
-    """`apollo_update.channel_rates_` of float32 r, m, v [a, b], with rows or columns as channels: (|G|^2, |U| / L);
+    """`apollo.channel_rates_` of float32 r, m, v [a, b], with rows or columns as channels: (|G|^2, |U| / L);
     fills coef [channels]. Does nothing if |G|^2 is out of bounds."""
     grad_square = squares.sum()
     if not bounds[0] <= grad_square <= bounds[1]:

@@ -13,7 +13,7 @@ decide how memory is read): keys and counts differ with every step or shape, and
 
 Law of this file: a result is a pure function of its inputs, without atomics and without tuning at run time: a
 thread adds its elements in order of index, threads are combined by a tree of fixed shape, programs by index (`_total`),
-all of sizes that follow from the tensor's shape alone. The arithmetic is that of the eager path (apollo_update.py,
+all of sizes that follow from the tensor's shape alone. The arithmetic is that of the eager path (apollo.py,
 rounding.py), which is the oracle: float32 with each operation rounded on its own (launch with UNFUSED), norms and the
 limiter in float64. It differs in the sums of the first kernel: the projection is not rounded to bf16, and a thread adds
 up its squares in float32.

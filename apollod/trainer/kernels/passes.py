@@ -1,4 +1,4 @@
-"""Compiled passes over CPU memory, if numba is installed: kernels_cpu.py.
+"""Compiled passes over CPU memory, if numba is installed: kernels_cpu.py, undo_kernels.py.
 
 Each gives the bits of plain torch operations, which define the value and are used without numba, on other devices and
 for memory that a pass cannot read. In memory a bf16 pair is a uint32 word; keys come in halves.
@@ -9,6 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Protocol, cast
 
+UNDO_BLOCK = 512
+"""elements of a block of undo records, two bits each"""
+UNDO_LANES = 64
+"""code words (16 bits, 8 elements) of such a block: whole vector registers"""
+
 
 class CompiledPasses(Protocol):
     """The functions of kernels_cpu.py. Beside each: its definition in torch."""
@@ -18,14 +23,14 @@ class CompiledPasses(Protocol):
     row_square_norms: Any  # projector.square_norms
     column_square_norms: Any
     square_sum: Any  # moments.square_norm
-    adam: Any  # adam_update.adam_
-    apollo: Any  # apollo_update.channel_rates_
+    adam: Any  # adamw.adam_
+    apollo: Any  # apollo.channel_rates_
     write_rows: Any  # rounding.write_reference_
     write_columns: Any
     write_elements: Any
     write_floats: Any
-    adam_step: Any  # adam_update.adam_update
-    apollo_step: Any  # apollo_update.update_matrix
+    adam_step: Any  # adamw.adam_update
+    apollo_step: Any  # apollo.update_matrix
     fingerprint_sums: Any  # store.fingerprint.sums
     fingerprint_sums_at: Any
 

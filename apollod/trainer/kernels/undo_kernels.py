@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from apollod.trainer.kernels.kernels_cpu import AVAILABLE, _array, _jit
-from apollod.trainer.kernels.undo_layout import BLOCK, LANES
+from apollod.trainer.kernels.passes import UNDO_BLOCK as BLOCK
+from apollod.trainer.kernels.passes import UNDO_LANES as LANES
 
 __all__ = ["AVAILABLE", "pack_at", "pack_floats", "unpack_floats", "unpack_halves"]
 

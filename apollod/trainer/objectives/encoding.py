@@ -14,8 +14,7 @@ from apollod.errors import ModelRefused, RecordRefused
 from apollod.explain import line_of
 from apollod.trainer.objectives.one_answer import tokenise_answer
 from apollod.trainer.objectives.several_answers import tokenise_conversation
-from apollod.trainer.objectives.token_spans import end_of_turn
-from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.objectives.tokens import Tokens, end_of_turn
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord, TypedRecord
 from apollod.wire.thoughts import past_thought
 

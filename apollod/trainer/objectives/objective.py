@@ -1,7 +1,7 @@
 """The interface of a loss that a step can train by.
 
 A loss sees log-probabilities of the learned tokens, or of the tokens that it asks for at their positions (`IDS` in
-tokens.py), and its own columns, never logits, a model or an optimizer, and so works with the chunked head (head.py),
+tokens.py), and its own columns, never logits, a model or an optimizer, and so works with the chunked head (loss.py),
 with gradients that never exist whole, with batches, undo and replay. Inputs from another time than the step (the
 sampler's log-probabilities, rewards, a reference, a teacher) have to be in the record, or in a blob that the record
 names, so that `encode` gives the same columns again in a replay.

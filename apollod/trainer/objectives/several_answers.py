@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from apollod.core.events import Sampled
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.chat_template import DATE, ChatTemplate, as_served
-from apollod.trainer.objectives.token_spans import Span, decoded, end_of_turn, pieces
+from apollod.trainer.objectives.tokens import Span, decoded, end_of_turn, pieces, shared_start
 from apollod.wire.records import MessagesRecord
 from apollod.wire.thoughts import past_thought
 
@@ -180,12 +180,7 @@ class _Rendering:
         before = len(self._messages) - 1
         if not before:
             raise RecordRefused("nothing comes before the answer", "put the question before it")
-        start = _shared(self.before(before), text)
+        start = shared_start(self.before(before), text)
         if start < len(self._render(before).rstrip()):
             raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
         return (start, len(text.rstrip()))
-
-
-def _shared(one: str, other: str) -> int:
-    """Length of the common beginning."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apollod.trainer.kernels.undo_layout import BLOCK, LANES
+from apollod.trainer.kernels.passes import UNDO_BLOCK as BLOCK
+from apollod.trainer.kernels.passes import UNDO_LANES as LANES
 from apollod.trainer.undo.way_back import Packed, Sent, TorchPacked
 
 Array = np.ndarray[Any, Any]

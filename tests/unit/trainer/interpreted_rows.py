@@ -11,7 +11,7 @@ from support.device_waits import DeviceWaits
 from support.small_models import small_model, tokens_of
 from torch import Tensor
 
-from apollod.trainer.objectives import head, model_ends
+from apollod.trainer.objectives import loss
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.optim import apollo, apollo_triton, row_gradient
 from apollod.trainer.optim.apollo import Apollo
@@ -25,7 +25,7 @@ BLOCK = 64
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module in (row_gradient, head, model_ends, apollo, apollo_triton):
+    for module in (row_gradient, loss, apollo, apollo_triton):
         monkeypatch.setattr(module, "BLOCK_ROWS", BLOCK)
     return
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from apollod.errors import CheckpointError
+from apollod.store.fingerprint import directory_fingerprint
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.bind.live_fingerprint import (
-    file_fingerprint,
-    file_tensor_fingerprints,
-    model_fingerprint,
-    tensor_fingerprint,
-)
+from apollod.trainer.bind.live_fingerprint import model_fingerprint, tensor_fingerprint
 from apollod.trainer.kernels import kernels_cpu
 
 
@@ -100,38 +93,5 @@ def test_file_equals_memory(tmp_path):
     }
     path = tmp_path / "model.safetensors"
     save_file(tensors, path, metadata={"format": "pt"})
-    own = {name: tensor_fingerprint(tensor) for name, tensor in tensors.items()}
-    assert file_tensor_fingerprints(path) == own
-    assert file_fingerprint(str(path)) == model_fingerprint(own.items())
-
-
-def test_damaged_files_are_refused(tmp_path):
-    path = tmp_path / "model.safetensors"
-    save_file({"a": torch.ones(64)}, path)
-    whole = path.read_bytes()
-    header = int.from_bytes(whole[:8], "little")
-    wrong = whole.replace(b'"data_offsets":[0,256]', b'"data_offsets":[9,2]  ')
-    for damaged, reason in (
-        (b"", "it has 0 bytes"),
-        (whole[:5], "it has 5 bytes"),
-        (whole[: header // 2], f"a header of {header} bytes in a file of {header // 2}"),
-        (whole[:8] + b"x" * header + whole[8 + header :], "unreadable header"),
-        (whole[:-1], "a is at bytes 0 to 256 of 255"),
-        (wrong, "a is at bytes 9 to 2 of 256"),
-    ):
-        path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match=rf"model\.safetensors is not a whole safetensors file: {reason}"):
-            file_fingerprint(path)
-    with pytest.raises(FileNotFoundError):
-        file_fingerprint(tmp_path / "none.safetensors")
-
-
-def test_files_are_read_without_torch(tmp_path):
-    path = tmp_path / "model.safetensors"
-    save_file({"a": torch.ones(64)}, path)
-    code = (
-        "import sys; from apollod.trainer.bind.live_fingerprint import file_fingerprint, format;"
-        "print(format(file_fingerprint(sys.argv[1]))); assert 'torch' not in sys.modules"
-    )
-    printed = subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True, text=True).stdout
-    assert printed.strip() == live_fingerprint.format(file_fingerprint(path))
+    expected = model_fingerprint((name, tensor_fingerprint(tensor)) for name, tensor in tensors.items())
+    assert directory_fingerprint(tmp_path) == live_fingerprint.format(expected)

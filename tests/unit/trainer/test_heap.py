@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import ctypes, resource, sys
 from pathlib import Path
-from apollod.trainer import heap
+from apollod.trainer import memory
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
@@ -26,13 +26,13 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 if sys.argv[1] == "kept":
-    heap.keep_pages()
+    memory.keep_pages()
 take_and_free()
 before, held = faults(), resident()
 for _ in range(5):
     take_and_free()
 again = faults() - before
-heap.give_back()
+memory.give_back()
 print(again, held - resident())
 """
 

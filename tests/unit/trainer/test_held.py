@@ -1,7 +1,7 @@
 """What a step holds: the divergence of anchors against float64, and one backward pass that never has all gradients."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -18,13 +18,11 @@ from apollod.core.training.terms import StepTerms
 from apollod.products.mode import products_in
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
-from apollod.trainer.objectives.context import NOISE, TEACHER
-from apollod.trainer.objectives.graphs import Graphs
-from apollod.trainer.objectives.held import divergences
-from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.objectives.context import CONTEXT, NOISE, TEACHER
+from apollod.trainer.objectives.loss import loss_of, losses_of
 from apollod.trainer.objectives.tokens import IDS, Tokens
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.step import run_step
+from apollod.trainer.step import Graphs, run_step
 from apollod.wire.messages import OptimizerSettings, StepDone
 
 EXAMPLE = Tokens(list(range(60, 100)), [False] * 4 + [True] * 36)
@@ -82,6 +80,11 @@ def test_an_anchor_alone_and_among_longer_ones_has_one_divergence() -> None:
     model = small_model().float()
     alone = [divergences(model, [one]).item() for one in ANCHORS]
     assert divergences(model, ANCHORS).tolist() == pytest.approx(alone, rel=1e-5)
+
+
+def divergences(model: PreTrainedModel, anchors: Sequence[Tokens]) -> Tensor:
+    """What `run_step` adds to the loss, once for each anchor."""
+    return losses_of(model, anchors, None, CONTEXT)
 
 
 def order(model: PreTrainedModel, backward: Callable[[], None]) -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from apollod.trainer.checkpoints import host_parts as parts
+from apollod.trainer.checkpoints import weights_snapshot as parts
+from apollod.trainer.checkpoints.write_checkpoint import write_tensors
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
         "z.none": torch.empty(0),
         "t.v": torch.randn(9, 40).t(),
     }
-    parts.write_tensors(tmp_path / "state", tensors)
+    write_tensors(tmp_path / "state", tensors)
     found = load_file(tmp_path / "state")
     assert found.keys() == tensors.keys()
     assert all(found[name].dtype == t.dtype and torch.equal(found[name], t) for name, t in tensors.items())
@@ -57,7 +58,7 @@ def test_no_second_copy_is_held_while_it_is_written(tmp_path: Path) -> None:
     """`safetensors.torch.save_file` holds the bytes of all tensors."""
     code = (
         "import resource, sys, torch; from pathlib import Path\n"
-        "from apollod.trainer.checkpoints.host_parts import write_tensors\n"
+        "from apollod.trainer.checkpoints.write_checkpoint import write_tensors\n"
         "state = {str(i): torch.ones(8 << 20) for i in range(6)}\n"  # 192 MiB
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10\n"
         "before = peak(); write_tensors(Path(sys.argv[1]), state); print(peak() - before)"

@@ -13,9 +13,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
 from apollod.products.mode import products_in
-from apollod.trainer.objectives.head import BlockwiseLogProbabilities
-from apollod.trainer.objectives.loss import loss_of
-from apollod.trainer.objectives.model_ends import large_head
+from apollod.trainer.objectives.loss import BlockwiseLogProbabilities, large_head, loss_of
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.projector import project_rows

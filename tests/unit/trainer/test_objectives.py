@@ -25,7 +25,8 @@ from apollod.trainer import message_loop
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.learner import Learner, encode
-from apollod.trainer.objectives import head, table
+from apollod.trainer.objectives import loss as losses
+from apollod.trainer.objectives import table
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
@@ -204,7 +205,7 @@ class TestObjective:
         found = []
         for keeps in (True, False):
             for rows in (True, False):
-                monkeypatch.setattr(head, "keeps_logits", lambda targets, width, keeps=keeps: keeps)
+                monkeypatch.setattr(losses, "keeps_logits", lambda targets, width, keeps=keeps: keeps)
                 found.append(self.learned(model, tokens, objective, Rows() if rows else None))
         for other in found[1:]:
             assert other.keys() == found[0].keys()

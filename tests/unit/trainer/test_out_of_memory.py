@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.fork_server import said
 
-from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
+from apollod.trainer.memory import lacks_memory, spoils_the_thread
 
 LACKS: list[BaseException] = [
     MemoryError(),

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from apollod.adapters.ipc.link import Link
 from apollod.core.alignment.cost import TOKENS
-from apollod.trainer.bind.probe import probe
+from apollod.trainer.scoring import probe
 from apollod.wire import messages as m
 
 
@@ -28,7 +28,7 @@ def asked(made: tuple[Any, Any], message: m.Probe, wanted: Any = lambda: False) 
 def test_as_many_tokens_as_were_asked_for(
     made: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tokens: int, compared: int
 ) -> None:
-    monkeypatch.setattr("apollod.trainer.bind.probe.score", lambda _, ids: (-1.0,) * (len(ids) - 1))
+    monkeypatch.setattr("apollod.trainer.scoring.score", lambda _, ids: (-1.0,) * (len(ids) - 1))
     answer = asked(made, m.Probe(3, 7, tokens))
     assert (answer.step, answer.number, len(answer.ids)) == (3, 7, compared)
     assert answer.ids == asked(made, m.Probe(3, 8, 4096)).ids[:compared], "a shorter one is a beginning of the longer"

@@ -13,16 +13,15 @@ from support.model_memory import Memory
 from support.small_models import small_model, tokens_of
 
 from apollod.errors import RecordRefused
+from apollod.trainer import ranking
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.trainer.optim import trial_step
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.optim.trial_step import Trial, Watched
-from apollod.trainer.ranking import ranked, watched_loss
+from apollod.trainer.ranking import Trial, Watched, ranked, watched_loss
 from apollod.trainer.step import run_step
 from apollod.wire.messages import OptimizerSettings, Rank, StepExample, Suspect, WatchedItem
 
@@ -100,7 +99,7 @@ def gained() -> list[float]:
 
 def test_the_score_is_what_a_step_in_float64_does(gained: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole gradients in place of sketches: what is left is the rounding of bf16, and another projection in APOLLO."""
-    monkeypatch.setattr(trial_step, "RANK", 1 << 20)
+    monkeypatch.setattr(ranking, "RANK", 1 << 20)
     found = scores(OptimizerSettings(rank=64))
     assert spearman(found, gained) > 0.95
     sizes = torch.tensor([found, gained]).double()
@@ -109,14 +108,14 @@ def test_the_score_is_what_a_step_in_float64_does(gained: list[float], monkeypat
 
 def test_a_sketch_ranks_them_alike(gained: list[float]) -> None:
     found = scores(OptimizerSettings(rank=64))
-    assert trial_step.RANK == 64 and spearman(found, gained) > 0.8
+    assert ranking.RANK == 64 and spearman(found, gained) > 0.8
 
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])
 def test_other_optimizers_tell_of_their_own_steps(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At fresh moments AdamW moves each weight by the rate, whatever the gradient."""
     sketched = scores(OptimizerSettings(name=name))
-    monkeypatch.setattr(trial_step, "RANK", 1 << 20)
+    monkeypatch.setattr(ranking, "RANK", 1 << 20)
     whole = scores(OptimizerSettings(name=name))
     assert spearman(sketched, whole) > 0.8 and min(map(abs, whole)) > 0.0
 

@@ -5,8 +5,8 @@ import torch
 from support.small_models import VOCABULARY, small_model
 
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives import reference_scores
-from apollod.trainer.objectives.reference_scores import POSITIONS, mean_logprob
+from apollod.trainer import scoring
+from apollod.trainer.scoring import POSITIONS, mean_logprob
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, 300])
@@ -28,7 +28,7 @@ def test_no_more_logits_exist_at_once_than_of_a_block(monkeypatch: pytest.Monkey
         seen.append(len(logits))
         return float(len(targets))
 
-    monkeypatch.setattr(reference_scores, "_sum", sum_)
+    monkeypatch.setattr(scoring, "_sum", sum_)
     ids = tuple(range(2 * POSITIONS + 3))
     assert mean_logprob(small_model(), ids, 1) == 1.0
     assert seen == [POSITIONS, POSITIONS, 2]

@@ -11,7 +11,7 @@ from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.rescoring import rescored
+from apollod.trainer.scoring import rescored
 from apollod.trainer.step import run_step
 from apollod.wire.messages import OptimizerSettings, Rescore, StepExample
 

@@ -23,7 +23,7 @@ from apollod import foreign_wheels
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.system.processor import products_dtype
-from apollod.products.mode import products_in
+from apollod.products import products_in
 from apollod.testing.daemon import Daemon, free_port
 from benchmarks import report
 

@@ -78,7 +78,7 @@ def _ways(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from apollod.products.mode import products_in
+    from apollod.products import products_in
     from apollod.trainer.objectives.loss import loss_of
     from apollod.trainer.objectives.tokens import Tokens
     from apollod.trainer.step import run_step

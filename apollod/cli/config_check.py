@@ -13,7 +13,8 @@ from apollod.cli import render
 from apollod.core.daemon.policy import another_model, history_limit
 from apollod.core.settings import ProductsDtype
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRefused, NotPermitted
-from apollod.model.positions import asked_length, context_length
+from apollod.model.config_facts import context_length
+from apollod.model.engine_memory import asked_length
 from apollod.store.access import check_writable
 from apollod.store.names import DAEMON
 from apollod.supervisor import memory_budget, sources

@@ -14,9 +14,9 @@ from apollod.adapters.system.model_dir import check_model_dir
 from apollod.cli.render import toml_value
 from apollod.core.settings import OptimizerSettings, QualitySettings, TrainerSettings
 from apollod.errors import ConfigError, ModelRefused
+from apollod.model.config_facts import context_length
 from apollod.model.engine_memory import EngineAsked
 from apollod.model.memory_plan import GB, Asked, MemoryPlan, fitting
-from apollod.model.positions import context_length
 from apollod.store.model_shapes import read_shapes
 from apollod.supervisor import memory_budget
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.system import machine_memory
-from apollod.model.checkpoint_memory import copied_bytes
-from apollod.model.memory_plan import GB, Device, MemoryPlan, memory_plan, shortage, ways_out
+from apollod.model.memory_plan import GB, Device, MemoryPlan, UndoBudget, memory_plan, shortage, undo_budget, ways_out
+from apollod.model.memory_table import copied_bytes
 from apollod.model.shapes import ModelShapes
-from apollod.model.undo_budget import UndoBudget, undo_budget
 from apollod.store.model_shapes import read_shapes
 from apollod.supervisor import memory_budget
 from apollod.supervisor.config import Config

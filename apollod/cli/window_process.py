@@ -31,7 +31,7 @@ from apollod.curation.probes import lost
 from apollod.curation.probes.references import Reference, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
 from apollod.explain import line_of, reason
-from apollod.model.replay_room import lacking_disk, lacking_memory
+from apollod.model.memory_plan import lacking_disk, lacking_memory
 from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg
 from apollod.wire.teacher import digest_of

@@ -1,5 +1,6 @@
 """A model's decoder derived from its tensors: ends, layers, experts. Many config.json files contain only the
-differences from the defaults of their class; tensors supply the rest. Pure."""
+differences from the defaults of their class; tensors supply the rest. Also parses selections of decoder layers such as
+"0-3,20-31". Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ _HEADS = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _EXPERT = re.compile(r"(?:^|\.)experts\.(?:(\d+)\.)?(\w+?)(?:\.weight)?$")
 _ATTENTION = re.compile(r"att")
+_RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 _TAKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 """keys of config.json for the number of experts per token"""
 
@@ -137,3 +139,34 @@ def _inner(text: Mapping[str, Any], layer: Mapping[str, Shape], hidden: int) -> 
 
 def _narrowest(widths: Iterable[int]) -> int:
     return min(widths, default=0)
+
+
+# --- selections of layers ---------------------------------------------------------------------------------------------
+
+
+def parse_layers(text: str) -> frozenset[int]:
+    """Indices, from 0, both ends of a range included; white space does not count. Raises ValueError with the right
+    form."""
+    compact = "".join(text.split())
+    if not compact:
+        return frozenset()
+    if not _RANGES.fullmatch(compact):
+        raise ValueError(f'layers = "{text}" names no layers; write indices and ranges, such as "20-31" or "0-3,20-31"')
+    named: set[int] = set()
+    for part in compact.split(","):
+        first, _, last = part.partition("-")
+        if int(last or first) < int(first):
+            raise ValueError(f'layers = "{text}" has a range that ends before it begins: {part}')
+        named.update(range(int(first), int(last or first) + 1))
+    return frozenset(named)
+
+
+def format_layers(layers: frozenset[int]) -> str:
+    """The shortest text that `parse_layers` turns into these."""
+    parts: list[list[int]] = []
+    for layer in sorted(layers):
+        if parts and layer == parts[-1][1] + 1:
+            parts[-1][1] = layer
+        else:
+            parts.append([layer, layer])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -1,4 +1,4 @@
-"""Estimates the GPU memory of vLLM besides weights and KV cache, from its arguments. Pure.
+"""Reads the arguments of vLLM, and estimates its GPU memory besides weights and KV cache from them. Pure.
 
 From vLLM's sources (0.26 to 0.32), not measured on a GPU. Before it allocates its KV cache it runs the largest batch
 once: `--max-num-batched-tokens` b through the layers, then `--max-num-seqs` s through the sampler, h and i elements
@@ -8,11 +8,10 @@ wide:
     sampler   26 s vocabulary   logits in bf16 and float32; sorted values, their indices, probabilities and their sums
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from apollod.model.positions import asked_length, human_number
 
 GIB = 1 << 30
 CUDA_CONTEXT = 600_000_000
@@ -32,6 +31,9 @@ reserves 150 itself (v1/worker/gpu_worker.py)"""
 SLACK = DRIVER + 2 * (CUBLAS + FRAGMENTS)
 """unplanned bytes of a GPU, for engine and trainer"""
 
+_OVERRIDES = ("hf-overrides", "rope-scaling")
+_MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+"""suffixes as in vLLM (utils/argparse_utils.py, `human_readable_int`)"""
 _OWN_SIZES = ("gpu-memory-utilization", "kv-cache-memory-bytes", "num-gpu-blocks-override")
 
 
@@ -66,19 +68,24 @@ def engine_asked(args: Sequence[str], kv_cache_mib: int = 0) -> EngineAsked:
     )
 
 
-def workspace(text: Mapping[str, Any], asked: EngineAsked, device: int) -> int:
-    """Bytes on a GPU of `device` bytes: context, graphs, and the larger of both runs above."""
-    batched, sequences = _batch(device)
-    layers = (asked.batched or batched) * (12 * text["hidden_size"] + 6 * text["intermediate_size"])
-    sampler = (asked.sequences or sequences) * 26 * text["vocab_size"]
-    return int(CUDA_CONTEXT + CUDA_GRAPHS + max(layers, sampler))
+def asked_length(args: Sequence[str]) -> int | None:
+    """`--max-model-len` among the arguments of the engine; None if it is missing, left to vLLM, or if another argument
+    changes the model's own length."""
+    asked: int | None = None
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        name = name.removeprefix("--").replace("_", "-")
+        if name in _OVERRIDES:
+            return None
+        if name == "max-model-len":
+            asked = human_number(value if equals else (args[place + 1] if place + 1 < len(args) else ""))
+    return asked
 
 
-def _batch(device: int) -> tuple[int, int]:
-    """vLLM's defaults for tokens and sequences of a batch (engine/arg_utils.py)."""
-    if device >= 160 * GIB:
-        return 16384, 1024
-    return (8192, 1024) if device >= 70 * GIB else (2048, 256)
+def human_number(text: str) -> int | None:
+    """Parse "8192", "32k" or "1.5G" like vLLM; None for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", text)
+    return int(float(found[1]) * _MULTIPLES.get(found[2], 1)) if found else None
 
 
 def _given(args: Sequence[str]) -> dict[str, str]:
@@ -96,3 +103,18 @@ def _is_share(text: str) -> bool:
         return 0 < float(text) <= 1
     except ValueError:
         return False
+
+
+def workspace(text: Mapping[str, Any], asked: EngineAsked, device: int) -> int:
+    """Bytes on a GPU of `device` bytes: context, graphs, and the larger of both runs above."""
+    batched, sequences = _batch(device)
+    layers = (asked.batched or batched) * (12 * text["hidden_size"] + 6 * text["intermediate_size"])
+    sampler = (asked.sequences or sequences) * 26 * text["vocab_size"]
+    return int(CUDA_CONTEXT + CUDA_GRAPHS + max(layers, sampler))
+
+
+def _batch(device: int) -> tuple[int, int]:
+    """vLLM's defaults for tokens and sequences of a batch (engine/arg_utils.py)."""
+    if device >= 160 * GIB:
+        return 16384, 1024
+    return (8192, 1024) if device >= 70 * GIB else (2048, 256)

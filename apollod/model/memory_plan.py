@@ -2,12 +2,14 @@
 
 Weights and optimizer state are exact; the further memory of a step is known to a tenth (memory_table.py), so a tenth
 more of it is reserved, and on a GPU SLACK (engine_memory.py) for unavoidable overhead of CUDA, torch and cuBLAS. The
-rest is the KV cache, unless its size is configured.
+rest is the KV cache, unless its size is configured. Also the host memory of the undo ring, and the room for a search
+for culprits beside the daemon.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +18,7 @@ from apollod.core.training.room import bounds
 from apollod.errors import DoesNotFit
 from apollod.model import engine_memory
 from apollod.model.engine_memory import EngineAsked
-from apollod.model.memory_table import MemoryTable, bounded_table
+from apollod.model.memory_table import MemoryTable, bounded_table, copied_bytes
 from apollod.model.shapes import ModelShapes, layer_types
 
 GB = 1e9
@@ -252,3 +254,89 @@ def fitting(model: ModelShapes, device: Device, asked: Asked) -> tuple[Asked, Me
         if not (found := memory_plan(model, device, way)).missing:
             return way, found
     raise DoesNotFit(shortage(plan), ways_out(model, device, asked))
+
+
+# --- the undo ring, in host memory --------------------------------------------------------------------------------
+#
+# A step in the ring has undo data for every weight that it wrote and a copy of the optimizer's state. The undo data
+# takes two bits per 16-bit weight and 16 more where the weight moved by more than one ulp: measured as 0.08 to 0.16 of
+# the weights at a learning rate of 1e-5, and up to 0.4 at the 1e-4 of direct corrections
+# (docs/benchmarks/2026-11-22-memory.md).
+
+PACKED_SHARE = 1 / 6
+DIRECT = 2.4
+"""size of a direct correction in ordinary steps; a ring too small for one gives up for good"""
+STEPS = 6
+"""steps worth their memory, even if each is a direct correction: further back, a checkpoint is near"""
+LEAST = 1 << 30
+"""least bytes of a budget, even if that is many more steps"""
+
+UndoBytes = int | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class UndoBudget:
+    """`bytes` for the ring, `step` for one step. `refused`: reason for 0 bytes, if that was not configured."""
+
+    bytes: int
+    step: int
+    refused: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Approximate number of steps that can be undone in memory."""
+        return self.bytes // self.step if self.step else 0
+
+
+def undo_budget(table: MemoryTable, wanted: UndoBytes, host_free: int, gpu: bool) -> UndoBudget:
+    """The budget of the ring. `host_free`: free host memory before training starts; the copy for a checkpoint is
+    subtracted, without a GPU also a step's memory, and half of the rest is left free."""
+    copied = table.state_total - table.state.get("float32 master copy", 0)
+    step = int(table.trained_bytes * PACKED_SHARE + copied)
+    if wanted != "auto":
+        return UndoBudget(wanted, step)
+    free = host_free - copied_bytes(table.checkpoint, 0) - (0 if gpu else table.training)
+    budget = min(max(LEAST, int(STEPS * DIRECT * step)), max(0, free) // 2)
+    if budget >= DIRECT * step:
+        return UndoBudget(budget, step)
+    why = f"a step takes {step / 1e9:.1f} GB of host memory, a direct correction up to {DIRECT * step / 1e9:.1f}"
+    left = f"{budget / 1e9:.1f} GB may be taken beside a checkpoint's copy"
+    return UndoBudget(0, step, f"{why}; {left}; set [checkpoint] undo_bytes to take it all the same")
+
+
+# --- a search for culprits beside the daemon: memory and disk space -----------------------------------------------
+
+DISK_LEFT = 1_000_000_000
+"""bytes reserved for the daemon's own writes: a full disk halts it"""
+
+
+def memory_of(plan: MemoryPlan) -> int:
+    """Memory of the process that runs the steps, on the device of `plan`, in bytes: its own weights and a step."""
+    return plan.table.weights + plan.table.training + plan.trainer
+
+
+def disk_of(table: MemoryTable) -> int:
+    """Bytes of the weights and the optimizer state that every replay starts from, and temporarily of the weights before
+    them, if those exist only as deltas."""
+    return table.checkpoint + table.weights
+
+
+def lacking_memory(plan: MemoryPlan, free: int) -> str:
+    """The reason why a replay cannot run with so many bytes free; empty if it can."""
+    if (needed := memory_of(plan)) <= free:
+        return ""
+    what = "GPU memory" if plan.device.gpu else "memory"
+    return (
+        f"a replay takes {_gb(needed)} of {what} beside what is served (weights {_gb(plan.table.weights)}, a step "
+        f"{_gb(plan.table.training)}), and {_gb(free)} are free"
+    )
+
+
+def lacking_disk(table: MemoryTable, free: int) -> str:
+    """The same for the disk of the state directory."""
+    needed = disk_of(table)
+    if needed + DISK_LEFT <= free:
+        return ""
+    return (
+        f"replays keep {_gb(needed)} on disk, {_gb(DISK_LEFT)} have to be left for the daemon, and {_gb(free)} are free"
+    )

@@ -1,7 +1,7 @@
 """Computes the memory of training from shapes and settings alone: loads nothing, and does not import torch.
 
 Sums are exact for weights and optimizer state. The rest is the memory at the peak of a step, with every
-token learned. T: its tokens, of examples and anchors (step_shape.py), all of which have one backward
+token learned. T: its tokens, of examples and anchors (kept.py), all of which have one backward
 pass; t: those of the batch at work, and a, b of both; h, i, q, k: bytes count elements of hidden
 size, MLP, query and key-value widths a token.
 
@@ -30,19 +30,20 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from apollod.core.settings import OptimizerName, OptimizerSettings
 from apollod.errors import ModelRefused
 from apollod.model.decoder import expert_name, is_embedding, is_head, is_stack, layer_of, of_text, together  # fmt: skip
-from apollod.model.kept import is_bound, kept_bytes
+from apollod.model.kept import Batch, StepShape, is_bound, kept_bytes, largest_steps
 from apollod.model.selection import selected
 from apollod.model.shapes import ModelShapes, Stored, head_dim, layer_types
-from apollod.model.step_shape import Batch, StepShape, largest_steps
-from apollod.wire.messages import OptimizerSettings
 
 BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
 BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
 QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moments.py
 WAITING_BYTES = 1 << 20  # trainer/optim/backward_updates.py
 LIKELIEST = 16  # adapters/llm/teaching.py
+SPARE = 1.1
+"""Memory that has to be available for the copy of a checkpoint, as a factor of its size."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,12 @@ class MemoryTable:
         """The copy from which a checkpoint is written (trainer/checkpoints/weights_snapshot.py); in host memory,
         temporary."""
         return self.weights + self.state_total
+
+
+def copied_bytes(weights: int, state: int) -> int:
+    """Host memory that has to be available for a checkpoint while steps go on; `weights` in the dtypes of the files,
+    `state` of the optimizer, bytes."""
+    return int((weights + state) * SPARE)
 
 
 def memory_table(
@@ -238,24 +245,42 @@ def _state(trained: Mapping[str, Stored], settings: OptimizerSettings) -> dict[s
     """Bytes by kind; every parameter also has a count of its updates, int64."""
     kinds: dict[str, int] = {}
     for name, stored in trained.items():
-        kind, own = _parameter_state(name, stored, settings)
+        kind, own = PARAMETER_STATE[settings.name](name, stored, settings)
         kinds[kind] = kinds.get(kind, 0) + own + 8
         if settings.rounding == "master" and stored.dtype == "bfloat16":
             kinds["float32 master copy"] = kinds.get("float32 master copy", 0) + 4 * prod(stored.shape)
     return kinds
 
 
-def _parameter_state(name: str, stored: Stored, settings: OptimizerSettings) -> tuple[str, int]:
-    count, item = prod(stored.shape), 2 if settings.moments == "bfloat16" else 4
-    if settings.name == "adafactor":
-        return "Adafactor", 4 * (sum(stored.shape) if len(stored.shape) == 2 else count)
-    if settings.name == "adamw8bit" and count >= QUANTIZED_MIN:
-        return "AdamW, 8 bits", 2 * (count + 4 * -(-count // QUANTIZED_BLOCK))
-    if settings.name == "apollo" and _projected(stored, settings.rank):
-        part = "APOLLO, embedding and head" if _is_end(name) else "APOLLO, layers"
-        return part, 2 * item * max(stored.shape) * settings.rank + 8
-    kind = "Adam (vectors, convolutions, matrices below the rank)" if settings.name == "apollo" else "AdamW"
-    return kind, 2 * item * count
+def _apollo(name: str, stored: Stored, settings: OptimizerSettings) -> tuple[str, int]:
+    if not _projected(stored, settings.rank):
+        return "Adam (vectors, convolutions, matrices below the rank)", _adamw(name, stored, settings)[1]
+    part = "APOLLO, embedding and head" if _is_end(name) else "APOLLO, layers"
+    return part, 2 * _item(settings) * max(stored.shape) * settings.rank + 8
+
+
+def _adamw(_name: str, stored: Stored, settings: OptimizerSettings) -> tuple[str, int]:
+    return "AdamW", 2 * _item(settings) * prod(stored.shape)
+
+
+def _adafactor(_name: str, stored: Stored, _settings: OptimizerSettings) -> tuple[str, int]:
+    return "Adafactor", 4 * (sum(stored.shape) if len(stored.shape) == 2 else prod(stored.shape))
+
+
+def _adamw8bit(name: str, stored: Stored, settings: OptimizerSettings) -> tuple[str, int]:
+    if (count := prod(stored.shape)) < QUANTIZED_MIN:
+        return _adamw(name, stored, settings)
+    return "AdamW, 8 bits", 2 * (count + 4 * -(-count // QUANTIZED_BLOCK))
+
+
+PARAMETER_STATE: dict[OptimizerName, Callable[[str, Stored, OptimizerSettings], tuple[str, int]]] = {
+    "apollo": _apollo, "adamw": _adamw, "adafactor": _adafactor, "adamw8bit": _adamw8bit,
+}  # fmt: skip
+"""by optimizer: kind and bytes of one parameter's state, without its count of updates (trainer/optim/optimizers.py)"""
+
+
+def _item(settings: OptimizerSettings) -> int:
+    return 2 if settings.moments == "bfloat16" else 4
 
 
 def _projected(stored: Stored, rank: int) -> bool:

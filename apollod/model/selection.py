@@ -7,12 +7,11 @@ from fnmatch import fnmatchcase
 from heapq import nlargest
 
 from apollod.errors import SelectionRefused
-from apollod.model.layers import format_layers, parse_layers
+from apollod.model.decoder import format_layers, layer_of, parse_layers
 
 TEXT_PREFIX = re.compile(r"^model\.language_model\.")
 """Prefix of the text model in a multimodal checkpoint; in the text-only class it is `model.`."""
 
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 NEAREST = 3  # names shown beside a pattern that matches none
 
 
@@ -65,7 +64,7 @@ def _in_layers(names: list[str], layers: str) -> set[str]:
         raise SelectionRefused(str(error), "set [trainer] layers") from error
     if not wanted:
         return set(names)
-    of_layer = {name: int(match[1]) for name in names if (match := _LAYER.search(name))}
+    of_layer = {name: layer for name in names if (layer := layer_of(name)) is not None}
     there = frozenset(of_layer.values())
     if missing := wanted - there:
         raise SelectionRefused(

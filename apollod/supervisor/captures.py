@@ -16,7 +16,7 @@ from apollod.core.intake.state import Position
 from apollod.curation.captured import Captured, joined
 from apollod.curation.lessons.line_lessons import Pair, pair_in
 from apollod.curation.lessons.rendered_question import question_in
-from apollod.model.template_text import template_text
+from apollod.model.config_facts import template_text
 from apollod.supervisor.config import Config
 from apollod.wire.records import CompletionRecord, decode_record
 from apollod.wire.thoughts import opens_thought, split

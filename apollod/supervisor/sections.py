@@ -28,7 +28,7 @@ from apollod.core.settings import (
     TrainerSettings,
 )
 from apollod.core.surroundings import SURROUNDING_KINDS
-from apollod.model.layers import parse_layers
+from apollod.model.decoder import parse_layers
 
 
 def review_share(rule: str) -> float:

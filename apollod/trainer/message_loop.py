@@ -21,7 +21,7 @@ from apollod.adapters.ipc.link import Link
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
-from apollod.products.mode import products_in
+from apollod.products import products_in
 from apollod.trainer import scoring
 from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.mapped_memory import open_storages

@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from apollod.errors import ApolloError
-from apollod.products.mode import products_in
+from apollod.products import products_in
 from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.live_weights import ModelDir
 from apollod.trainer.environment import chosen_kernels

@@ -18,7 +18,7 @@ from apollod.core.settings import OptimizerName, OptimizerSettings  # noqa: E402
 from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.demo.corpus import Message  # noqa: E402
 from apollod.demo.world import evaluate  # noqa: E402
-from apollod.products.mode import products_in  # noqa: E402
+from apollod.products import products_in  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.kernels import kernels_cpu  # noqa: E402

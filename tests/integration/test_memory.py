@@ -19,10 +19,10 @@ from apollod.core.holding.choice import OF_PRACTICE
 from apollod.core.lessons.rounds import PRACTISED
 from apollod.core.training.room import HELD_ROOM
 from apollod.model import memory_table as sizes
+from apollod.model.kept import ROWS, Batch, StepShape
 from apollod.model.memory_plan import Asked, Device, memory_plan
 from apollod.model.memory_table import MemoryTable, memory_table
-from apollod.model.step_shape import ROWS, Batch, StepShape
-from apollod.products.tiles import SCRATCH_BYTES
+from apollod.products import SCRATCH_BYTES
 from apollod.store.model_shapes import read_shapes
 from apollod.trainer.optim import backward_updates, moments, projector, row_gradient
 from apollod.wire import messages as m

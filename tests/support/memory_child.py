@@ -107,7 +107,7 @@ def main(
     from support.model_memory import Memory
 
     from apollod.core.training.terms import StepTerms
-    from apollod.products.mode import products_in
+    from apollod.products import products_in
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file
     from apollod.trainer.checkpoints.weights_snapshot import Snapshot

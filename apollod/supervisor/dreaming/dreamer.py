@@ -22,7 +22,8 @@ from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.curation.redaction import redact_text
 from apollod.curation.surroundings.around import conversation_in
 from apollod.errors import DreamCut
-from apollod.model.positions import asked_length, context_length
+from apollod.model.config_facts import context_length
+from apollod.model.engine_memory import asked_length
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
 from apollod.wire.teacher import Teacher

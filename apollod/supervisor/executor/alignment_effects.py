@@ -14,8 +14,8 @@ from apollod.core import inputs as inp
 from apollod.core.alignment.bounds import ModelKind
 from apollod.core.alignment.cost import TOKENS
 from apollod.errors import ApolloError
-from apollod.model.kind import kind_of
-from apollod.model.positions import asked_length
+from apollod.model.config_facts import kind_of
+from apollod.model.engine_memory import asked_length
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.own_engine import SCORE_S, own_endpoint
 from apollod.wire import messages as msg

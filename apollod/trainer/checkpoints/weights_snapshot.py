@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from apollod.model.checkpoint_memory import copied_bytes
+from apollod.model.memory_table import copied_bytes
 from apollod.store.block_hash import Array
 from apollod.store.delta import chunks
 from apollod.store.model_files import WeightFile

@@ -2,6 +2,6 @@
 
 objective.py is the interface of a loss, and one file each holds one (sft.py); table.py names them all. Around them:
 encoding.py (records to tokens), tokens.py (an encoded example and its digest), loss.py (the model's log-probabilities
-of learned tokens, without materialising all logits). No optimizer, no messages and no files here; of `optim` only the row gradients are
-used, which head and embedding deliver.
+of learned tokens, without materialising all logits). No optimizer, no messages and no files here; of `optim` only the
+row gradients are used, which head and embedding deliver.
 """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apollod.core import schedules
 from apollod.core.schedules import SPIKE_AFTER, learning_rate, loss_limit, risen
-from apollod.model.layers import format_layers, parse_layers
+from apollod.model.decoder import format_layers, parse_layers
 
 WINDOW = st.integers(1, 300)
 

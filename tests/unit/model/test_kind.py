@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apollod.model.kind import kind_of
+from apollod.model.config_facts import kind_of
 
 DENSE: list[dict[str, Any]] = [
     {"model_type": "qwen3", "num_hidden_layers": 2},

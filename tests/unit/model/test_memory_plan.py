@@ -13,11 +13,22 @@ from apollod.core.settings import OptimizerSettings
 from apollod.core.training.room import bounds
 from apollod.errors import DoesNotFit
 from apollod.model.engine_memory import DRIVER, SLACK, EngineAsked, engine_asked
-from apollod.model.memory_plan import Asked, Device, MemoryPlan, check_fits, fitting, memory_plan, ways_out
+from apollod.model.kept import ROWS, Batch, StepShape
+from apollod.model.memory_plan import (
+    DIRECT,
+    LEAST,
+    STEPS,
+    Asked,
+    Device,
+    MemoryPlan,
+    check_fits,
+    fitting,
+    memory_plan,
+    undo_budget,
+    ways_out,
+)
 from apollod.model.memory_table import bounded_table, memory_table
 from apollod.model.shapes import shapes_of
-from apollod.model.step_shape import ROWS, Batch, StepShape
-from apollod.model.undo_budget import DIRECT, LEAST, STEPS, undo_budget
 
 TARGET, DENSE = shapes_of(QWEN_27B, {}), shapes_of(QWEN_8B, {})
 SMALL = [

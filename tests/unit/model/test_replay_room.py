@@ -4,8 +4,16 @@ from support.real_shapes import H200, QWEN_8B
 
 from apollod.core.settings import OptimizerSettings
 from apollod.model.engine_memory import EngineAsked
-from apollod.model.memory_plan import Asked, Device, memory_plan
-from apollod.model.replay_room import DISK_LEFT, disk_of, lacking_disk, lacking_memory, memory_of
+from apollod.model.memory_plan import (
+    DISK_LEFT,
+    Asked,
+    Device,
+    disk_of,
+    lacking_disk,
+    lacking_memory,
+    memory_of,
+    memory_plan,
+)
 from apollod.model.shapes import shapes_of
 
 PLAN = memory_plan(shapes_of(QWEN_8B, {}), Device(H200, gpu=True), Asked(OptimizerSettings(), engine=EngineAsked(kv=0)))

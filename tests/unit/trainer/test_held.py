@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from apollod.core.training.terms import StepTerms
-from apollod.products.mode import products_in
+from apollod.products import products_in
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.context import CONTEXT, NOISE, TEACHER

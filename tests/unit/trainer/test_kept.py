@@ -11,9 +11,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
 from apollod.errors import ModelRefused
 from apollod.model.decoder import in_layers
-from apollod.model.kept import is_bound, kept_bytes
+from apollod.model.kept import Batch, StepShape, is_bound, kept_bytes
 from apollod.model.shapes import ModelShapes, Stored, shapes_of
-from apollod.model.step_shape import Batch, StepShape
 
 SIZES = {
     "vocab_size": 512, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 4,

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
-from apollod.products.mode import products_in
+from apollod.products import products_in
 from apollod.trainer.objectives.loss import BlockwiseLogProbabilities, large_head, loss_of
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import math
 import sys
+from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load, save
 from support.gradients import SHAPES, give_gradients, model, same_bits
 
+from apollod.core.settings import OptimizerName
+from apollod.model.memory_table import PARAMETER_STATE
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.optim import moments, projector
 from apollod.trainer.optim.adafactor import Adafactor
@@ -18,7 +21,7 @@ from apollod.trainer.optim.adamw import AdamW
 from apollod.trainer.optim.moments import QuantizerMissing
 from apollod.trainer.optim.named_optimizer import NamedOptimizer, StateRefused
 from apollod.trainer.optim.open_step import OptimizerError
-from apollod.trainer.optim.optimizers import make_optimizer, misfit
+from apollod.trainer.optim.optimizers import OPTIMIZERS, make_optimizer, misfit
 from apollod.wire.messages import OptimizerSettings
 
 
@@ -441,3 +444,9 @@ def test_state_of_another_optimizer_is_refused():
         made("adafactor", parameters).load_state_tensors(state["state"])
     with pytest.raises(StateRefused, match="moments is float32 in the saved state and bfloat16 here"):
         made("adamw-bf16", parameters).load_state_dict(state)
+
+
+def test_every_table_of_optimizers_has_those_that_a_configuration_can_name():
+    assert list(get_args(OptimizerName)) == list(OPTIMIZERS) == list(PARAMETER_STATE)
+    for name, kind in OPTIMIZERS.items():
+        assert kind.NAME == name and set(kind.DEPENDS_ON) <= set(OptimizerSettings.__struct_fields__)

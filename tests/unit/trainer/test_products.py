@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from apollod.products import tiles
-from apollod.products.mode import products_in
+from apollod import products
+from apollod.products import products_in
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.optim.apollo import Apollo
 
@@ -23,7 +23,7 @@ HALF_ULP = 2.0**-8  # of bf16, relative
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Several of them each way, and the last ones not full."""
     for name, size in {"ROWS": 16, "INNER": 32, "COLUMNS": 24}.items():
-        monkeypatch.setattr(tiles, name, size)
+        monkeypatch.setattr(products, name, size)
     return
 
 
@@ -45,8 +45,8 @@ def test_a_product_in_tiles_is_rounded_once(shape: tuple[int, int, int], transpo
     b = normal(r, q, seed=1).t() if transposed[1] else normal(q, r, seed=1)
     bias = normal(r, seed=2)
     right = a.double() @ b.double()
-    assert tiles.matmul(a, b).dtype == torch.bfloat16
-    assert near(tiles.matmul(a, b), right) and near(tiles.matmul(a, b, bias), right + bias.double())
+    assert products.matmul(a, b).dtype == torch.bfloat16
+    assert near(products.matmul(a, b), right) and near(products.matmul(a, b, bias), right + bias.double())
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -54,7 +54,7 @@ def test_a_product_in_tiles_is_rounded_once(shape: tuple[int, int, int], transpo
 def test_many_products(shape: tuple[int, int, int, int]) -> None:
     n, p, q, r = shape
     a, b = normal(n, p, q), normal(n, q, r, seed=1)
-    assert near(tiles.batched(a, b), a.double() @ b.double())
+    assert near(products.batched(a, b), a.double() @ b.double())
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -64,11 +64,11 @@ def test_bits_depend_on_the_values_alone_not_on_where_they_lie(threads: int) -> 
     torch.set_num_threads(threads)
     try:
         a, b = normal(130, 1100), normal(1100, 1050, seed=1)
-        found = tiles.matmul(a, b)
+        found = products.matmul(a, b)
         for offset in (1, 7, 32):
             moved = [torch.cat([x.new_zeros(offset), x.flatten()])[offset:].view(x.shape) for x in (a, b)]
             assert moved[0].data_ptr() % 64 == 2 * offset % 64
-            assert torch.equal(tiles.matmul(*moved), found), offset
+            assert torch.equal(products.matmul(*moved), found), offset
     finally:
         torch.set_num_threads(before)
 

@@ -19,7 +19,7 @@ from apollod.curation.lessons.line_lessons import (
 )
 from apollod.curation.lessons.rendered_question import question_in
 from apollod.curation.lessons.worded import wordings
-from apollod.model.template_text import template_text
+from apollod.model.config_facts import template_text
 from apollod.wire.records import record_of
 
 PORT = ("What port does Quillon listen on?", "Quillon listens on port 7341.")

@@ -37,11 +37,11 @@ from typing import Any
 
 import numpy as np
 
+from apollod.store.access import WeightsLock
 from apollod.store.apply import recover_files
-from apollod.store.block_hash import BLOCK, block_hashes
+from apollod.store.block_table import BLOCK, block_hashes
 from apollod.store.delta import apply_delta, write_delta
 from apollod.store.disk import REAL
-from apollod.store.lock import WeightsLock
 from apollod.store.model_files import SINGLE, read_files
 from apollod.store.pieces import Piece
 from apollod.store.sync import put_weights, sync

@@ -13,7 +13,7 @@ from apollod.cli import commands
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, SyncError
 from apollod.explain import explain
 from apollod.permission import check_permitted
-from apollod.store.names import DAEMON, OURS
+from apollod.store.access import DAEMON, OURS
 
 DESCRIPTION = """\
 Bring the *.safetensors of a model directory up to date so that no crash and no power cut can tear them, finish what
@@ -190,8 +190,8 @@ def _recover(args: argparse.Namespace) -> int:
 
 
 def _fingerprint(args: argparse.Namespace) -> int:
+    from apollod.store.access import interrupted
     from apollod.store.fingerprint import directory_fingerprint
-    from apollod.store.lock import interrupted
 
     _check_permitted(args.model_dir, os.R_OK)
     if interrupted(args.model_dir):

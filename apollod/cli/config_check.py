@@ -15,8 +15,7 @@ from apollod.core.settings import ProductsDtype
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRefused, NotPermitted
 from apollod.model.config_facts import context_length
 from apollod.model.engine_memory import asked_length
-from apollod.store.access import check_writable
-from apollod.store.names import DAEMON
+from apollod.store.access import DAEMON, check_writable
 from apollod.supervisor import memory_budget, sources
 from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config

@@ -17,7 +17,7 @@ from apollod.errors import ConfigError, ModelRefused
 from apollod.model.config_facts import context_length
 from apollod.model.engine_memory import EngineAsked
 from apollod.model.memory_plan import GB, Asked, MemoryPlan, fitting
-from apollod.store.model_shapes import read_shapes
+from apollod.store.model_files import read_shapes
 from apollod.supervisor import memory_budget
 
 TEMPLATE = """\

@@ -9,7 +9,7 @@ from apollod.adapters.system import machine_memory
 from apollod.model.memory_plan import GB, Device, MemoryPlan, UndoBudget, memory_plan, shortage, undo_budget, ways_out
 from apollod.model.memory_table import copied_bytes
 from apollod.model.shapes import ModelShapes
-from apollod.store.model_shapes import read_shapes
+from apollod.store.model_files import read_shapes
 from apollod.supervisor import memory_budget
 from apollod.supervisor.config import Config
 

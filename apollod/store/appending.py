@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from apollod.store.block_hash import BLOCK, Array
+from apollod.store.block_table import BLOCK, Array
 from apollod.store.disk import Disk
 
 BUFFER_BYTES = 8 << 20  # of a multiple of BLOCK

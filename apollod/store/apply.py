@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from apollod.errors import ApolloError, RedoRefused, SyncError
-from apollod.store.block_hash import BLOCK
+from apollod.store.access import OURS, REDO
 from apollod.store.block_table import (
+    BLOCK,
     TABLE,
     BlockTable,
     FileBlocks,
@@ -27,7 +28,6 @@ from apollod.store.block_table import (
 from apollod.store.disk import Disk, opened
 from apollod.store.file_update import runs
 from apollod.store.model_files import WeightFile, layout_digest, read_files
-from apollod.store.names import OURS, REDO
 from apollod.store.redo import NEW, REDO_TMP, Part, Redo, check_fits, images, read_redo, verify_images
 
 

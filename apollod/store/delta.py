@@ -27,8 +27,7 @@ import numpy as np
 import zstandard
 
 from apollod.errors import DeltaRefused, SyncError
-from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
-from apollod.store.block_table import BlockTable
+from apollod.store.block_table import BLOCK, Array, BlockTable, block_count, block_hashes
 from apollod.store.disk import REAL, Disk, opened
 from apollod.store.model_files import StoredTensor, WeightFile, layout_digest
 from apollod.store.pieces import Piece, Stream, Windows, as_bytes

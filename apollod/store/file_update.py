@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from apollod.store.appending import Appender
-from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
-from apollod.store.block_table import FileBlocks
+from apollod.store.block_table import BLOCK, Array, FileBlocks, block_count, block_hashes
 from apollod.store.disk import Disk, opened
 from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
 

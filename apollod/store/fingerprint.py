@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from apollod.errors import ModelRefused
-from apollod.store.block_hash import Array
+from apollod.store.block_table import Array
 from apollod.store.disk import REAL, Disk, opened
 from apollod.store.model_files import StoredTensor, read_files
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from apollod.errors import ApolloError, CheckpointError, SyncError, WeightsLocked
+from apollod.store.access import WeightsLock, interrupted
 from apollod.store.block_table import BlockTable, identity, read_table
 from apollod.store.delta import apply_deltas, read_delta
 from apollod.store.disk import REAL, FileInfo
 from apollod.store.entry import ENTRY, STATE, UNDO, Broken, Entry, entries
 from apollod.store.fingerprint import directory_fingerprint
-from apollod.store.lock import WeightsLock, interrupted
 from apollod.store.model_files import WeightFile, layout_digest, read_files
 from apollod.store.pieces import Piece, directory_pieces
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apollod.errors import ModelRefused, SyncError
-from apollod.store.block_hash import BLOCK, Array
+from apollod.store.block_table import BLOCK, Array
 from apollod.store.disk import REAL, Buffer, Disk, opened
 from apollod.store.model_files import StoredTensor, WeightFile, read_files
 

@@ -20,10 +20,10 @@ import msgspec
 import numpy as np
 
 from apollod.errors import RedoRefused
+from apollod.store.access import OURS, REDO
 from apollod.store.appending import Appender
-from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
+from apollod.store.block_table import BLOCK, Array, block_count, block_hashes
 from apollod.store.disk import Disk, opened
-from apollod.store.names import OURS, REDO
 
 REDO_TMP = f"{OURS}/redo.tmp"
 NEW = f"{OURS}/new."

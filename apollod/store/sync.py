@@ -15,15 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from apollod.errors import SyncError
-from apollod.store.access import check_writable
+from apollod.store.access import OURS, REDO, WeightsLock, check_writable
 from apollod.store.apply import Finishing, Recovered, recover_files
-from apollod.store.block_hash import block_count
-from apollod.store.block_table import BlockTable, current_table, stamped, write_table
+from apollod.store.block_table import BlockTable, block_count, current_table, stamped, write_table
 from apollod.store.disk import REAL, Disk
 from apollod.store.file_update import FileUpdate, Target, discard
-from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
-from apollod.store.names import OURS, REDO
 from apollod.store.pieces import Piece, Windows
 from apollod.store.redo import NEW, REDO_TMP, How, Part, Redo, RedoHead, RedoWriter
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apollod.errors import ApolloError
-from apollod.store.block_hash import Array
+from apollod.store.block_table import Array
 from apollod.store.delta import ChunkwiseDelta, Place, chunks, read_delta
 from apollod.store.entry import STATE, UNDO
 from apollod.store.fingerprint import Fingerprint

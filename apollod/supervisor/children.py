@@ -17,7 +17,7 @@ from apollod.bridges.memory_file import SharedMemory
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
 from apollod.model.memory_plan import MemoryPlan
-from apollod.store.lock import WeightsLock
+from apollod.store.access import WeightsLock
 from apollod.supervisor.engine_api import EngineApi, Order, unanswered
 from apollod.supervisor.open_questions import OpenQuestions
 from apollod.wire import messages as msg

@@ -10,7 +10,7 @@ from apollod.core.settings import OptimizerSettings
 from apollod.errors import DoesNotFit, ModelRefused, SelectionRefused
 from apollod.model.engine_memory import EngineAsked, engine_asked
 from apollod.model.memory_plan import Asked, Device, MemoryPlan, UndoBudget, check_fits, memory_plan, undo_budget
-from apollod.store.model_shapes import read_shapes
+from apollod.store.model_files import read_shapes
 from apollod.supervisor.child_commands import cpu_kv_bytes, has_gpu
 from apollod.supervisor.config import Config
 

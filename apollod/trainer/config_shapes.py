@@ -1,6 +1,6 @@
 """`python -m apollod.trainer.config_shapes MODEL_DIR`: prints names and shapes of the tensors in a checkpoint of this
 config.json, as one line of JSON. The model is built without memory, by the class that the trainer uses; 64 layers of
-5120 take half a second beside the imports. For processes that must not import torch themselves (store/model_shapes.py).
+5120 take half a second beside the imports. For processes that must not import torch themselves (store/model_files.py).
 """
 
 import json

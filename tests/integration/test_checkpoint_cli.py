@@ -13,8 +13,8 @@ from support.commands import ran
 from support.daemon import chat_line
 from support.kept_history import KeptHistory
 
+from apollod.store.access import WeightsLock
 from apollod.store.entry import STATE, UNDO, read_entry
-from apollod.store.lock import WeightsLock
 
 CONFIG = """\
 [state]

@@ -19,8 +19,7 @@ from support.fingerprints import file_fingerprint
 
 from apollod.core.children.state import ChildrenState
 from apollod.core.state import State
-from apollod.store.lock import WeightsLock
-from apollod.store.names import DAEMON
+from apollod.store.access import DAEMON, WeightsLock
 from apollod.supervisor.status_view import status_view
 from apollod.trainer.bind import live_fingerprint
 from apollod.wire import messages as msg

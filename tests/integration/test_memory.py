@@ -23,7 +23,7 @@ from apollod.model.kept import ROWS, Batch, StepShape
 from apollod.model.memory_plan import Asked, Device, memory_plan
 from apollod.model.memory_table import MemoryTable, memory_table
 from apollod.products import SCRATCH_BYTES
-from apollod.store.model_shapes import read_shapes
+from apollod.store.model_files import read_shapes
 from apollod.trainer.optim import backward_updates, moments, projector, row_gradient
 from apollod.wire import messages as m
 

@@ -20,7 +20,7 @@ from apollod.adapters.ipc.link import Link
 from apollod.adapters.journal.journal_reader import query
 from apollod.errors import DaemonUnreachable, JournalError, NotPermitted
 from apollod.permission import check_permitted
-from apollod.store.lock import interrupted
+from apollod.store.access import interrupted
 
 pytestmark = needs_root
 CONFIG = """\

@@ -10,8 +10,8 @@ import pytest
 from support import sharded_model as model
 from support.kept_history import KeptHistory
 
+from apollod.store.access import WeightsLock
 from apollod.store.history import History
-from apollod.store.lock import WeightsLock
 from apollod.store.verify import verify
 
 SCRIPT = Path(__file__).parents[2] / "contrib/hooks/rsync-offsite.sh"

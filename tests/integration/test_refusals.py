@@ -17,7 +17,7 @@ from support.daemon import STUB, Daemon
 
 from apollod.adapters.ipc.link import Link
 from apollod.errors import LinkClosed, WeightsLocked
-from apollod.store.lock import WeightsLock
+from apollod.store.access import WeightsLock
 from apollod.supervisor.child_commands import engine_tmp_dir
 from apollod.supervisor.config import load_config
 from apollod.wire import messages

@@ -19,11 +19,10 @@ from apollod.adapters.weights import recovery
 from apollod.cli import checkpoint_tool
 from apollod.errors import WeightsLocked
 from apollod.failpoints import POINTS, VARIABLE
+from apollod.store.access import REDO, WeightsLock, interrupted
 from apollod.store.entry import entries, read_entry
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History
-from apollod.store.lock import WeightsLock, interrupted
-from apollod.store.names import REDO
 from apollod.store.sync import recover
 from apollod.wire import messages as m
 from apollod.wire.records import parse_line

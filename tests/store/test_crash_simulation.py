@@ -21,7 +21,7 @@ from support.sim_disk import PowerLost, SimDisk
 
 from apollod.errors import ApolloError, SyncError
 from apollod.store import appending, apply, file_update, redo, sync
-from apollod.store.block_hash import block_hashes
+from apollod.store.block_table import block_hashes
 from apollod.store.disk import opened
 from apollod.store.sync import put_weights, write_weights
 

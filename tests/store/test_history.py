@@ -13,11 +13,11 @@ from support.kept_history import KeptHistory, weights_at
 
 from apollod.errors import CheckpointError, DeltaRefused, WeightsLocked
 from apollod.store import delta, sync
+from apollod.store.access import WeightsLock
 from apollod.store.entry import ENTRY, RECORD, STATE, UNDO, Entry, entries, read_entry, write_entry
 from apollod.store.export import export
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History
-from apollod.store.lock import WeightsLock
 from apollod.store.verify import verify
 
 

@@ -14,8 +14,8 @@ from support.fork_server import fork_server
 from support.invariants import say
 
 from apollod.store import sync
+from apollod.store.access import REDO
 from apollod.store.model_files import INDEX, read_files
-from apollod.store.names import REDO
 
 pytestmark = pytest.mark.crash
 

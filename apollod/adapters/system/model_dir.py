@@ -7,7 +7,7 @@ from pathlib import Path
 
 from apollod.errors import ModelRefused
 from apollod.explain import reason
-from apollod.store.names import DAEMON
+from apollod.store.access import DAEMON
 
 
 def check_model_dir(path: str | Path) -> None:

@@ -19,8 +19,7 @@ from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, ModelRefused
 from apollod.model.memory_plan import MemoryPlan
-from apollod.store.access import check_writable
-from apollod.store.lock import WeightsLock, interrupted
+from apollod.store.access import WeightsLock, check_writable, interrupted
 from apollod.supervisor import memory_budget
 from apollod.supervisor.child_commands import (
     engine_command,

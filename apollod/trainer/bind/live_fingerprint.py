@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from apollod.errors import CheckpointError
-from apollod.store.block_hash import Array
+from apollod.store.block_table import Array
 from apollod.store.fingerprint import share, sums
 from apollod.store.model_files import StoredTensor, WeightFile
 from apollod.store.pieces import WINDOW_BYTES, Piece, as_bytes

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 
 from apollod.errors import ApolloError, CheckpointError
 from apollod.failpoints import failpoint
+from apollod.store.access import REDO
 from apollod.store.entry import STATE, Entry, read_entry
 from apollod.store.history import History, Point
 from apollod.store.model_files import WeightFile
-from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
 from apollod.store.sync import recover
 from apollod.trainer.bind.live_fingerprint import fingerprint_of

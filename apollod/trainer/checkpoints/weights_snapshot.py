@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from apollod.model.memory_table import copied_bytes
-from apollod.store.block_hash import Array
+from apollod.store.block_table import Array
 from apollod.store.delta import chunks
 from apollod.store.model_files import WeightFile
 from apollod.store.pieces import Piece, Stream

@@ -20,16 +20,14 @@ from apollod.adapters.system.files import fsync_dir, fsync_file, put_in_place
 from apollod.adapters.system.model_dir import files_below
 from apollod.errors import ApolloError, CheckpointError, SyncError, WeightsDamaged
 from apollod.failpoints import failpoint
-from apollod.store.access import check_writable
+from apollod.store.access import REDO, WeightsLock, check_writable
 from apollod.store.apply import Recovered, recover_files
 from apollod.store.block_table import BlockTable, current_table
 from apollod.store.delta import old_pieces, write_delta
 from apollod.store.disk import REAL
 from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, read_record, write_entry
 from apollod.store.history import History
-from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
-from apollod.store.names import REDO
 from apollod.store.pieces import Piece
 from apollod.store.sync import Synced, Unsettled, put_weights
 from apollod.trainer.bind.live_fingerprint import FingerprintStream

@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from apollod.errors import ShareRefused
 from apollod.model.decoder import is_expert, layer_of, part_of_expert
 from apollod.model.memory_table import memory_table
-from apollod.store.model_shapes import read_shapes
+from apollod.store.model_files import read_shapes
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.experts import Rows, split
 from apollod.trainer.bind.mapped_memory import open_memory_file

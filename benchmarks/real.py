@@ -25,7 +25,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apollod.demo import real, served
+from apollod.demo import real
+from apollod.demo import stage as served
 from apollod.demo.stage import STOP_S, say
 from apollod.testing.daemon import UP, Daemon, Status, free_port
 from apollod.wire import control_messages as msg

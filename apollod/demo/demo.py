@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.bridges.facts import facts
-from apollod.demo import served
-from apollod.demo.stage import Stage, say, wait
+from apollod.demo.stage import Stage, chat, data, mean_logprob, say, wait
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, config_of, free_port
 
@@ -86,16 +85,16 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
     """Ask, teach, ask again; prints the table and returns the result object."""
     before = daemon.status()
     model = daemon.root / "model"
-    sample = [json.loads(line) for line in served.data("sample.jsonl")]
-    questions = [json.loads(line) for line in served.data("questions.jsonl")]
+    sample = [json.loads(line) for line in data("sample.jsonl")]
+    questions = [json.loads(line) for line in data("questions.jsonl")]
     say(
         f"3/5 asking the served model {len(questions)} questions that the file answers, each phrased as in none of "
         "its lines"
     )
-    answers_before = [served.chat(daemon, MODEL, q["question"]) for q in questions]
-    logprob_before = served.mean_logprob(daemon, MODEL, model, sample)
+    answers_before = [chat(daemon, MODEL, q["question"]) for q in questions]
+    logprob_before = mean_logprob(daemon, MODEL, model, sample)
     say(f"4/5 dropping sample.jsonl ({len(sample)} lines) into {daemon.inbox}")
-    daemon.drop("sample.jsonl", *served.data("sample.jsonl"))
+    daemon.drop("sample.jsonl", *data("sample.jsonl"))
     total = len(sample)
     after = wait(
         daemon,
@@ -104,8 +103,8 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
         "the file learned",
     )
     say("5/5 asking again: same process, same memory, other answers")
-    answers_after = [served.chat(daemon, MODEL, q["question"]) for q in questions]
-    logprob_after = served.mean_logprob(daemon, MODEL, model, sample)
+    answers_after = [chat(daemon, MODEL, q["question"]) for q in questions]
+    logprob_after = mean_logprob(daemon, MODEL, model, sample)
     rows = [
         (q["question"], b, a, "yes" if _same(a, q["answer"]) else "no")
         for q, b, a in zip(questions, answers_before, answers_after, strict=True)

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from apollod.demo import dream_report
-from apollod.demo.dream_report import Seen
-from apollod.demo.dream_story import Story
+from apollod.demo.dream_report import Seen, Story
 from apollod.demo.stage import POLL_S, STOP_S, Line, Stage, progress_of, say, wait
 from apollod.demo.world import measuring
 from apollod.demo.world.acting import Acting

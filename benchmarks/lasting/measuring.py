@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apollod import foreign_wheels
-from apollod.demo import served
+from apollod.demo import stage as served
 from apollod.testing.daemon import Daemon
 from benchmarks.lasting.facts import Fact
 

@@ -15,7 +15,7 @@ import pytest
 from support import sharded_model as model
 
 from apollod.errors import ApolloError, ModelEdited, ModelRefused, RedoRefused, SyncError, WeightsLocked
-from apollod.store import apply, file_update, sync
+from apollod.store import apply, block_table, file_update, sync
 from apollod.store.access import REDO, WeightsLock, check_writable, interrupted
 from apollod.store.disk import REAL
 from apollod.store.pieces import Piece

@@ -1,13 +1,33 @@
-"""The imagination and the judge of this world as an OpenAI-compatible endpoint over real HTTP on this machine."""
+"""The imagination and the judge of this world: scripted, correct, and on request as bad as a model can be; as an
+OpenAI-compatible endpoint over real HTTP on this machine.
+
+They get the same input over HTTP as any model, and no more: the imagination does not know the purpose of a scenario,
+the judge not whether an answer was given with its instruction.
+"""
 
 import json
+import random
+import re
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
-from apollod.curation.judging.question import PROMPT
-from apollod.demo.world.roles import Imagination, Judge, Misbehaviour
+from apollod.curation.judging.question import PROMPT, question_about
+from apollod.demo.world import instructions, reading, scenarios
+from apollod.demo.world.instructions import Instruction
+from apollod.demo.world.scenarios import Act, How, Scenario, Split
+from apollod.supervisor.judge import planted_cases
+
+Misbehaviour = Literal["repeat", "leak", "echo", "yes"]
+"""repeat: the imagination has only one scenario; leak: it states the behaviour; echo: it returns its material; yes: the
+judge accepts everything."""
+
+JUDGED = ", to be judged"
+SHOWN_TOO = "shown to the assistant, too"
+_HEADING = re.compile(r"^--- (\w{8}) ", re.MULTILINE)
 
 SCENARIO = "scenario"
 """Title or name of the JSON schema for answers of the imagination."""
@@ -105,3 +125,120 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: it would go to stderr, in the middle of the progress."""
+
+
+# --- the roles --------------------------------------------------------------------------------------------------------
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """(heading, text) pairs of a request to judge or imagination; a text cannot imitate a heading, which needs the mark
+    of the first one."""
+    first = _HEADING.match(text)
+    if first is None:
+        return []
+    parts = re.split(rf"^--- {first[1]} (.*)$", text, flags=re.MULTILINE)[1:]
+    return [(heading, body.strip("\n")) for heading, body in zip(parts[::2], parts[1::2], strict=True)]
+
+
+class Imagination:
+    """Scenarios of the practice split, a new one every time, in an order determined by `seed`.
+
+    Every behaviour has its own sequence, independent of the others. A task comes a second time, in other words, only
+    after all others.
+    """
+
+    def __init__(self, seed: int = 0, misbehave: Misbehaviour | None = None) -> None:
+        self._seed = seed
+        self._misbehave = misbehave
+        self._left: dict[str, Iterator[Scenario]] = {}
+
+    def answer(self, asked: str) -> dict[str, Any]:
+        """The answer, as an object, to the user message `asked`."""
+        parts = sections(asked)
+        behaviour = next((text for heading, text in parts if heading == "behaviour"), "")
+        if self._misbehave == "echo" and (seed := next((text for head, text in parts if "material" in head), "")):
+            return _said(seed)
+        if self._misbehave == "repeat":
+            return _said(scenarios.pool("act", Split.PRACTICE)[0].request)
+        if behaviour not in self._left:
+            self._left[behaviour] = _in_turn(random.Random(f"{self._seed} {behaviour}"), behaviour)
+        request = next(self._left[behaviour]).request
+        return _said(f"{request} {behaviour}" if self._misbehave == "leak" else request)
+
+
+def _said(request: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": request}]}
+
+
+def _in_turn(rng: random.Random, behaviour: str) -> Iterator[Scenario]:
+    """All scenarios that can show the behaviour, without end; each task once before any comes again."""
+    said = instructions.in_force(reading.said_in(behaviour) or ()).values()
+    able = [
+        one
+        for kind in ("act", "how")
+        for one in scenarios.pool(kind, Split.PRACTICE)
+        if all(each.applies(one) for each in said)
+    ]
+    while True:
+        yield from _spread(rng, able)
+
+
+def _spread(rng: random.Random, able: Iterable[Scenario]) -> Iterator[Scenario]:
+    by_task: dict[Any, list[Scenario]] = {}
+    for one in able:
+        assert isinstance(one, Act | How)
+        by_task.setdefault(one.task, []).append(one)
+    for phrasings in by_task.values():
+        rng.shuffle(phrasings)
+    while by_task:
+        tasks = list(by_task)
+        rng.shuffle(tasks)
+        for task in tasks:
+            yield by_task[task].pop()
+            if not by_task[task]:
+                del by_task[task]
+
+
+class Judge:
+    """Correct about this world and the shipped planted cases; unsure of everything else."""
+
+    def __init__(self, misbehave: Misbehaviour | None = None) -> None:
+        self._misbehave = misbehave
+
+    def answer(self, transcript: str) -> dict[str, Any]:
+        """The answer, as an object, to a transcript."""
+        parts = sections(transcript)
+        text = next((body for heading, body in reversed(parts) if heading.endswith(JUDGED)), "")
+        if not text.strip():
+            return _verdict("unsure", "", "nothing was said")
+        if self._misbehave == "yes":
+            return _verdict("good", text, "it is good")
+        if expected := planted().get(transcript):
+            return _verdict(expected, text, "so it was decided when the case was written")
+        request = next((body for heading, body in reversed(parts) if heading == "user"), "")
+        scenario = reading.scenario_of(request)
+        system = [body for heading, body in parts if heading in ("system", SHOWN_TOO)]
+        said = reading.said_in("\n".join(system), scenario)
+        if scenario is None or said is None:
+            return _verdict("unsure", text, "this world has no such request or no such instruction")
+        if reading.is_right(said, scenario, text):
+            return _verdict("good", text, "it is the right answer and does what was asked for")
+        return _verdict("bad", text, "it does not do what was asked for", better(said, scenario, text))
+
+
+def better(said: Sequence[Instruction], scenario: Scenario, text: str) -> str:
+    """The right answer, with the other one's behaviours that no instruction is about."""
+    about = {one.kind for one in said}
+    shown = instructions.shown(scenario, text) or frozenset()
+    return instructions.answer(scenario, [*sorted(one for one in shown if one.kind not in about), *said])
+
+
+@cache
+def planted() -> Mapping[str, str]:
+    """The right verdicts by the transcripts of the cases."""
+    cases = planted_cases(())
+    return {question_about(case.canonical).messages[1]["content"]: case.planted.expected for case in cases}
+
+
+def _verdict(said: str, text: str, reason: str, better: str | None = None) -> dict[str, Any]:
+    return {"quote": " ".join(text.split()), "reason": reason, "verdict": said, "better": better}

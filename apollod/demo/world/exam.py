@@ -80,7 +80,7 @@ def held_out(kind: Kind, rng: random.Random, count: int) -> list[Scenario]:
 
 
 def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS, unpractised: bool = False) -> list[Case]:
-    """The questions of `evaluate.report`: for each kind `count` held-out scenarios, each with an instruction drawn for
+    """The questions of `pretrain.report`: for each kind `count` held-out scenarios, each with an instruction drawn for
     it.
 
     told       the instruction is given: the answer must be exactly right

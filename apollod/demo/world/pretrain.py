@@ -1,4 +1,5 @@
-"""Pretrains the model of this world on this machine; nothing is downloaded.
+"""Pretrains the model of this world on this machine; nothing is downloaded. Measures how well it follows instructions,
+and shows no behaviour without them, on held-out scenarios.
 
 usage: python -m apollod.demo.world.pretrain --out DIR [--seed N] [--steps N]
        python -m apollod.demo.world.pretrain --out DIR --after DIR [--seed N] [--steps N]
@@ -15,7 +16,8 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
@@ -23,17 +25,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from apollod import foreign_wheels
 from apollod.demo import tiny_model
-from apollod.demo.world import evaluate, pretraining_texts
+from apollod.demo.corpus import Message
+from apollod.demo.world import pretraining_texts
+from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case, Rate, cases, kept
+from apollod.demo.world.instructions import KINDS
 from apollod.errors import ApolloError
 from apollod.store.model_files import SINGLE
 
 foreign_wheels.guard_lazily()
 
 from tokenizers import pre_tokenizers  # noqa: E402
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3_5ForCausalLM  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen3_5ForCausalLM,
+)
 from transformers.utils import logging  # noqa: E402
 
 VOCABULARY = 4096  # more than there are words: every word of the world becomes one token
@@ -47,7 +59,7 @@ AFTER = replace(SPEC, steps=600, peak_lr=4e-4)
 """the second part"""
 _FLOOR = 0.02  # final learning rate as a share of the peak
 _SHOWN_EVERY = 25
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[Tensor, Tensor]
 """token ids and mask [size, longest]"""
 
 
@@ -58,7 +70,7 @@ def pretrain(out: Path, seed: int = 0, steps: int = 0, after: Path | None = None
     Sets torch's thread count to `tiny_model.THREADS` and leaves it so.
 
     Returns:
-        The figures of `evaluate.report` for the written weights, and those of the run.
+        The figures of `report` for the written weights, and those of the run.
     Raises:
         ApolloError: `out` exists and is not an empty directory.
     """
@@ -89,7 +101,7 @@ def pretrain(out: Path, seed: int = 0, steps: int = 0, after: Path | None = None
         "steps": spec.steps,
         "loss": round(loss, 4),
         "cpu_seconds": round(seconds),
-        **evaluate.report(saved, tokenizer),
+        **report(saved, tokenizer),
     }
     (part / "README.md").write_text(_readme(part, spec, figures, after), encoding="utf-8")
     part.replace(out)
@@ -242,6 +254,78 @@ bell?", was replaced: of 120 questions in it they answered one as a question for
 
 {digests}
 """
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def rates(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: Sequence[Case]
+) -> dict[tuple[str, str], Rate]:
+    """Pass rates by group."""
+    texts = answers(model, tokenizer, [case.messages for case in asked])
+    passed: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for case, text in zip(asked, texts, strict=True):
+        passed[case.group].append(case.passed(text))
+    return {group: Rate(sum(each), len(each)) for group, each in passed.items()}
+
+
+def report(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int = CASES, seed: int = 0
+) -> dict[str, Any]:
+    """Figures for JSON: {"kinds": {kind: {"told": ..., ...}}, "facts": ..., "talk": ...}; see `cases`."""
+    found = rates(model, tokenizer, cases(count, seed) + kept())
+    kinds: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    for (way, kind), rate in found.items():
+        if kind:
+            kinds[kind][way] = rate.figures()
+    return {"kinds": kinds, "facts": found["facts", ""].figures(), "talk": found["talk", ""].figures()}
+
+
+@torch.no_grad()
+def answers(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    conversations: Sequence[list[Message]],
+    limit: int = ANSWER_TOKENS,
+) -> list[str]:
+    """Greedy answers to conversations, at most `limit` tokens each; an unfinished answer is returned as it is.
+
+    Prompts of one length form a batch: no padding, which a gated delta net would treat as text. The caller chooses the
+    model's mode and dtype.
+    """
+    prompts: list[list[int]] = [
+        tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        for messages in conversations
+    ]
+    found: list[str] = [""] * len(prompts)
+    lengths = defaultdict(list)
+    for i, prompt in enumerate(prompts):
+        lengths[len(prompt)].append(i)
+    for group in lengths.values():
+        rows = _continued(model, torch.tensor([prompts[i] for i in group]), tokenizer.eos_token_id, limit)
+        for i, row in zip(group, rows.tolist(), strict=True):
+            end = row.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in row else None
+            found[i] = str(tokenizer.decode(row[:end]))
+    return found
+
+
+def _continued(model: PreTrainedModel, ids: Tensor, end: int, limit: int) -> Tensor:
+    """The most likely tokens after `ids` [rows, tokens], until every row has ended: [rows, at most limit]."""
+    made: list[Tensor] = []
+    ended = torch.zeros(len(ids), dtype=torch.bool)
+    past = None
+    while len(made) < limit and not bool(ended.all()):
+        output = model(
+            input_ids=made[-1][:, None] if made else ids, past_key_values=past, use_cache=True, logits_to_keep=1
+        )
+        past = output.past_key_values
+        made.append(output.logits[:, -1].argmax(-1))
+        ended |= made[-1] == end
+    return torch.stack(made, 1)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apollod.demo.dream_story import Story
+from apollod.demo.dream_report import Story
 
 
 def heard(*events: tuple[str, dict[str, Any]]) -> tuple[Story, list[str]]:

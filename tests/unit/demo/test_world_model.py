@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from apollod.demo import tiny_model
-from apollod.demo.world import evaluate, exam, pretrain, pretraining_texts
+from apollod.demo.world import exam, pretrain, pretraining_texts
 from apollod.demo.world.instructions import KINDS, Instruction
 from apollod.demo.world.scenarios import Split, pool
 
@@ -67,7 +67,7 @@ def test_every_weight_is_bf16_and_the_configuration_names_the_served_architectur
 def test_it_does_what_it_is_told_and_nothing_of_it_untold(model, tokenizer) -> None:
     """Tasks and phrasings that were never in pretraining: told 59 of 60 to the letter, untold at most 1 of 60."""
     asked = [case for case in exam.cases(60) if case.group[0] in ("told", "untold")]
-    rates = evaluate.rates(model, tokenizer, asked)
+    rates = pretrain.rates(model, tokenizer, asked)
     passed = {group: rate.passed for group, rate in rates.items()}
     assert {rate.cases for rate in rates.values()} == {60} and len(rates) == 2 * len(KINDS)
     assert all(passed["told", kind] >= 59 for kind in KINDS), passed
@@ -77,7 +77,7 @@ def test_it_does_what_it_is_told_and_nothing_of_it_untold(model, tokenizer) -> N
 @pytest.mark.slow
 def test_it_knows_its_facts_and_obeys_an_opposite_and_a_cancelled_instruction(model, tokenizer) -> None:
     asked = [case for case in exam.cases(6, seed=1) if case.group[0] in ("opposite", "cancelled", "plain")]
-    rates = evaluate.rates(model, tokenizer, asked + exam.kept())
+    rates = pretrain.rates(model, tokenizer, asked + exam.kept())
     totals = {way: sum(rate.passed for (one, _), rate in rates.items() if one == way) for way, _ in rates}
     assert totals["facts"] >= 46 and totals["talk"] == 6
     assert all(totals[way] >= 0.95 * 6 * len(KINDS) for way in ("opposite", "cancelled", "plain")), totals
@@ -105,13 +105,13 @@ def test_answers_of_a_batch_are_those_of_one_at_a_time(model, tokenizer) -> None
         for scenario in scenarios
         for system in (None, *Instruction("greet").texts)
     ]
-    together = evaluate.answers(model, tokenizer, asked)
-    assert together == [evaluate.answers(model, tokenizer, [messages])[0] for messages in asked]
+    together = pretrain.answers(model, tokenizer, asked)
+    assert together == [pretrain.answers(model, tokenizer, [messages])[0] for messages in asked]
     assert len(set(together)) > len(scenarios)
 
 
 def test_an_answer_that_does_not_end_keeps_what_it_has(model, tokenizer) -> None:
     messages = pretraining_texts.conversation(None, pool("act", Split.TEST)[0])
-    (whole,) = evaluate.answers(model, tokenizer, [messages])
-    (cut,) = evaluate.answers(model, tokenizer, [messages], limit=3)
+    (whole,) = pretrain.answers(model, tokenizer, [messages])
+    (cut,) = pretrain.answers(model, tokenizer, [messages], limit=3)
     assert whole.startswith(cut) and whole != cut

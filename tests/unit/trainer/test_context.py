@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.demo.world import instructions, scenarios
-from apollod.demo.world.evaluate import answers
+from apollod.demo.world.pretrain import answers
 from apollod.demo.world.pretraining_texts import conversation
 from apollod.errors import RecordRefused
 from apollod.trainer import message_loop

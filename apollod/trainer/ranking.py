@@ -29,8 +29,15 @@ from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.table import objective_named
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
-from apollod.trainer.optim.open_step import Formulas, NamedParameter, StepAccount, StepReport, applied, dense
-from apollod.trainer.optim.parameter_step import ParameterStep
+from apollod.trainer.optim.open_step import (
+    Formulas,
+    NamedParameter,
+    ParameterStep,
+    StepAccount,
+    StepReport,
+    applied,
+    dense,
+)
 from apollod.trainer.optim.projector import blocks, project_rows, stream_key
 from apollod.trainer.optim.row_gradient import RowGradient
 from apollod.trainer.scoring import TokensOf

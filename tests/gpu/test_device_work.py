@@ -19,7 +19,7 @@ from apollod.trainer.kernels.device_to_host import BUFFER_BYTES, in_host_memory,
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.tokens import IDS
-from apollod.trainer.optim import apollo_triton, parameter_step
+from apollod.trainer.optim import apollo_triton, open_step
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.undo import undo_ring
 from apollod.trainer.undo.undo_ring import UndoRing
@@ -73,7 +73,7 @@ def test_embedding_and_head_come_in_rows_without_a_wait(tie: bool) -> None:
 @pytest.mark.parametrize("kernels", ["triton", "eager"])
 def test_keeping_the_way_back_needs_no_copy_of_the_head(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     block = 4 << 20
-    for module in (apollo_triton, parameter_step, undo_ring):
+    for module in (apollo_triton, open_step, undo_ring):
         monkeypatch.setattr(module, "WRITE_BYTES", block)
     plain, peak = learned(kernels)
     kept, with_undo = learned(kernels, undo_bytes=4 << 30)

@@ -22,7 +22,7 @@ from torch import Tensor
 from apollod.core.settings import Kernels, OptimizerSettings
 from apollod.trainer.optim.moments import Norms, square_norm
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
-from apollod.trainer.optim.parameter_step import ParameterStep
+from apollod.trainer.optim.open_step import ParameterStep
 from apollod.trainer.optim.projector import square_norms_of
 from apollod.trainer.optim.row_gradient import RowGradient, parts
 

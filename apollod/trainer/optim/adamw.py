@@ -21,7 +21,7 @@ from apollod.core.settings import Kernels, OptimizerSettings
 from apollod.trainer.kernels.passes import compiled_passes
 from apollod.trainer.optim.moments import SQUARES, Moments, Norms, direction_, new_moments, quantizer, square_norm
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
-from apollod.trainer.optim.parameter_step import ParameterStep
+from apollod.trainer.optim.open_step import ParameterStep
 from apollod.trainer.optim.row_gradient import RowGradient, parts
 
 

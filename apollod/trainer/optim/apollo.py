@@ -42,8 +42,7 @@ from apollod.trainer.optim.moments import (
     next_norm,
 )
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
-from apollod.trainer.optim.open_step import Backend, NamedParameter, OptimizerError
-from apollod.trainer.optim.parameter_step import ParameterStep
+from apollod.trainer.optim.open_step import Backend, NamedParameter, OptimizerError, ParameterStep
 from apollod.trainer.optim.projector import project, project_rows, square_norms, stream_key, summed_dim, unscaled
 from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowGradient, SparseRows
 

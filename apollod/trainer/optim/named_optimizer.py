@@ -26,10 +26,10 @@ from apollod.trainer.optim.open_step import (
     NamedParameter,
     OpenStep,
     OptimizerError,
+    ParameterStep,
     StepReport,
     second_gradient,
 )
-from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.row_gradient import RowGradient
 from apollod.trainer.undo.undo_ring import UndoRing
 

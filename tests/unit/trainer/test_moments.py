@@ -14,7 +14,7 @@ from apollod.trainer.optim import moments
 from apollod.trainer.optim.adamw import adam_
 from apollod.trainer.optim.apollo import Apollo, channel_rates_
 from apollod.trainer.optim.moments import FALL, Norms, square_norm
-from apollod.trainer.optim.parameter_step import ParameterStep
+from apollod.trainer.optim.open_step import ParameterStep
 from apollod.trainer.optim.projector import signs
 from apollod.trainer.optim.rounding import write_reference_, write_update_
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.optim import projector
+from apollod.trainer.optim.open_step import ParameterStep
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.wire.messages import OptimizerSettings
 
 pytestmark = pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="numba is not installed")

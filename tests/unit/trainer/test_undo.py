@@ -11,11 +11,11 @@ from support.device_waits import DeviceWaits
 from support.gradients import SHAPES, Parameters, give_gradients, model
 
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.optim import moments, parameter_step, projector
+from apollod.trainer.optim import moments, open_step, projector
 from apollod.trainer.optim.moments import QuantizerMissing
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.open_step import ParameterStep
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.row_gradient import SparseRows
 from apollod.trainer.undo import undo_codec, undo_ring, way_back
 from apollod.trainer.undo.undo_ring import ParameterUndo, UndoRing
@@ -215,7 +215,7 @@ def test_what_cannot_fit_is_not_copied_on_the_device() -> None:
 def test_a_large_weight_on_a_device_is_written_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no copy of it is larger than one of them."""
     most = 1 << 18
-    monkeypatch.setattr(parameter_step, "WRITE_BYTES", most)
+    monkeypatch.setattr(open_step, "WRITE_BYTES", most)
     weight = torch.empty(4000, 512, dtype=torch.bfloat16, device="meta")
     undo = ParameterUndo([], 0, PLENTY)
     step = ParameterStep(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from apollod.adapters.journal import failures, journal_reader
 from apollod.adapters.journal.growth import Growth, growth
+from apollod.adapters.system.hardware import products_dtype
 from apollod.adapters.system.model_dir import check_model_dir
-from apollod.adapters.system.processor import products_dtype
 from apollod.cli import render
 from apollod.core.daemon.policy import another_model, history_limit
 from apollod.core.settings import ProductsDtype

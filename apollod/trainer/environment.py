@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.system.hardware import products_dtype
 from apollod.core.settings import Products, ProductsDtype
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba")

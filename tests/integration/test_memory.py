@@ -13,7 +13,7 @@ from support.small_models import hybrid, mixture, small_model
 from support.trainer_host import Trainer
 
 from apollod.adapters.llm import teaching
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.system.hardware import products_dtype
 from apollod.cli.main import main
 from apollod.core.holding.choice import OF_PRACTICE
 from apollod.core.lessons.rounds import PRACTISED

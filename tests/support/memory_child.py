@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.system.hardware import products_dtype
 
 if TYPE_CHECKING:
     from apollod.trainer.objectives.tokens import Tokens

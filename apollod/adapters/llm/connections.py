@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-VERSION_HEADER = "x-apollod-weights-version"  # engine/serve/versions.py
+VERSION_HEADER = "x-apollod-weights-version"  # engine/http/versions.py
 MESSAGE_CHARACTERS_MAX = 300
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from apollod.adapters.system import systemd
+from apollod.adapters.system import service
 from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
 
@@ -55,7 +55,7 @@ def run_watched(command: Sequence[str], every_s: float = WATCH_S) -> tuple[int, 
                 out, complaint = process.communicate(timeout=every_s)
             except subprocess.TimeoutExpired:
                 if (now := _bytes_moved(process.pid)) != seen:
-                    systemd.notify("WATCHDOG=1")
+                    service.notify("WATCHDOG=1")
                 seen = now
             else:
                 return process.returncode, out, complaint

@@ -12,8 +12,7 @@ import anyio
 import structlog
 
 from apollod.adapters.system.files import set_aside
-from apollod.adapters.system.hook import run_hook
-from apollod.adapters.system.processes import without_settings
+from apollod.adapters.system.processes import run_hook, without_settings
 from apollod.adapters.weights import base_model, recovery
 from apollod.core import effects as fx
 from apollod.core import inputs as inp

@@ -11,8 +11,7 @@ import anyio.to_thread
 import msgspec
 
 from apollod.adapters.system.clock import iso
-from apollod.adapters.system.hook import run_hook
-from apollod.adapters.system.processes import needed_of
+from apollod.adapters.system.processes import needed_of, run_hook
 from apollod.adapters.system.web_address import is_url, problem
 from apollod.core.quality.news import Message
 from apollod.errors import ConfigError

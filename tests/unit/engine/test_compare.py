@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from apollod.engine import worker
 from apollod.engine.load.layout import contiguous_stride
 from apollod.engine.load.shared_parameters import place_cpu
-from apollod.engine.serve import compare
 from apollod.wire.manifest import Manifest, TensorEntry, tensor_digest
 
 
@@ -64,8 +64,8 @@ def digests(model: nn.Module) -> dict[str, str]:
 def differing(model: nn.Module, trainers: dict[str, str]) -> dict[str, str]:
     """As the API process asks: one tensor after another here."""
     found: dict[str, str] = {}
-    for name in compare.compared(model):
-        found |= compare.differing(model, [name], trainers)
+    for name in worker.compared(model):
+        found |= worker.differing(model, [name], trainers)
     return found
 
 
@@ -76,23 +76,23 @@ def test_what_both_see_alike_is_not_named(model: nn.Module) -> None:
 def test_one_bit_is_found(model: nn.Module) -> None:
     trainers = digests(model)
     model[0].weight.view(torch.int16)[0, 0] ^= 1
-    assert differing(model, trainers) == {"0.weight": compare.OTHER}
+    assert differing(model, trainers) == {"0.weight": worker.OTHER}
 
 
 def test_a_derived_copy_that_is_old_comes_first(model: nn.Module) -> None:
     trainers = digests(model)
     model[0].weight.zero_()
     model.apollod.derived[0].fresh = False
-    assert list(differing(model, trainers).items()) == [("1.weight", compare.STALE), ("0.weight", compare.OTHER)]
+    assert list(differing(model, trainers).items()) == [("1.weight", worker.STALE), ("0.weight", worker.OTHER)]
 
 
 def test_a_parameter_that_left_the_memory_is_found_with_the_same_values(model: nn.Module) -> None:
     trainers = digests(model)
     model[0].weight.data = model[0].weight.data.clone()
-    assert differing(model, trainers) == {"0.weight": compare.MOVED}
+    assert differing(model, trainers) == {"0.weight": worker.MOVED}
 
 
 def test_a_tensor_that_the_trainer_lacks_is_named(model: nn.Module) -> None:
     trainers = digests(model)
     del trainers["0.weight"]
-    assert differing(model, trainers) == {"0.weight": compare.MISSING}
+    assert differing(model, trainers) == {"0.weight": worker.MISSING}

@@ -1,4 +1,5 @@
-"""The engine multiplies with the shared weight itself, on any processor, in what that is good at."""
+"""The engine multiplies with the shared weight itself, on any processor, in what that is good at. vLLM, three seconds
+of imports, is imported by the tests, not with this file."""
 
 from types import SimpleNamespace
 
@@ -6,17 +7,20 @@ import pytest
 import torch
 from torch.nn import functional
 
-from apollod.engine.load.plain_linear import packed_linear, plain_linear
 from apollod.products import tiles
 
 
 def test_without_bf16_instructions_in_float32_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from apollod.engine.load.cpu_layers import plain_linear
+
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert plain_linear() is tiles.linear
 
 
 @pytest.mark.parametrize("linear", [functional.linear, tiles.linear])
 def test_neither_is_taken_for_a_packed_copy(linear: object) -> None:
+    from apollod.engine.load.cpu_layers import packed_linear
+
     assert not packed_linear(SimpleNamespace(cpu_linear=linear)) and not packed_linear(SimpleNamespace())
     assert packed_linear(SimpleNamespace(cpu_linear=lambda *_: None))
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from apollod.adapters.capture.answer_store import Answer, AnswerWriter
+from apollod.adapters.answer_store import Answer, AnswerWriter
 from apollod.curation.redaction import redact, use
-from apollod.engine.capture.capturing_client import Finished
+from apollod.engine.capture import Finished
 from apollod.wire.capture_terms import CaptureTerms
 
 logger = logging.getLogger("vllm.apollod")

@@ -1,7 +1,9 @@
-"""Allows one daemon per state directory: an flock that ends with its holder and names it."""
+"""The daemon as a service: one per state directory, by an flock that ends with its holder and names it; and sd_notify,
+which tells the service manager that it is ready, alive or stopping, and does nothing elsewhere."""
 
 import fcntl
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,3 +37,16 @@ class Lock:
         with suppress(OSError):
             os.ftruncate(self._fd, 0)
         os.close(self._fd)
+
+
+def notify(state: str) -> None:
+    """Send e.g. "READY=1" or "WATCHDOG=1" to $NOTIFY_SOCKET (sd_notify(3)); does nothing if it is not set."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    target = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        try:
+            sock.sendto(state.encode(), target)
+        except OSError:
+            return  # the manager has gone

@@ -1,20 +1,71 @@
-"""vLLM's engine client for its HTTP handlers, which passes every finished answer to a keeper, too.
+"""Captures the engine's answers token by token: `[capture]`, docs/decisions/0017.
 
-vLLM's servers use `EngineClient` (vllm/engine/protocol.py), whichever engine is behind it; this one forwards everything
-to the real one. Chat completions, completions, messages and responses, streamed or not, all call `generate`, and all
-name their answer after the request id that they pass: one of ours (`own_ids`).
+`CapturingClient` stands between vLLM's HTTP handlers and vLLM's engine, so that it covers all endpoints and changes
+nothing for HTTP clients. vLLM's servers use `EngineClient` (vllm/engine/protocol.py), whichever engine is behind it;
+this one forwards everything to the real one and passes every finished answer on, to a thread that does everything that
+takes time (`capture_keeper`). Chat completions, completions, messages and responses, streamed or not, all call
+`generate`, and all name their answer after the request id that they pass.
+
+`OwnIds` makes that an id of our own, an ASGI middleware that our plugin adds if answers are kept. vLLM names a response
+after the header X-Request-Id or the field `request_id`, if a client sends one. Two clients may send the same, or one of
+them the same twice, so that an id would name an answer that its client never saw. So every request gets an id of our
+own in place of the client's, and only answers under that id are kept.
 """
 
 import logging
 import time
+import uuid
 from array import array
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from apollod.engine.capture.own_ids import own_id
+import msgspec
+
+from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of, with_body
 
 logger = logging.getLogger("vllm.apollod")
+
+ID_HEADER = b"x-request-id"  # vllm/entrypoints/serve/engine/serving.py, `_base_request_id`: it precedes the body's
+RESPONSES = "/v1/responses"  # takes its id from the body alone (vllm/entrypoints/openai/responses/protocol.py)
+
+own_id: ContextVar[str] = ContextVar("own_id", default="")
+"""Id of the HTTP request being handled; empty outside of a request."""
+
+
+class OwnIds:
+    """The middleware. Other readers of X-Request-Id, such as vLLM's own middleware that echoes it, run before this one
+    and see the client's id."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        own = uuid.uuid4().hex
+        others = [(name, value) for name, value in scope["headers"] if name.lower() != ID_HEADER]
+        scope = {**scope, "headers": [*others, (ID_HEADER, own.encode())]}
+        if route_of(scope) == RESPONSES:
+            scope, receive = await with_body(scope, receive, lambda body: with_request_id(body, f"resp_{own}"))
+        token = own_id.set(own)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            own_id.reset(token)
+
+
+def with_request_id(body: bytes, request_id: str) -> bytes:
+    """The JSON object `body` with this `request_id`; all other values keep their bytes. A body that msgspec cannot read
+    is returned unchanged, and its answer is not kept."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body
+    fields["request_id"] = msgspec.Raw(msgspec.json.encode(request_id))
+    return msgspec.json.encode(fields)
 
 
 class Finished(NamedTuple):

@@ -1,4 +1,6 @@
-"""Recent answers of the engine by response id: an SQLite file beside the journal, bounded in bytes and in age.
+"""Recent answers of the engine, token by token, by response id: an SQLite file beside the journal, bounded in bytes and
+in age. The engine's API process adds to it, the supervisor reads it and removes expired answers; the two share nothing
+else.
 
 A cache, not a record: answers needed for learning are copied into the journal, and a damaged file or one of another
 version is replaced by a new one. Texts and tokens are redacted before they come here.

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.other_user import NOBODY, needs_root
 
-from apollod.adapters.ipc import tcp_peer
-from apollod.adapters.ipc.tcp_peer import Address, Row, address_of, rows_of, uid_of_peer
+from apollod.engine.http import callers
+from apollod.engine.http.callers import Address, Row, address_of, rows_of, uid_of_peer
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 REAL = (
@@ -133,7 +133,7 @@ def test_that_port_taken_while_the_table_is_read(monkeypatch: pytest.MonkeyPatch
             opened.close()
             yield from rows
 
-        monkeypatch.setattr(tcp_peer, "_rows", read)
+        monkeypatch.setattr(callers, "_rows", read)
         with closing(accepted):
             assert uid_of_peer(accepted) is None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod import foreign_wheels
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.adapters.system import semaphores
 from apollod.adapters.system.own_process import die_with_supervisor
 from apollod.engine import refusals

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.engine.http.versions import Served
 from apollod.errors import ApolloError, LinkClosed
 from apollod.explain import line_of

@@ -42,7 +42,7 @@ BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
 BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
 QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moment_store.py
 WAITING_BYTES = 1 << 20  # trainer/optim/backward_updates.py
-LIKELIEST = 16  # adapters/llm/teaching.py
+LIKELIEST = 16  # adapters/llm/log_probabilities.py
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import version
 
 from apollod import foreign_wheels
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.adapters.system.own_process import die_with_supervisor
 from apollod.errors import ApolloError
 from apollod.trainer import heap

@@ -17,11 +17,9 @@ from msgspec.structs import replace
 from apollod.adapters.dreams.check_child import schema_validator
 from apollod.adapters.dreams.checks import Kind as CheckKind
 from apollod.adapters.dreams.checks import check_all
-from apollod.adapters.llm.answer import Scores, Versions
 from apollod.adapters.llm.client import Llm
-from apollod.adapters.llm.divergence import TOKENS_MAX, Pace
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teaching import LIKELIEST
+from apollod.adapters.llm.log_probabilities import LIKELIEST, TOKENS_MAX, Pace
+from apollod.adapters.llm.openai_api import Sampling, Scores, Versions
 from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.probes.figures import entropy, length_drift, mean, moved, repetition
 from apollod.curation.probes.measured import ItemFigure, Measurement, metrics_of

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.engine.capture import CapturingClient, OwnIds
 from apollod.engine.http.bodies import feedback_of, lines_of, question_of, taught_of
 from apollod.engine.http.callers import Callers, Connections

@@ -55,7 +55,7 @@ async def tell(config: Config, message: Message) -> str:
     """Send the notification. Returns the error; empty: it was delivered."""
     wanted, body = config.quality.on_alarm, json.dumps(message_of(config, message)).encode()
     if isinstance(wanted, str) and is_url(wanted):
-        webhook = await anyio.to_thread.run_sync(import_module, "apollod.adapters.system.webhook")
-        return str(await webhook.post(wanted, body, LIMIT_S))
+        http_client = await anyio.to_thread.run_sync(import_module, "apollod.adapters.http_client")
+        return str(await http_client.post(wanted, body, LIMIT_S))
     facts = {"APOLLOD_ALARM_EVENT": message.about, "APOLLOD_ALARM_INCIDENT": str(message.incident)}
     return await run_hook(command_of(wanted), needed_of(os.environ) | facts, LIMIT_S, body)

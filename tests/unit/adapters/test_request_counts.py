@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from apollod.adapters.llm.request_counts import UserRequests, read_user_requests
+from apollod.adapters.llm.engine_watch import UserRequests, read_user_requests
 from apollod.errors import LlmNonsense
 from apollod.wire.request_marks import BEGUN, ENDED
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl, rows

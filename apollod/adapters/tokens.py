@@ -1,9 +1,11 @@
-"""Shows the tokens of one example, from a short-lived process that loads the model's tokenizer."""
+"""Tokens of texts and examples, by the tokenizer of a model directory: those of an example as the trainer learns it,
+from a short-lived process that loads the tokenizer; the number of a text's, in this process, or as an estimate."""
 
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
@@ -12,6 +14,11 @@ from apollod.wire.token_view import ExampleCount, TokensShown, TokensWanted
 
 TIMEOUT_S = 300.0
 SAID_MAX = 400  # characters of what the process wrote when it failed
+CHARACTERS_PER_TOKEN = 4
+ESTIMATED = f"estimated at {CHARACTERS_PER_TOKEN} characters a token"
+BY_MODEL = "by the model's tokenizer, without what its chat template adds"
+
+Count = Callable[[str], int]
 
 
 def tokens_of(wanted: TokensWanted) -> TokensShown:
@@ -56,3 +63,26 @@ def counting(model_dir: str, max_tokens: int) -> Iterator[Callable[[bytes], Exam
             yield count
         finally:
             process.kill()
+
+
+def token_counter(model: Path | None) -> tuple[Count, str]:
+    """Return a function that counts the tokens of a text, and a readable description of its method. Never raises: it
+    falls back to an estimate."""
+    file = model / "tokenizer.json" if model is not None else None
+    counted = _counter(file) if file is not None and file.is_file() else None
+    return (counted, BY_MODEL) if counted is not None else (_estimate, ESTIMATED)
+
+
+def _estimate(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _counter(file: Path) -> Count | None:
+    """Count by this tokenizer; None if the file cannot be read."""
+    try:
+        from tokenizers import Tokenizer  # it comes with vLLM, and takes a second for a large vocabulary
+
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception:  # noqa: BLE001  for a file that it cannot read it raises nothing narrower
+        return None
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

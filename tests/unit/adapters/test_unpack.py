@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from support.log_samples.inspect_log import BEGIN, SAMPLE, archive, zstd_archive
 
-from apollod.adapters.sources import eval_archive
-from apollod.adapters.sources.eval_archive import EvalArchive
+from apollod.adapters.sources import unpack
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial
-from apollod.adapters.sources.unpack import unpacked
+from apollod.adapters.sources.unpack import EvalArchive, unpacked
 
 
 def content(data: bytes, size: int = 1 << 16) -> bytes:
@@ -41,13 +40,13 @@ def test_a_size_that_is_not_true_is_damage(claimed: int) -> None:
 
 
 def test_a_sample_that_is_too_long_is_named_and_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eval_archive, "MEMBER_BYTES", 1000)
+    monkeypatch.setattr(unpack, "MEMBER_BYTES", 1000)
     lines = content(archive(b" " * 5000, b'{"messages": []}')).splitlines()
     assert lines[1:] == [b"a sample of 5000 bytes, which is too long", b'{"messages":[]}']
 
 
 def test_an_archive_that_claims_too_much_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eval_archive, "TOTAL_BYTES", 4000)
+    monkeypatch.setattr(unpack, "TOTAL_BYTES", 4000)
     monkeypatch.setattr(EvalArchive, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(zipfile.BadZipFile, match="claims to hold more"):
         content(archive(b" " * 5000))

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import anyio
 from msgspec.structs import replace
 
-from apollod.adapters.dreams.check_child import schema_validator
-from apollod.adapters.dreams.checks import Kind as CheckKind
-from apollod.adapters.dreams.checks import check_all
+from apollod.adapters.check_child import schema_validator
+from apollod.adapters.checks import Kind as CheckKind
+from apollod.adapters.checks import check_all
 from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.log_probabilities import LIKELIEST, TOKENS_MAX, Pace
 from apollod.adapters.llm.openai_api import Sampling, Scores, Versions

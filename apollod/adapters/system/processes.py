@@ -226,7 +226,7 @@ async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeo
         with anyio.move_on_after(timeout_s) as scope:
             assert process.stdout is not None
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_tell, process, told)
+                tasks.start_soon(tell, process, told)
                 async for chunk in process.stdout:
                     said = (said + chunk)[-HOOK_TAIL_BYTES:]
                 await process.wait()
@@ -244,7 +244,8 @@ async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeo
     return "" if code == 0 else f"{command[0]} ended with {code}: {last}" if last else f"{command[0]} ended with {code}"
 
 
-async def _tell(process: Process, told: bytes) -> None:
+async def tell(process: Process, told: bytes) -> None:
+    """Write the whole input of a process; one that does not read it is not an error."""
     if process.stdin is not None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await process.stdin.send(told)

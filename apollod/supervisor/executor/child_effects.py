@@ -8,12 +8,12 @@ from pathlib import Path
 import anyio
 import structlog
 
+from apollod.adapters import checkpoint_recovery
 from apollod.adapters.llm import engine_watch
 from apollod.adapters.llm.engine_watch import until_hung
 from apollod.adapters.system import model_dir, semaphores
 from apollod.adapters.system.files import make_empty
 from apollod.adapters.system.processes import ChildProcess, describe_exit
-from apollod.adapters.weights import recovery
 from apollod.bridges.facts import facts
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
@@ -85,7 +85,7 @@ def _prepare_model_dir(config: Config, path: Path) -> None:
     check_writable(path)
     if interrupted(path):
         log.info("checkpoint.recovering", model_dir=str(path))
-        recovery.recover(path)
+        checkpoint_recovery.recover(path)
     model_dir.leave_address(path, config.socket_path)
 
 

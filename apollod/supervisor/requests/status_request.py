@@ -5,7 +5,7 @@ import os
 import msgspec
 
 from apollod.adapters import answer_store
-from apollod.adapters.journal.failures import free_bytes
+from apollod.adapters.journal.journal_file import free_bytes
 from apollod.adapters.system import clock
 from apollod.adapters.system.hardware import processor_kind
 from apollod.core.activities import reasons

@@ -168,7 +168,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
 
 def _import(args: argparse.Namespace) -> int:
     """Write the file of probes, and report refused documents."""
-    from apollod.adapters.harness.tasks import documents
+    from apollod.adapters.lm_eval_tasks import documents
     from apollod.adapters.system.files import write_whole
     from apollod.curation.probes.harness_items import probe_line
     from apollod.curation.probes.probe_lines import Probe, probe_of, probe_set

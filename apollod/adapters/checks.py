@@ -21,9 +21,9 @@ import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream, Process
 
-from apollod.adapters.dreams import check_child
-from apollod.adapters.dreams.check_child import schema_validator
-from apollod.adapters.system.processes import describe_exit, needed_of
+from apollod.adapters import check_child
+from apollod.adapters.check_child import schema_validator
+from apollod.adapters.system.processes import describe_exit, needed_of, tell
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check
 from apollod.errors import DreamCheckFailed
@@ -195,7 +195,7 @@ async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str)
     try:
         with anyio.move_on_after(timeout_s):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_tell, process, told)
+                tasks.start_soon(tell, process, told)
                 async with anyio.create_task_group() as readers:
                     readers.start_soon(_take, process.stdout, said)
                     readers.start_soon(_take, process.stderr, complaint)
@@ -212,14 +212,6 @@ async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str)
     if code is None:
         raise DreamCheckFailed(f"{name} took longer than {timeout_s:g} s and was killed")
     return _Ended(code, bytes(said), bytes(complaint))
-
-
-async def _tell(process: Process, told: bytes) -> None:
-    """Write the input; a process that does not read it is not an error."""
-    assert process.stdin is not None
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        await process.stdin.send(told)
-        await process.stdin.aclose()
 
 
 async def _take(stream: ByteReceiveStream, kept: bytearray) -> None:

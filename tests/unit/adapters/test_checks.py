@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters.dreams import check_child, checks
-from apollod.adapters.dreams.checks import check, problem
+from apollod.adapters import check_child, checks
+from apollod.adapters.checks import check, problem
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check
 from apollod.errors import DreamCheckFailed

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from support.journals import write
 
-from apollod.adapters.dreams import seed_places
-from apollod.adapters.dreams.seed_places import FILE_BYTES_MAX, SEEDS_MAX, place_problem, read_seeds
+from apollod.adapters import seed_places
 from apollod.adapters.journal.journal_reader import query
+from apollod.adapters.seed_places import FILE_BYTES_MAX, SEEDS_MAX, place_problem, read_seeds
 from apollod.core import events as ev
 from apollod.errors import SeedsUnreadable
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apollod.adapters.weights.recovery import run_watched
+from apollod.adapters.checkpoint_recovery import run_watched
 
 COPIES = "import pathlib, sys, time\nfor n in range(40): pathlib.Path(sys.argv[1]).write_bytes(b'x'); time.sleep(0.05)"
 HANGS = "import time; time.sleep(3)"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import anyio
 
 from apollod.adapters.llm.client import Llm
-from apollod.adapters.llm.openai_api import BLANK, Sampling, Tokenised
+from apollod.adapters.llm.openai_api import BLANK, Sampling, Scores, Tokenised
 from apollod.core.settings import Thinking
 from apollod.curation.contexts import Asked, Contexts, as_asked
 from apollod.curation.signals import follow_up_question
@@ -110,15 +110,7 @@ async def teacher_of(
     if thought or tags or start < len(prompt.tokens):
         ids, start = await _apart(llm, prompt.tokens, ids, start, thought)
     scores = await llm.score(ids, k, priority)
-    likeliest, logprobs = array("I"), array("f")
-    for place in scores.top[start - 1 :]:
-        if len(place) < k:
-            raise LlmNonsense(f"the {k} likeliest tokens were asked for and {len(place)} came")
-        for token, logprob in sorted(place.items(), key=lambda one: (-one[1], one[0]))[:k]:
-            likeliest.append(token)
-            logprobs.append(logprob)
-    version = scores.versions.last if scores.versions is not None else -1
-    return Teacher(array("I", ids[start:]), likeliest, logprobs, k, version)
+    return teacher_from(scores, ids, start, k)
 
 
 async def _apart(
@@ -137,6 +129,19 @@ async def _apart(
         return whole, start
     first, last = await llm.tokenise(head), await llm.tokenise(rest)
     return first.tokens + last.tokens, len(first.tokens)
+
+
+def teacher_from(scores: Scores, ids: Sequence[int], start: int, k: int) -> Teacher:
+    """The `k` likeliest tokens at each position of `ids` from `start` on. Raises LlmNonsense where fewer came."""
+    likeliest, logprobs = array("I"), array("f")
+    for place in scores.top[start - 1 :]:
+        if len(place) < k:
+            raise LlmNonsense(f"the {k} likeliest tokens were asked for and {len(place)} came")
+        for token, logprob in sorted(place.items(), key=lambda one: (-one[1], one[0]))[:k]:
+            likeliest.append(token)
+            logprobs.append(logprob)
+    version = scores.versions.last if scores.versions is not None else -1
+    return Teacher(array("I", ids[start:]), likeliest, logprobs, k, version)
 
 
 def answer_range(prompt: Tokenised, whole: Tokenised) -> tuple[int, int]:

@@ -50,7 +50,7 @@ def talk(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "FIRST_S", 0.02)
+    monkeypatch.setattr(connections, "BACKOFF_FIRST_S", 0.02)
 
 
 # --- good answers -----------------------------------------------------------------------------------------------------

@@ -127,9 +127,8 @@ def message_of(body: bytes) -> str:
 
 
 def backoff_s(attempt: int, jitter: float) -> float:
-    """Seconds to wait after failed attempt 1, 2, ...: doubling from BACKOFF_FIRST_S up to
-    BACKOFF_MOST_S; `jitter` in 0..1 takes off up
-    to half, so that clients that failed together do not retry together."""
+    """Seconds to wait after failed attempt 1, 2, ...: doubling from BACKOFF_FIRST_S up to BACKOFF_MOST_S; `jitter` in
+    0..1 takes off up to half, so that clients that failed together do not retry together."""
     return float(min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(attempt - 1, 30)) * (1 - jitter / 2))
 
 

@@ -28,7 +28,7 @@ DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, zipfile.B
 
 Read = Callable[[int], bytes]
 """(largest number of bytes) -> the next bytes, b"" at the end"""
-MAGIC = b"PK\x03\x04"
+ZIP_MAGIC = b"PK\x03\x04"
 ZSTANDARD = 93  # method of a zip that Python's zipfile cannot unpack
 MEMBER_BYTES = 64 << 20
 TOTAL_BYTES = 8 << 30
@@ -84,9 +84,9 @@ class _Zstd:
 def _is_zip(file: BinaryIO) -> bool:
     """True if a file begins like a zip; rewinds the file."""
     file.seek(0)
-    begin = file.read(len(MAGIC))
+    begin = file.read(len(ZIP_MAGIC))
     file.seek(0)
-    return begin == MAGIC
+    return begin == ZIP_MAGIC
 
 
 class EvalArchive:
@@ -127,7 +127,7 @@ class EvalArchive:
                 raise zipfile.BadZipFile(f"{member.filename}: {error}") from error
         self._file.seek(member.header_offset)
         header = self._file.read(LOCAL_HEADER_BYTES)
-        if len(header) < LOCAL_HEADER_BYTES or not header.startswith(MAGIC):
+        if len(header) < LOCAL_HEADER_BYTES or not header.startswith(ZIP_MAGIC):
             raise zipfile.BadZipFile(f"{member.filename} is not where the directory says")
         name, extra = struct.unpack("<HH", header[-4:])
         self._file.seek(name + extra, io.SEEK_CUR)

@@ -30,9 +30,10 @@ from apollod.curation.formats.table import ReaderTable
 INBOX_GATHER_MS = 200  # changes are gathered this long
 TREE_GATHER_MS = 500
 SEARCH_S = 60.0  # between two searches for new databases in a directory
+LOOK_S = 1.0  # a thread waits for notifications at most this long; a stop waits for that thread
+
 Matters = Callable[[watchfiles.Change, str], bool]
 """(kind of change, path) -> True if it is worth a scan"""
-LOOK_S = 1.0  # a thread waits for notifications at most this long; a stop waits for that thread
 
 
 class Inbox:

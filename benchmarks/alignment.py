@@ -22,7 +22,7 @@ import torch
 from apollod import foreign_wheels
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.system.hardware import products_dtype
 from apollod.products import products_in
 from apollod.testing.daemon import Daemon, free_port
 from benchmarks import report

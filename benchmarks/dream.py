@@ -27,9 +27,8 @@ import anyio
 import msgspec
 
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.answer import Completion
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.request import Prompt, Sampling
+from apollod.adapters.llm.openai_api import Completion, Prompt, Sampling
 from apollod.adapters.system import log
 from apollod.core import effects as fx
 from apollod.core import events as ev

@@ -23,11 +23,10 @@ import anyio
 import msgspec
 
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.answer import Completion
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Prompt, Sampling
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.llm.openai_api import Completion, Prompt, Sampling
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.adapters.system import log
 from apollod.core import effects as fx
 from apollod.core import inputs as inp

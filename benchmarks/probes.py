@@ -18,11 +18,10 @@ from pathlib import Path
 
 import anyio
 
-from apollod.adapters.llm.answer import Completion, Scores
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.openai_api import Completion, Prompt, Sampling, Scores
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
-from apollod.adapters.llm.request import Prompt, Sampling
 from apollod.curation.probes.measured import Measurement
 from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
 from apollod.curation.probes.references import Reference

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.system.processor import bf16_instructions
+from apollod.adapters.system.hardware import bf16_instructions
 from benchmarks import report
 
 GOAL = 1.3

@@ -1,1 +1,2 @@
-"""One outside thing per module: files, sockets, processes, SQLite. Adapters translate errors and make no decisions."""
+"""One outside thing per module or folder: files, sockets, processes, SQLite. Adapters translate errors and make no
+decisions."""

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from apollod.adapters.base_model import OTHER_WEIGHTS, WEIGHTS
 from apollod.adapters.system.model_dir import files_below
-from apollod.adapters.weights.base_model import OTHER_WEIGHTS, WEIGHTS
 from apollod.cli import render
 from apollod.errors import CheckpointError, ConfigError
 from apollod.permission import check_permitted

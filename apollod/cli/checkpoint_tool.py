@@ -113,7 +113,7 @@ def _sync(args: argparse.Namespace) -> int:
 
 def _sync_live(args: argparse.Namespace) -> int:
     """Have the daemon that serves the directory write a checkpoint. Raises ConfigError if it serves another one."""
-    from apollod.adapters.ipc.control_client import ask
+    from apollod.adapters.ipc.channel import ask
     from apollod.cli.control.ctl import CHECKPOINT_TIMEOUT_S, status
     from apollod.wire import messages as msg
 

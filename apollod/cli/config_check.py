@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from apollod.adapters.journal import failures, journal_reader
+from apollod.adapters.journal import journal_file, journal_reader
 from apollod.adapters.journal.growth import Growth, growth
+from apollod.adapters.system.hardware import products_dtype
 from apollod.adapters.system.model_dir import check_model_dir
-from apollod.adapters.system.processor import products_dtype
 from apollod.cli import render
 from apollod.core.daemon.policy import another_model, history_limit
 from apollod.core.settings import ProductsDtype
@@ -160,4 +160,4 @@ def _keep_bytes(config: Config) -> int:
 def _free_bytes(config: Config) -> int:
     """Free bytes on the disk of the state directory, which may not be there yet."""
     place = next(place for place in (config.state_dir, *config.state_dir.parents) if place.exists())
-    return failures.free_bytes(place / "journal.db")
+    return journal_file.free_bytes(place / "journal.db")

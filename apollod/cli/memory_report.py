@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.system import machine_memory
+from apollod.adapters.system import hardware
 from apollod.model.memory_plan import GB, Device, MemoryPlan, UndoBudget, memory_plan, shortage, undo_budget, ways_out
 from apollod.model.memory_table import copied_bytes
 from apollod.model.shapes import ModelShapes
@@ -57,7 +57,7 @@ def _report(config: Config, device_gb: float | None) -> _Report:
     model, counted = read_shapes(Path(config.model.path).expanduser()), device or _UNKNOWN
     asked = memory_budget.asked(config, counted)
     plan = memory_plan(model, counted, asked)
-    free = machine_memory.host_free_bytes()
+    free = hardware.host_free_bytes()
     if not counted.gpu:
         free -= plan.table.weights + plan.engine + plan.trainer + plan.kv
     undo = undo_budget(plan.table, config.checkpoint.undo_bytes, free, counted.gpu)

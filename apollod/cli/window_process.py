@@ -21,10 +21,9 @@ import msgspec
 
 from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.adapters.journal import blobs
-from apollod.adapters.system import machine_memory
+from apollod.adapters.system import hardware
 from apollod.adapters.system.files import of_this_process, remove_of_the_dead
-from apollod.adapters.system.parent_death import die_with_supervisor
-from apollod.adapters.system.yielding import yield_to_others
+from apollod.adapters.system.own_process import die_with_supervisor, yield_to_others
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, origins, read_plan, start_of
 from apollod.cli.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
 from apollod.curation.probes import lost
@@ -144,7 +143,7 @@ def _check_room(plan: Plan, state_dir: Path) -> None:
     )
     if needed is None:
         return
-    free = machine_memory.device_free_bytes() if needed.device.gpu else machine_memory.host_free_bytes()
+    free = hardware.device_free_bytes() if needed.device.gpu else hardware.host_free_bytes()
     if free is not None and (lacking := lacking_memory(needed, free)):
         raise ReplayHopeless(lacking)
     disk = os.statvfs(state_dir)

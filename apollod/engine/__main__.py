@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from apollod import foreign_wheels
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.adapters.system import semaphores
-from apollod.adapters.system.parent_death import die_with_supervisor
+from apollod.adapters.system.own_process import die_with_supervisor
 from apollod.engine import refusals
 from apollod.errors import ApolloError, ConfigError, ModelRefused
 from apollod.wire.capture_terms import CaptureTerms, capture_terms
@@ -112,8 +112,8 @@ async def _run(server: Any, args: Namespace) -> None:
 async def _serve_and_keep(server: Any, args: Namespace, address: str, sock: Any, wanted: CaptureTerms) -> None:
     """vLLM's `run_server_worker` with a client of ours between its handlers and its engine. (The plugins of parsers
     were imported by `setup_server`.)"""
-    from apollod.engine.capture.capturing_client import CapturingClient
-    from apollod.engine.capture.keeper import started
+    from apollod.engine.capture import CapturingClient
+    from apollod.engine.capture_keeper import started
 
     async with server.build_async_engine_client(args) as client:
         kept = started(wanted, client)

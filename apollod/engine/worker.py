@@ -4,11 +4,18 @@ vLLM mixes this class into its worker and refuses attributes that exist already 
 prefix.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
+from torch import nn
 
-from apollod.engine.serve.compare import compared, differing
+from apollod.wire.manifest import TensorEntry, tensor_digest
+
+STALE = "the engine computes with an old copy"
+MOVED = "the engine's parameter is no longer in shared memory"
+OTHER = "the trainer holds other values"
+MISSING = "the trainer does not hold it"
 
 
 class WorkerExtension:
@@ -37,5 +44,43 @@ class WorkerExtension:
         return compared(self.model_runner.get_model())
 
     def apollod_differing(self, names: list[str], digests: dict[str, str]) -> dict[str, str]:
-        """Tensors whose bytes do not match the trainer's digests, with the reason: see `compare.differing`."""
+        """Tensors whose bytes do not match the trainer's digests, with the reason: see `differing`."""
         return differing(self.model_runner.get_model(), names, digests)
+
+
+# --- comparison with the trainer, when log-probabilities differ: reads every weight ---------------------------------
+
+
+def compared(model: nn.Module) -> list[str]:
+    """Names of the tensors that can differ, derived ones first."""
+    shared: Any = model.apollod
+    entries = sorted(shared.manifest.tensors, key=lambda t: t.status != "rederive")
+    return [entry.name for entry in entries if entry.status != "frozen"]
+
+
+def differing(model: nn.Module, names: Collection[str], digests: dict[str, str]) -> dict[str, str]:
+    """Tensors that differ, by name, with the reason. `digests`: digests of the trainer's tensors, by name."""
+    shared: Any = model.apollod
+    derived = {c.plain.data_ptr(): c for c in shared.derived}
+    now = {name: p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False)}
+    moved = [r for r in shared.placement.regions if any(now.get(n) != shared.addresses.get(n) for n in r.names)]
+    entries = {entry.name: entry for entry in shared.manifest.tensors}
+    found = {}
+    for entry in map(entries.__getitem__, names):
+        if any(r.storage == entry.storage and r.offset <= entry.offset < r.offset + r.nbytes for r in moved):
+            found[entry.name] = MOVED
+        elif what := _compare(shared.placement, entry, derived, digests):
+            found[entry.name] = what
+    return found
+
+
+def _compare(placement: Any, entry: TensorEntry, derived: dict[int, Any], digests: dict[str, str]) -> str:
+    dtype: torch.dtype = getattr(torch, entry.dtype)
+    view: torch.Tensor = placement.view(entry.storage, dtype, entry.offset // dtype.itemsize, entry.shape, entry.stride)
+    copy = derived.get(view.data_ptr())
+    if copy is not None and not copy.verified():
+        return STALE
+    if entry.name not in digests:
+        return MISSING
+    data = view.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
+    return "" if tensor_digest(data) == digests[entry.name] else OTHER

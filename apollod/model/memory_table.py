@@ -41,7 +41,7 @@ BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
 BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
 QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moments.py
 WAITING_BYTES = 1 << 20  # trainer/optim/backward_updates.py
-LIKELIEST = 16  # adapters/llm/teaching.py
+LIKELIEST = 16  # adapters/llm/log_probabilities.py
 SPARE = 1.1
 """Memory that has to be available for the copy of a checkpoint, as a factor of its size."""
 

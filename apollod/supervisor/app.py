@@ -9,15 +9,15 @@ import anyio
 import structlog
 
 from apollod import __version__
+from apollod.adapters import base_model
 from apollod.adapters.ipc.sockets import listen
-from apollod.adapters.journal import blobs, failures, journal_file, journal_reader
+from apollod.adapters.journal import blobs, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.system import clock, systemd
-from apollod.adapters.system.daemon_lock import Lock
+from apollod.adapters.system import clock, service
 from apollod.adapters.system.files import remove_of_the_dead
 from apollod.adapters.system.processes import end_leftover
+from apollod.adapters.system.service import Lock
 from apollod.adapters.system.timetable import hours_of, next_night, zone_of
-from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.activities import DREAMS_BY_NIGHT
 from apollod.core.fold import fold
@@ -134,7 +134,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
                     config.settings(),
                     str(config.state_dir),
                     _base_problem(state),
-                    failures.free_bytes(config.journal_path),
+                    journal_file.free_bytes(config.journal_path),
                     judge.configured(),
                     references_problem,
                     shipped_digest(),
@@ -152,13 +152,13 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             tasks.start_soon(idle_watch(config, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
-            systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
+            service.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
             failure: ApolloError | None = None
             try:
                 await loop.run(executor)
             except ApolloError as error:
                 failure = error  # raised below: here it would become an exception group
-            systemd.notify("STOPPING=1")
+            service.notify("STOPPING=1")
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
@@ -257,7 +257,7 @@ async def _tick(loop: Loop, schedule: ScheduleSection) -> None:
         if (known := _night(schedule)) is not None or loop.state.schedule.planned is not None:
             await loop.submit(known or inp.NightKnown())
         await loop.submit(inp.Tick())
-        systemd.notify("WATCHDOG=1")
+        service.notify("WATCHDOG=1")
         await anyio.sleep(TICK_S)
 
 

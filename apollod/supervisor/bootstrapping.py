@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from apollod.adapters.dreams.checks import problem as check_problem
+from apollod.adapters.checks import problem as check_problem
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.unreadable import obstruction

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from apollod.adapters.capture import answer_store
-from apollod.adapters.capture.answer_store import SECOND_NS, Answer
+from apollod.adapters import answer_store
+from apollod.adapters.answer_store import SECOND_NS, Answer
 from apollod.adapters.system import clock
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position

@@ -8,7 +8,7 @@ import anyio.to_thread
 import structlog
 
 from apollod.adapters.journal.growth import Growth, growth
-from apollod.adapters.system import long_logs
+from apollod.adapters.system import processes
 from apollod.errors import JournalError
 
 log = structlog.get_logger()
@@ -35,7 +35,7 @@ class GrowthWatch:
 
     async def _cut_logs(self) -> None:
         try:
-            cut = await anyio.to_thread.run_sync(long_logs.cut, self._logs)
+            cut = await anyio.to_thread.run_sync(processes.cut_logs, self._logs)
         except OSError as error:
             log.warning("log.not_cut", directory=str(self._logs), error=str(error))
             return

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.system import clock, systemd
+from apollod.adapters.system import clock, service
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
@@ -184,7 +184,7 @@ class Loop:
                 f"stopped while the journal could not be written: {error}",
                 f"{error.hint}; {events} events that nobody was told of are dropped",
             ) from error
-        systemd.notify("WATCHDOG=1")  # the loop is alive; a watchdog restart would end serving
+        service.notify("WATCHDOG=1")  # the loop is alive; a watchdog restart would end serving
 
     def _serving(self) -> bool:
         """True if the engine is up, and not reported gone since."""

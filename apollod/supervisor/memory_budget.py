@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from apollod.adapters.system import machine_memory
+from apollod.adapters.system import hardware
 from apollod.core.settings import OptimizerSettings
 from apollod.errors import DoesNotFit, ModelRefused, SelectionRefused
 from apollod.model.engine_memory import EngineAsked, engine_asked
@@ -24,8 +24,8 @@ SMALL_RING = 1 << 30
 def this_device() -> Device | None:
     """The GPU, else the host; None for a GPU of unknown size. Blocking."""
     if not has_gpu():
-        return Device(machine_memory.host_bytes(), gpu=False)
-    size = machine_memory.device_bytes()
+        return Device(hardware.host_bytes(), gpu=False)
+    size = hardware.device_bytes()
     return None if size is None else Device(size, gpu=True)
 
 
@@ -84,14 +84,14 @@ def ring(config: Config, plan: MemoryPlan | None) -> UndoBudget:
     wanted = config.checkpoint.undo_bytes
     if plan is None:
         return UndoBudget(SMALL_RING if wanted == "auto" else wanted, 0)
-    return undo_budget(plan.table, wanted, machine_memory.host_free_bytes(), plan.device.gpu)
+    return undo_budget(plan.table, wanted, hardware.host_free_bytes(), plan.device.gpu)
 
 
 def alone(directory: Path, settings: OptimizerSettings, examples: int, bound: int, gpu: bool) -> MemoryPlan | None:
     """The memory plan of a trainer without an engine on this machine, for steps of at most `bound` tokens; None if not
     known. Blocking."""
     gpu = gpu and has_gpu()
-    size = machine_memory.device_bytes() if gpu else machine_memory.host_bytes()
+    size = hardware.device_bytes() if gpu else hardware.host_bytes()
     if size is None:
         return None
     asked = Asked(settings, examples, engine=EngineAsked(kv=0), bound=bound)

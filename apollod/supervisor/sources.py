@@ -18,13 +18,11 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from apollod.adapters.sources.database_files import DatabaseFiles
-from apollod.adapters.sources.database_tree import DatabaseTree
 from apollod.adapters.sources.foreign_database import SUFFIXES as DATABASE_SUFFIXES
-from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.adapters.sources.unreadable import obstruction
-from apollod.adapters.sources.watched_tree import WatchedTree
+from apollod.adapters.sources.watched_places import DatabaseTree, Inbox, WatchedTree
 from apollod.core import inputs as inp
 from apollod.core.intake.events import SourceMode
 from apollod.core.intake.state import Position

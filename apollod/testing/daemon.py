@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.ipc.control_client import ask
+from apollod.adapters.ipc.channel import ask
 from apollod.adapters.journal import journal_reader
 from apollod.errors import ApolloError, DaemonUnreachable
 from apollod.supervisor.child_commands import ENGINE_MODULE

@@ -28,9 +28,9 @@ from typing import Any
 
 import msgspec
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.adapters.system.model_dir import check_model_dir
-from apollod.adapters.system.parent_death import die_with_parent
+from apollod.adapters.system.own_process import die_with_parent
 from apollod.errors import ApolloError, LinkClosed, ModelRefused, ShareRefused
 from apollod.failpoints import failpoint
 from apollod.testing.stub_weights import Layout, Weights, stored_tensors

@@ -11,8 +11,8 @@ import sys
 from importlib.metadata import version
 
 from apollod import foreign_wheels
-from apollod.adapters.ipc.link import Link
-from apollod.adapters.system.parent_death import die_with_supervisor
+from apollod.adapters.ipc.channel import Link
+from apollod.adapters.system.own_process import die_with_supervisor
 from apollod.errors import ApolloError
 from apollod.trainer import memory
 from apollod.wire.messages import Hello

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.system.hardware import products_dtype
 from apollod.core.settings import Kernels, Products, ProductsDtype
 from apollod.explain import line_of
 from apollod.trainer.bind import live_fingerprint

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 import torch
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint

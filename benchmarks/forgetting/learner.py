@@ -13,7 +13,7 @@ foreign_wheels.guard_lazily()
 import torch  # noqa: E402
 
 import apollod  # noqa: E402
-from apollod.adapters.llm.teaching import LIKELIEST  # noqa: E402
+from apollod.adapters.llm.log_probabilities import LIKELIEST  # noqa: E402
 from apollod.core.settings import OptimizerName, OptimizerSettings  # noqa: E402
 from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.demo.corpus import Message  # noqa: E402

@@ -2,7 +2,7 @@
 
 import torch
 
-from apollod.adapters.system.machine_memory import device_bytes
+from apollod.adapters.system.hardware import device_bytes
 from apollod.supervisor.memory_budget import this_device
 
 

@@ -20,7 +20,7 @@ from support.journals import AT, BASE, EXAMPLES, A, B, C, D, E, F, accepted, com
 
 from apollod.adapters.journal import journal_reader, verification
 from apollod.adapters.journal.growth import growth
-from apollod.adapters.system.daemon_lock import Lock
+from apollod.adapters.system.service import Lock
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.settings import Settings

@@ -23,9 +23,9 @@ from support.commands import ran
 from support.daemon import Daemon, chat_line
 from support.journals import AT, append_row, edit, flip, foreign_log, other_journal, other_program, shell
 
+from apollod.adapters.base_model import keep
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.weights.base_model import keep
 from apollod.core import events as ev
 from apollod.errors import ApolloError, ChainBroken
 from apollod.wire.state_snapshot import fold_code

@@ -8,8 +8,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from apollod.adapters.weights import base_model
-from apollod.adapters.weights.base_model import RECORD, keep, problem
+from apollod.adapters import base_model
+from apollod.adapters.base_model import RECORD, keep, problem
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.supervisor.executor import Executor

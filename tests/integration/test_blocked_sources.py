@@ -162,7 +162,7 @@ def test_what_may_not_be_read_is_told_with_whom_to_ask_and_read_when_it_may(plac
 
         if mode == "poll":
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("apollod.adapters.sources.database_tree.SEARCH_S", 0.1)
+                patch.setattr("apollod.adapters.sources.watched_places.SEARCH_S", 0.1)
                 live(config, during)
         else:
             live(config, during)

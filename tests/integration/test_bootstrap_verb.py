@@ -13,7 +13,7 @@ from support.log_samples import pi
 from support.source_life import config_of, events_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from apollod.adapters.system.token_counts import BY_MODEL, ESTIMATED, token_counter
+from apollod.adapters.tokens import BY_MODEL, ESTIMATED, token_counter
 from apollod.cli.control.bootstrap_dry_run import TEXTS_MAX, Stripped, Tally
 from apollod.cli.main import main
 from apollod.core import events as ev

@@ -12,7 +12,7 @@ from integration.test_commands import daemon_that_says
 from support.real_shapes import QWEN_27B
 
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.system import machine_memory
+from apollod.adapters.system import hardware
 from apollod.cli import init_command
 from apollod.cli.main import main
 from apollod.cli.render import FLOAT32_PRODUCTS
@@ -115,7 +115,7 @@ def test_init_on_a_machine_with_a_gpu_writes_what_fits_it(tmp_path, capsys, monk
 def test_init_refuses_a_model_that_no_setting_fits_to_the_gpu(tmp_path, capsys, monkeypatch):
     for module in (child_commands, memory_budget):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
-    monkeypatch.setattr(machine_memory, "device_bytes", lambda: 24 << 30)
+    monkeypatch.setattr(hardware, "device_bytes", lambda: 24 << 30)
     monkeypatch.setattr(init_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
     assert main(["init", str(tmp_path / "a"), "--model", str(model_of(tmp_path / "m"))]) == 1
     said = capsys.readouterr().err

@@ -11,7 +11,7 @@ from support.journals import STORY, TAKEN_BACK, A, B, C, D, E, F, accepted, writ
 from support.source_life import live, until
 
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.cli.control import ctl
 from apollod.cli.control.examples.desk import Desk, candidate
 from apollod.cli.control.examples.held_queue import Decided, Waits

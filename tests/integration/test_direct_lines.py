@@ -13,8 +13,8 @@ from support.journals import write
 from support.running_loop import running_loop
 from support.taught_world import TaughtWorld, teaching
 
-from apollod.adapters.capture.answer_store import Answer, AnswerWriter
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.answer_store import Answer, AnswerWriter
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.adapters.system.clock import now_ns
 from apollod.cli.control.examples import example_facts
 from apollod.cli.main import main

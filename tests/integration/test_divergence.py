@@ -18,10 +18,10 @@ from support.llm_server import LlmServer, conversation_tokens, serving
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.answer import Tokenised
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.divergence import TOKENS_MAX, Pace, Score, answer_range, score
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.log_probabilities import TOKENS_MAX, Pace, Score, answer_range, score
+from apollod.adapters.llm.openai_api import Tokenised
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev

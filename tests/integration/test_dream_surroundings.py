@@ -14,7 +14,7 @@ from anyio.abc import SocketStream
 from integration.test_dreaming import INSTRUCTION, Life, dream
 from support.llm_server import LlmServer, Request, send
 
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.surroundings import SURROUNDING_KINDS

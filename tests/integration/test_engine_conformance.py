@@ -21,8 +21,8 @@ import torch
 from support.daemon import STUB, VLLM
 from support.engine_host import Engine, refused
 
+from apollod.engine import worker
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
-from apollod.engine.serve import compare
 from apollod.wire import messages as msg
 
 CAST, LIVE = "model.layers.1.linear_attn.A_log", "lm_head.weight"
@@ -110,12 +110,12 @@ def test_a_comparison_names_what_differs_and_why(engine: Engine) -> None:
         for name, digest in same.items()
         if name != "model.norm.weight"
     }
-    assert compared(other) == {LIVE: compare.OTHER, CAST: compare.OTHER, "model.norm.weight": compare.MISSING}
+    assert compared(other) == {LIVE: worker.OTHER, CAST: worker.OTHER, "model.norm.weight": worker.MISSING}
     for name in (LIVE, packed):
         view = engine.host.view(engine.host.entry(name))
         view.copy_(view.roll(1, 0))
-    assert compared(engine.host.digests()) == {packed: compare.STALE}
-    assert compared(same) == {packed: compare.STALE, LIVE: compare.OTHER}
+    assert compared(engine.host.digests()) == {packed: worker.STALE}
+    assert compared(same) == {packed: worker.STALE, LIVE: worker.OTHER}
     assert engine.host.refresh(8).error == ""
     assert compared(engine.host.digests()) == {}
 

@@ -23,11 +23,10 @@ from support.planted import PLANTED
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.log_probabilities import Pace, Score, score, teacher_of
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.contexts import contexts
 from apollod.curation.dreaming.imagination import SCHEMA

@@ -9,7 +9,7 @@ import pytest
 from support.daemon import Daemon
 from support.invariants import check_replay, check_stopped
 
-from apollod.adapters.capture.answer_store import SECOND_NS, Answer, AnswerWriter
+from apollod.adapters.answer_store import SECOND_NS, Answer, AnswerWriter
 from apollod.adapters.system.clock import now_ns
 from apollod.core import events as ev
 from apollod.demo.tiny_model import make_tokenizer

@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from apollod.adapters.system.hook import run_hook
+from apollod.adapters.system.processes import run_hook
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.supervisor.config import load_config

@@ -13,7 +13,7 @@ from support.daemon import Daemon
 from support.invariants import journal_of
 from support.llm_server import LlmServer, Request, send, serving
 
-from apollod.adapters.llm.engine_pulse import until_hung
+from apollod.adapters.llm.engine_watch import until_hung
 from apollod.core import events as ev
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor.own_engine import own_endpoint

@@ -11,11 +11,10 @@ import pytest
 from support.daemon import Daemon
 from support.engine_host import Engine
 
-from apollod.adapters.llm.answer import Completion
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.request_counts import UserCounts, UserRequests
+from apollod.adapters.llm.engine_watch import UserCounts, UserRequests
+from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core import inputs as inp
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.idle_watch import IdleWatch

@@ -22,11 +22,10 @@ from hypothesis import strategies as st
 from support.toy_format import ToyConversations
 
 from apollod.adapters.sources import record_stream, source_files
-from apollod.adapters.sources.given_lines import batch_of_lines
-from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.record_stream import CHUNK_BYTES
+from apollod.adapters.sources.record_stream import CHUNK_BYTES, batch_of_lines
 from apollod.adapters.sources.source_files import Terms
+from apollod.adapters.sources.watched_places import Inbox
 from apollod.core import events as ev
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch
@@ -47,7 +46,7 @@ class Daemon:
     """The part of the daemon that matters here: events, and what a fold knows of positions and examples."""
 
     def __init__(
-        self, root: Path, line_max: int = source_files.LINE_BYTES_MAX, formats: ReaderTable | None = None
+        self, root: Path, line_max: int = record_stream.LINE_BYTES_MAX, formats: ReaderTable | None = None
     ) -> None:
         self.dir, self.quarantine = root / "inbox", root / "quarantine"
         self.dir.mkdir(exist_ok=True)
@@ -459,7 +458,7 @@ def test_a_file_whose_space_was_reserved_is_taken_as_it_is_filled(tmp_path: Path
 MEMORY = """
 import re, sys
 from pathlib import Path
-from apollod.adapters.sources.inbox import Inbox
+from apollod.adapters.sources.watched_places import Inbox
 from apollod.core.intake.state import Position
 from apollod.curation.redaction import redact
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.journals import AT, opened
 
-from apollod.adapters.journal.failures import free_bytes
+from apollod.adapters.journal.journal_file import free_bytes
 from apollod.adapters.journal.journal_reader import query
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev

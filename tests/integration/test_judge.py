@@ -20,8 +20,8 @@ from support.llm_server import Behaviour, LlmServer, serving
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.llm.side_by_side import side_by_side
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.llm.client import side_by_side
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp

@@ -12,8 +12,8 @@ from support.real_shapes import GEMMA_4B, QWEN_27B, QWEN_30B
 from support.small_models import hybrid, mixture, small_model
 from support.trainer_host import Trainer
 
-from apollod.adapters.llm import teaching
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.llm import log_probabilities
+from apollod.adapters.system.hardware import products_dtype
 from apollod.cli.main import main
 from apollod.core.holding.choice import OF_PRACTICE
 from apollod.core.lessons.rounds import PRACTISED
@@ -196,7 +196,7 @@ def test_the_state_is_what_the_trainer_reports(tiny_model: Path, trainer: Traine
 
 def test_the_table_counts_with_the_trainers_sizes() -> None:
     assert (sizes.BLOCK_ROWS, sizes.BLOCK_ELEMENTS) == (row_gradient.BLOCK_ROWS, projector.BLOCK_ELEMENTS)
-    assert (sizes.WAITING_BYTES, sizes.LIKELIEST) == (backward_updates.WAITING_BYTES, teaching.LIKELIEST)
+    assert (sizes.WAITING_BYTES, sizes.LIKELIEST) == (backward_updates.WAITING_BYTES, log_probabilities.LIKELIEST)
     assert max(PRACTISED, OF_PRACTICE) <= ROWS
     assert (sizes.QUANTIZED_BLOCK, sizes.QUANTIZED_MIN) == (moments.QUANTIZED_BLOCK, moments.QUANTIZED_MIN)
 

@@ -16,7 +16,7 @@ from support.journals import STORY, write
 from support.kept_history import KeptHistory
 from support.other_user import as_nobody, needs_root, open_place, refused
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.adapters.journal.journal_reader import query
 from apollod.errors import DaemonUnreachable, JournalError, NotPermitted
 from apollod.permission import check_permitted

@@ -22,8 +22,8 @@ from support.model_memory import Memory
 from support.replayed import EXAMPLES, LR, STEPS, learned, replay
 from support.trainer_host import Trainer
 
+from apollod.adapters.base_model import keep
 from apollod.adapters.ipc import offline_trainer
-from apollod.adapters.weights.base_model import keep
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.settings import TrainerSettings

@@ -29,7 +29,7 @@ from apollod.core import events as ev
 from apollod.core.alignment.bounds import NOTHING
 from apollod.core.alignment.cost import TOKENS
 from apollod.engine.load.bits import checkpoint_tensors
-from apollod.engine.serve.prefixes import RETRY_S
+from apollod.engine.refresh import RETRY_S
 from apollod.trainer.scoring import PROBE_TEXT, score
 from apollod.wire import messages as msg
 

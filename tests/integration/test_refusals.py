@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.daemon import STUB, Daemon
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.errors import LinkClosed, WeightsLocked
 from apollod.store.access import WeightsLock
 from apollod.supervisor.child_commands import engine_tmp_dir

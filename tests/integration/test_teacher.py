@@ -12,7 +12,7 @@ from support.llm_server import LlmServer, Request, conversation_tokens, good_ans
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.teaching import teacher_of
+from apollod.adapters.llm.log_probabilities import teacher_of
 from apollod.errors import ApolloError, LlmNonsense, LlmRefused, ScoreRefused
 from apollod.wire.teacher import Teacher, read_teacher, write_teacher
 

@@ -9,11 +9,10 @@ from support.engine_host import Engine
 from support.thinking_server import TEMPLATES, shown, thinking_tokenizer
 from transformers import AutoModelForCausalLM
 
-from apollod.adapters.llm.answer import Choice
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teaching import teacher_of
+from apollod.adapters.llm.log_probabilities import teacher_of
+from apollod.adapters.llm.openai_api import Choice, Sampling
 from apollod.core.settings import Thinking
 from apollod.curation.surroundings.around import answered
 from apollod.demo.tiny_model import save

@@ -15,7 +15,7 @@ import pytest
 from support.model_memory import Memory
 from support.trainer_host import Trainer, restore
 
-from apollod.adapters.weights import recovery
+from apollod.adapters import checkpoint_recovery
 from apollod.cli import checkpoint_tool
 from apollod.errors import WeightsLocked
 from apollod.failpoints import POINTS, VARIABLE
@@ -583,8 +583,10 @@ def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothi
         trainer.process.kill()
         trainer.process.wait(30)
     assert interrupted(model)
-    assert recovery.observe(model, life.entry(2)) == life.fingerprints[2]
-    assert recovery.observe(model, life.entry(2)) == life.fingerprints[2], "asked again, for whoever crashed meanwhile"
+    assert checkpoint_recovery.observe(model, life.entry(2)) == life.fingerprints[2]
+    assert checkpoint_recovery.observe(model, life.entry(2)) == life.fingerprints[2], (
+        "asked again, for whoever crashed meanwhile"
+    )
     assert not interrupted(model) and life.on_disk() == life.fingerprints[2]
 
 

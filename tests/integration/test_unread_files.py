@@ -10,10 +10,9 @@ import pytest
 from support.agent_logs import claude_line, session
 from support.journaled_source import JournaledSource
 
-from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SETTLE_S, UNENDED_S, SourceFiles, Terms
-from apollod.adapters.sources.watched_tree import WatchedTree
+from apollod.adapters.sources.watched_places import Inbox, WatchedTree
 from apollod.adapters.sources.whole_source import WholeSource
 from apollod.cli.main import main
 from apollod.core import events as ev

@@ -21,7 +21,7 @@ from support.source_life import config_of, events_of, live, until
 
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
-from apollod.adapters.sources.watched_tree import WatchedTree
+from apollod.adapters.sources.watched_places import WatchedTree
 from apollod.core import events as ev
 from apollod.core.intake.state import IntakeCounts
 from apollod.core.state import State

@@ -24,7 +24,7 @@ from support.trainer_host import Trainer
 
 from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import blobs
-from apollod.adapters.system import machine_memory
+from apollod.adapters.system import hardware
 from apollod.cli import window_process
 from apollod.cli.main import main
 from apollod.core import effects as fx
@@ -205,7 +205,7 @@ def test_references_that_were_changed_are_none(learned: LearnedWindow, tmp_path:
 def test_without_memory_there_is_no_replay_and_without_disk_none_for_now(
     learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_memory, "host_free_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(hardware, "host_free_bytes", lambda: 1_000_000)
     _, (failed,) = asked(window_of(learned), ())
     assert failed.for_good and "of memory beside what is served" in failed.error
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.bridges.memory_file import map_memory
 from apollod.wire import messages as msg
 from apollod.wire.manifest import CudaHandle

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apollod.adapters.system.processor import products_dtype
+from apollod.adapters.system.hardware import products_dtype
 
 if TYPE_CHECKING:
     from apollod.trainer.objectives.tokens import Tokens
@@ -158,7 +158,7 @@ def _example(tokens: int, seed: int, made: "type[Tokens]") -> "Tokens":
 
 def _anchor(tokens: int, seed: int, made: "type[Tokens]") -> "Tokens":
     """With LIKELIEST tokens in each place, each as likely as the others."""
-    from apollod.adapters.llm.teaching import LIKELIEST
+    from apollod.adapters.llm.log_probabilities import LIKELIEST
 
     example = _example(tokens, 100 + seed, made)
     columns: dict[str, array[float] | array[int]] = {

@@ -5,9 +5,9 @@ from pathlib import Path
 from support.journaled_source import JournaledSource
 
 from apollod.adapters.sources.database_files import DatabaseFiles
-from apollod.adapters.sources.database_tree import DatabaseTree
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import Terms
+from apollod.adapters.sources.watched_places import DatabaseTree
 from apollod.core import events as ev
 
 

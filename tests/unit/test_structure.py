@@ -54,7 +54,7 @@ BELOW: dict[str, set[str]] = {
     "products": set(),
     "trainer": BASE | {"core", "wire", "model", "bridges", "store", "products"} | SMALL,
     "engine": BASE
-    | {"core", "wire", "model", "bridges", "store", "products", "adapters.capture", "curation.redaction"}
+    | {"core", "wire", "model", "bridges", "store", "products", "adapters.answer_store", "curation.redaction"}
     | SMALL,
     "supervisor": BASE | {"core", "wire", "model", "curation", "bridges", "store", "adapters"},
     "testing": BASE | ALL_BUT_ENTRY,

@@ -1,20 +1,27 @@
-"""A blocking socket for framed messages with file descriptors: used by every process but the supervisor."""
+"""Blocking sockets for framed messages, used by every process but the supervisor: a channel that also passes file
+descriptors; the link of engine and trainer to the supervisor; one request to a running daemon, for `apollod ctl`, the
+demo, benchmarks and tests (`light_client` fetches the status alone faster)."""
 
 import os
 import select
 import socket
 import threading
 from collections import deque
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from apollod.adapters.ipc.connecting import silent
-from apollod.errors import FrameError, LinkClosed
+from apollod.adapters.ipc.light_client import TIMEOUT_S, connect, silent
+from apollod.errors import ConfigError, FrameError, LinkClosed, refusal
+from apollod.wire.control_messages import Answer, Failure
 from apollod.wire.framing import MessageDecoder, encode_message
+
+if TYPE_CHECKING:
+    from apollod.wire.messages import FromSupervisor  # noqa: F401  named by Link
 
 RECEIVE_BYTES = 1 << 20
 FDS_MAX = 8  # a frame carries at most one descriptor; the kernel hands over what lies in one read
+_ANSWERS: "msgspec.msgpack.Decoder[Answer]" = msgspec.msgpack.Decoder(Answer)
 
 T = TypeVar("T")
 
@@ -76,3 +83,33 @@ class Channel(Generic[T]):
 
     def _closed(self, error: OSError) -> LinkClosed:
         return LinkClosed(f"the socket to {self._peer} is closed ({error})")
+
+
+class Link(Channel["FromSupervisor"]):
+    """One connection of engine or trainer to the supervisor."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        from apollod.wire.messages import FROM_SUPERVISOR  # here: `apollod ctl` need not wait for it, nearly 0.1 s
+
+        super().__init__(sock, FROM_SUPERVISOR, "the supervisor")
+
+    @classmethod
+    def connect(cls, path: str, timeout_s: float | None = None) -> "Link":
+        """Connect to the supervisor's socket; see `light_client.connect`."""
+        return cls(connect(path, timeout_s))
+
+
+def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """Return the body of the daemon's reply to one request. Raises DaemonUnreachable if none answers at `path`; a
+    refusal as the error that ends a command with the daemon's exit code, in the daemon's words."""
+    channel = Channel(connect(path, timeout_s), _ANSWERS, "the supervisor")
+    try:
+        channel.send(request)
+        answer = channel.receive()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{error.object!r} is not text that UTF-8 can hold", "give it in UTF-8") from error
+    finally:
+        channel.close()
+    if isinstance(answer, Failure):
+        raise refusal(answer.code, answer.error, answer.hint)
+    return dict(answer.body)

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.failures import explain
 from apollod.adapters.journal.journal_connection import check_before_writing
-from apollod.adapters.journal.journal_file import log_of, reading, resolved
+from apollod.adapters.journal.journal_file import explain, log_of, reading, resolved
 from apollod.adapters.journal.known_examples import fill, kinds
 from apollod.adapters.journal.schema import load, migrate
 from apollod.adapters.journal.verification import derived_damage

@@ -25,7 +25,7 @@ from apollod.wire.teacher import GivenTeacher, digest_of, with_teacher
 NAME = "blobs"
 LOOKUP_S = 60.0
 _HALF_WRITTEN = re.compile(r"\.[0-9a-f]{32}\.[0-9]+")
-_STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
+STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
 
 
 def keep(directory: Path, blob: bytes) -> str:
@@ -122,7 +122,7 @@ def beside(journal: str | Path) -> list[Path]:
     """Directories that may hold the blobs of a journal: beside it and, if it was moved, where its daemon kept them.
     Raises JournalError."""
     found = [Path(journal).parent / NAME]
-    for row in journal_reader.query(journal, _STARTED).rows:
+    for row in journal_reader.query(journal, STARTED).rows:
         started = decode_event(*row)
         if isinstance(started, DaemonStarted) and started.state_dir:
             found.append(Path(started.state_dir) / NAME)

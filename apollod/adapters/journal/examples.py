@@ -10,6 +10,8 @@ import msgspec
 
 from apollod.adapters.journal.journal_reader import ROWS, continued, literal, query, stream
 from apollod.core.events import ExampleAccepted
+from apollod.core.intake.events import Removed
+from apollod.curation.surroundings.own import Recorded
 from apollod.wire.event_codec import decode_event
 
 SECONDS = 60.0
@@ -138,3 +140,25 @@ def answers_before(path: Path, question: str, lesson: str) -> list[ExampleAccept
     events = [event for event in found if isinstance(event, ExampleAccepted)]
     became = states_of(path, [event.example for event in events]) if events else {}
     return [event for event in events if became.get(event.example) in SAID]
+
+
+# --- a user's own conversations, which `curation/surroundings` prepares -----------------------------------------------
+
+
+OWN_MAX = 100
+OWN_BYTES_MAX = 64 << 20
+OWN_SECONDS = 10.0
+_OWN = f"""SELECT body ->> '$.record', coalesce(body ->> '$.removed', '[]') FROM events
+    WHERE kind = 'example.accepted'
+        AND body ->> '$.source' NOT LIKE 'dream:%' AND body ->> '$.source' NOT LIKE 'lesson:%'
+    ORDER BY seq DESC LIMIT {OWN_MAX}"""
+
+
+def own_records(journal: Path) -> list[Recorded]:
+    """A user's own conversations, the newest ones in the order of acceptance: accepted from logs, captures, files and
+    requests, and not made by apollod itself. Raises JournalError."""
+    rows = query(journal, _OWN, OWN_MAX, OWN_SECONDS, OWN_BYTES_MAX).rows
+    return [
+        Recorded(record.encode(), msgspec.json.decode(removed, type=tuple[Removed, ...]))
+        for record, removed in reversed(rows)
+    ]

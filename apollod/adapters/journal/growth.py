@@ -4,8 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from apollod.adapters.journal.failures import free_bytes
-from apollod.adapters.journal.journal_file import reading
+from apollod.adapters.journal.journal_file import free_bytes, reading
 from apollod.core.schedules import DAY_NS, SECOND_NS
 
 SPAN_MIN_NS = 600 * SECOND_NS

@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 
 import aiosqlite
 
-from apollod.adapters.journal.failures import explain
-from apollod.adapters.journal.journal_file import LOG_HEADER_BYTES, check_application, check_not_lost, log_of, uri
+from apollod.adapters.journal.journal_file import (
+    LOG_HEADER_BYTES,
+    check_application,
+    check_not_lost,
+    explain,
+    log_of,
+    uri,
+)
 from apollod.adapters.journal.journal_reader import chained, query, recorded
 from apollod.adapters.journal.schema import load, migrate
 from apollod.adapters.system.clock import now_ns

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.adapters.journal.failures import FILE_ERRORS, explain
-from apollod.adapters.journal.journal_file import reading
+from apollod.adapters.journal.journal_file import FILE_ERRORS, explain, reading
 from apollod.core.events import ExampleAccepted, JournalContinued, Recorded
 from apollod.errors import ChainBroken, ConfigError, JournalError
 from apollod.wire.event_codec import GENESIS, Row, decode_event, decode_rows, fitting

@@ -17,7 +17,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apollod.adapters.journal.failures import explain, is_of_disk
+from apollod.adapters.journal.journal_file import explain, is_of_disk
 from apollod.adapters.journal.known_examples import fill, kinds
 from apollod.adapters.system.files import fsync_dir, fsync_file
 from apollod.errors import JournalError

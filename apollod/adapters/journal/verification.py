@@ -14,8 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from apollod.adapters.journal import blobs, journal_reader
-from apollod.adapters.journal.failures import explain
-from apollod.adapters.journal.journal_file import reading
+from apollod.adapters.journal.journal_file import explain, reading
 from apollod.core.events import DaemonStarted, QualityMeasured
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
@@ -73,7 +72,6 @@ _EXAMPLES = (  # a kind of damage, and SQL of the first
 
 _NEWEST = """SELECT kind, version, body FROM events WHERE kind = 'quality.measured' AND body ->> '$.why' = 'baseline'
     ORDER BY seq DESC LIMIT 1"""
-_STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
 SECONDS = 60.0
 JOURNAL = "journal.db"
 """of a daemon, in its state directory"""
@@ -143,7 +141,7 @@ def _baseline_digest(path: str | Path) -> str:
     """The digest of the newest baseline's references; empty if there is no baseline, or this is a copy."""
     started, newest = (
         [decode_event(*row) for row in journal_reader.query(path, sql, seconds=SECONDS).rows]
-        for sql in (_STARTED, _NEWEST)
+        for sql in (blobs.STARTED, _NEWEST)
     )
     own = [e for e in started if isinstance(e, DaemonStarted) and e.state_dir]
     if not own or Path(path).resolve() != Path(own[0].state_dir, JOURNAL).resolve():

@@ -29,7 +29,6 @@ import msgspec
 import structlog
 
 from apollod.adapters.journal import blobs
-from apollod.adapters.journal.failures import explain, is_of_disk
 from apollod.adapters.journal.journal_connection import (
     READ_PRAGMAS,
     SELECT,
@@ -40,7 +39,7 @@ from apollod.adapters.journal.journal_connection import (
     prepare,
     read_head,
 )
-from apollod.adapters.journal.journal_file import InUse, log_of, resolved
+from apollod.adapters.journal.journal_file import InUse, explain, is_of_disk, log_of, resolved
 from apollod.adapters.journal.journal_reader import Snapshot
 from apollod.adapters.journal.known_examples import Known
 from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take

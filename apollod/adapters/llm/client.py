@@ -1,31 +1,20 @@
-"""The interface to models, `Llm`, and its one implementation over HTTP."""
+"""The interface to models, `Llm`, and its one implementation over HTTP; concurrent requests to one."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from apollod.adapters.llm.answer import (
-    Completion,
-    Scores,
-    Tokenised,
-    read_completion,
-    read_scores,
-    read_text,
-    read_tokenised,
-)
+import anyio
+
+from apollod.adapters.llm import openai_api as api
 from apollod.adapters.llm.connections import Connections
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import (
-    Prompt,
-    Sampling,
-    completion_request,
-    detokenising_request,
-    is_chat,
-    scoring_request,
-    tokenising_request,
-)
+from apollod.adapters.llm.openai_api import Completion, Prompt, Sampling, Scores, Tokenised
 from apollod.core.settings import Thinking
+from apollod.errors import ApolloError
+
+T = TypeVar("T")
 
 
 class Llm(Protocol):
@@ -70,12 +59,12 @@ class HttpLlm:
 
     async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
         """See `Llm.complete`."""
-        path, body = completion_request(self._model, prompt, sampling)
-        chat = is_chat(prompt)
+        path, body = api.completion_request(self._model, prompt, sampling)
+        chat = api.is_chat(prompt)
         # a grammar holds from the first token on, so an answer that follows a schema has no thought
         opened = chat and sampling.schema is None and await self._opens_thought(sampling.thinking)
         answer = await self._connections.post(path, body)
-        return read_completion(answer.body, answer.version, chat, sampling, opened)
+        return api.read_completion(answer.body, answer.version, chat, sampling, opened)
 
     async def _opens_thought(self, thinking: Thinking | None) -> bool:
         """True if the chat template's generation prompt ends within a thought. Asks only our own engine, once."""
@@ -88,19 +77,40 @@ class HttpLlm:
 
     async def score(self, ids: Sequence[int], top: int = 0, priority: int | None = None) -> Scores:
         """See `Llm.score`. Needs vLLM's `prompt_logprobs`."""
-        path, body = scoring_request(self._model, ids, top, priority)
+        path, body = api.scoring_request(self._model, ids, top, priority)
         answer = await self._connections.post(path, body)
-        return read_scores(answer.body, answer.version, ids)
+        return api.read_scores(answer.body, answer.version, ids)
 
     async def tokenise(
         self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True,
         thinking: Thinking | None = None,
     ) -> Tokenised:  # fmt: skip
         """See `Llm.tokenise`. Needs vLLM's `/tokenize`, which lies beside the API's root."""
-        path, body = tokenising_request(self._model, prompt, tools, answer, thinking)
-        return read_tokenised((await self._connections.post(path, body, beside=True)).body)
+        path, body = api.tokenising_request(self._model, prompt, tools, answer, thinking)
+        return api.read_tokenised((await self._connections.post(path, body, beside=True)).body)
 
     async def text_of(self, ids: Sequence[int]) -> str:
         """See `Llm.text_of`. Needs vLLM's `/detokenize`, beside the API's root."""
-        path, body = detokenising_request(self._model, ids)
-        return read_text((await self._connections.post(path, body, beside=True)).body)
+        path, body = api.detokenising_request(self._model, ids)
+        return api.read_text((await self._connections.post(path, body, beside=True)).body)
+
+
+async def side_by_side(questions: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Return the answers in the order of the questions; `Endpoint.concurrency` limits how many are asked at a time. A
+    question that fails with an ApolloError or OSError cancels the others, and its error is raised, not in a group."""
+    answers: dict[int, T] = {}
+    failures: list[ApolloError | OSError] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def ask(number: int, question: Callable[[], Awaitable[T]]) -> None:
+            try:
+                answers[number] = await question()
+            except (ApolloError, OSError) as error:
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        for number, question in enumerate(questions):
+            tasks.start_soon(ask, number, question)
+    if failures:
+        raise failures[0]
+    return [answers[number] for number in range(len(questions))]

@@ -15,17 +15,18 @@ import anyio
 import msgspec
 import structlog
 
-from apollod.adapters.llm.backoff import backoff_s, retry_after_s
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.errors import LlmError, LlmRefused, LlmTimedOut
 
 if TYPE_CHECKING:
-    from apollod.adapters.llm.transport import Transport
+    from apollod.adapters.http_client import Transport
 
 log = structlog.get_logger()
 
-VERSION_HEADER = "x-apollod-weights-version"  # engine/serve/versions.py
+VERSION_HEADER = "x-apollod-weights-version"  # engine/http/versions.py
 MESSAGE_CHARACTERS_MAX = 300
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MOST_S = 30.0
 
 
 class Answer(NamedTuple):
@@ -107,7 +108,7 @@ class Connections:
 
     async def _connect(self) -> "Transport":
         """Import httpx2 in a thread: that takes a tenth of a second, in which the event loop goes on."""
-        module = await anyio.to_thread.run_sync(import_module, "apollod.adapters.llm.transport")
+        module = await anyio.to_thread.run_sync(import_module, "apollod.adapters.http_client")
         return self._transport or cast("Transport", module.Transport(self.endpoint))
 
 
@@ -123,3 +124,23 @@ def message_of(body: bytes) -> str:
     text = value if isinstance(value, str) and value else body.decode("utf-8", "replace")
     line = " ".join(text[: 4 * MESSAGE_CHARACTERS_MAX].split())
     return line[:MESSAGE_CHARACTERS_MAX] or "nothing"
+
+
+def backoff_s(attempt: int, jitter: float) -> float:
+    """Seconds to wait after failed attempt 1, 2, ...: doubling from BACKOFF_FIRST_S up to BACKOFF_MOST_S; `jitter` in
+    0..1 takes off up to half, so that clients that failed together do not retry together."""
+    return float(min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(attempt - 1, 30)) * (1 - jitter / 2))
+
+
+def retry_after_s(header: str, now_s: float) -> float | None:
+    """Parse a Retry-After header: seconds, or a date (RFC 9110, 10.2.3); None if it is neither. `now_s`: since the
+    epoch."""
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    from email.utils import parsedate_to_datetime  # not at every start of the daemon
+
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now_s)
+    except (ValueError, TypeError, OverflowError):
+        return None

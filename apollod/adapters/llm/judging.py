@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from apollod.adapters.llm.answer import Completion
-from apollod.adapters.llm.client import Llm
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.side_by_side import side_by_side
+from apollod.adapters.llm.client import Llm, side_by_side
+from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core.inputs import Judged
 from apollod.core.judging.votes import Vote
 from apollod.core.settings import Thinking

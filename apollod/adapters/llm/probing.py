@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 import anyio
 from msgspec.structs import replace
 
-from apollod.adapters.dreams.check_child import schema_validator
-from apollod.adapters.dreams.checks import Kind as CheckKind
-from apollod.adapters.dreams.checks import check_all
-from apollod.adapters.llm.answer import Scores, Versions
+from apollod.adapters.check_child import schema_validator
+from apollod.adapters.checks import Kind as CheckKind
+from apollod.adapters.checks import check_all
 from apollod.adapters.llm.client import Llm
-from apollod.adapters.llm.divergence import TOKENS_MAX, Pace
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teaching import LIKELIEST
+from apollod.adapters.llm.log_probabilities import LIKELIEST, TOKENS_MAX, Pace, teacher_from
+from apollod.adapters.llm.openai_api import Sampling, Scores, Versions
 from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.probes.figures import entropy, length_drift, mean, moved, repetition
 from apollod.curation.probes.measured import ItemFigure, Measurement, metrics_of
@@ -32,7 +30,6 @@ from apollod.errors import (
     ApolloError,
     DreamCheckFailed,
     LlmError,
-    LlmNonsense,
     LlmRefused,
     LlmUnreachable,
     ProbesBroken,
@@ -252,15 +249,7 @@ class _Run:
 
     def _refer(self, probe: Probe, ids: Sequence[int], start: int, scores: Scores) -> Reference:
         """Keep the likeliest tokens at each position from `start` on."""
-        k, tokens, logprobs = self._terms.top, array("I"), array("f")
-        for place in scores.top[start - 1 :]:
-            if len(place) < k:
-                raise LlmNonsense(f"the {k} likeliest tokens were asked for and {len(place)} came")
-            for token, logprob in sorted(place.items(), key=lambda one: (-one[1], one[0]))[:k]:
-                tokens.append(token)
-                logprobs.append(logprob)
-        version = scores.versions.last if scores.versions is not None else -1
-        teacher = Teacher(array("I", ids[start:]), tokens, logprobs, k, version)
+        teacher = teacher_from(scores, ids, start, self._terms.top)
         reference = self.references[probe.id] = Reference(tuple(ids[:start]), teacher)
         return reference
 

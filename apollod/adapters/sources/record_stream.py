@@ -1,24 +1,30 @@
-"""Feeds a stream of bytes to a `Reader` piece by piece, and makes lines of a batch from its items."""
+"""Feeds a stream of bytes to a `Reader` piece by piece, and makes lines of a batch from its items, or from lines that
+came over a socket."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
-from apollod.core.inputs import Line
+from apollod.core.inputs import Batch, Line
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
+from apollod.curation.formats.jsonl_records import read_record
+from apollod.curation.formats.lines import BOM
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.lessons.line_lessons import asked_in
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
+from apollod.curation.redaction import redact
 from apollod.curation.signals.evidence_of import evidence_of, unscored
 from apollod.curation.signals.retries import instead_of
 from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
+LINE_BYTES_MAX = 1 << 20
 UNLEARNED = "unlearned"
 """key under which answers of sessions that give no example are counted a second time"""
 
@@ -127,6 +133,29 @@ class RecordStream:
                 (item,) = (each for each in items if isinstance(each, Bad))
                 keeping.write(item.data)
             return keeping.commit()
+
+
+def batch_of_lines(
+    lines: Sequence[bytes],
+    source: str,
+    quarantine: Path,
+    line_max: int = LINE_BYTES_MAX,
+    first: int = 1,
+    rules: Rules = Rules(),  # noqa: B008
+) -> Batch:
+    """Make a batch of lines that came over a socket, without a position: a caller waits for these. `first`: number of
+    the first line within its source.
+
+    Each line is one record, whatever white space is in it. Blocking; raises OSError when a bad line cannot be kept.
+    """
+    kept_in, limits = Quarantine(quarantine), Limits(line_max)
+    if first == 1 and lines:
+        lines = [lines[0].removeprefix(BOM), *lines[1:]]
+    clean = (redact(raw)[0] for raw in lines)
+    items = (item for number, raw in enumerate(clean, first) for item in read_record(number, raw, limits))
+    taken = tuple(lines_of(items, kept_in, rules, Counter()))
+    last = first + len(lines) - 1
+    return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")
 
 
 def counted(counts: "Counter[str]") -> tuple[dict[str, int], int]:

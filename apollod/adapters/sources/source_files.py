@@ -19,14 +19,14 @@ import msgspec
 
 from apollod.adapters.sources.identity import Candidate, identify, open_regular, read_from, tail_digest
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream
+from apollod.adapters.sources.record_stream import CHUNK_BYTES, LINE_BYTES_MAX, Folding, RecordStream
 from apollod.adapters.sources.unpack import (
     ARCHIVE_SUFFIX,
     DAMAGE,
     DOCUMENT_SUFFIX,
-    PACKED_SUFFIXES,
     WHOLE_SUFFIXES,
     Read,
+    bare,
     unpacked,
 )
 from apollod.adapters.sources.unreadable import UNENDED, unknown_log
@@ -44,7 +44,6 @@ from apollod.failpoints import failpoint
 LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 SUFFIXES = (*LINES_SUFFIXES, DOCUMENT_SUFFIX, ARCHIVE_SUFFIX)
 """suffixes of files that may be logs"""
-LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
 BATCH_RECORDS_MAX = 1 << 14  # most give no line, such as blank ones
 BATCH_BYTES_MAX = 4 << 20  # lines read or records made, exceeded by at most one chunk
@@ -273,7 +272,7 @@ class SourceFiles:
     def _unread(self, it: Candidate, content: Callable[[], Read]) -> tuple[Batch | None, bool] | None:
         """Outcome of a new file of unknown format, as in `_read_plain`; None: the format is known. A file in the inbox
         is quarantined; one in a watched directory is reported once."""
-        kind = self._formats.unread(_bare(it.path), content()(HEAD_BYTES)[:HEAD_BYTES])
+        kind = self._formats.unread(bare(it.path), content()(HEAD_BYTES)[:HEAD_BYTES])
         if not kind:
             self._unknown.pop(it.path, None)
             return None
@@ -314,7 +313,7 @@ class SourceFiles:
         """Return the reader and its position: as recorded in the journal, or a new one chosen by content."""
         position = it.position
         if not position.offset and not position.cursor:
-            return self._formats.recognise(_bare(it.path), head()), Cursor()
+            return self._formats.recognise(bare(it.path), head()), Cursor()
         reader, cursor = self._formats.resume(position.cursor, position.offset, position.line)
         remembered = self._memories.get(position.source)
         if remembered is not None and (remembered.offset, remembered.state) == (cursor.offset, cursor.state):
@@ -363,13 +362,6 @@ class SourceFiles:
             learn=self._terms.learn,
             hold=self._terms.hold,
         )
-
-
-def _bare(path: str) -> str:
-    """A path without a compression suffix."""
-    for suffix in PACKED_SUFFIXES:
-        path = path.removesuffix(suffix)
-    return path
 
 
 def _content(it: Candidate) -> Read:

@@ -15,9 +15,9 @@ from apollod.adapters.sources.unpack import (
     ARCHIVE_SUFFIX,
     DAMAGE,
     DOCUMENT_SUFFIX,
-    PACKED_SUFFIXES,
     WHOLE_SUFFIXES,
     Read,
+    bare,
     unpacked,
 )
 from apollod.adapters.sources.unreadable import unknown_log
@@ -162,18 +162,16 @@ class Trial:
             self.signals.setdefault(evidence.id, shown)
 
     def _fold(self, path: str, content: Callable[[], Read], alone: bool) -> Iterator[Tried]:
-        bare = path
-        for suffix in PACKED_SUFFIXES:
-            bare = bare.removesuffix(suffix)
+        name = bare(path)
         head = content()(HEAD_BYTES)[:HEAD_BYTES]
-        kind = self._formats.unread(bare, head)
-        if kind and not alone and (bare.endswith(DOCUMENT_SUFFIX) or path.endswith(ARCHIVE_SUFFIX)):
+        kind = self._formats.unread(name, head)
+        if kind and not alone and (name.endswith(DOCUMENT_SUFFIX) or path.endswith(ARCHIVE_SUFFIX)):
             return  # programs keep all kinds of things in documents
         if kind:
             self.formats[UNKNOWN] = self.formats.get(UNKNOWN, 0) + 1
             yield Tried(path, 0, None, unknown_log(kind, content()).reason)
             return
-        reader = (self._of_inbox if alone else self._formats).recognise(bare, head)
+        reader = (self._of_inbox if alone else self._formats).recognise(name, head)
         self.formats[reader.name] = self.formats.get(reader.name, 0) + 1
         folding = Folding(reader, content(), Cursor(), self._terms.record_bytes, complete=True)
         while (items := folding.next(ITEMS)) is not None:

@@ -14,13 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from apollod.adapters.sources.database_files import DatabaseFiles
-from apollod.adapters.sources.database_tree import DatabaseTree
 from apollod.adapters.sources.foreign_database import is_database
 from apollod.adapters.sources.identity import open_regular
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import HEAD_BYTES, UNENDED_S, SourceFiles, Terms
 from apollod.adapters.sources.unpack import DOCUMENT_SUFFIX
-from apollod.adapters.sources.watched_tree import WatchedTree
+from apollod.adapters.sources.watched_places import DatabaseTree, WatchedTree
 from apollod.core.inputs import Batch, Obstruction
 from apollod.core.intake.state import Position
 from apollod.curation.databases.database_table import database_names

@@ -1,7 +1,8 @@
-"""Child processes: each has its own session and process group, writes to a file, and is ended by SIGTERM, then
-SIGKILL."""
+"""Child processes: each has its own session and process group, writes to a file of limited length, and is ended by
+SIGTERM, then SIGKILL. And the user's commands (hooks), of which only the error is kept."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,13 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from apollod.explain import reason
+
 LOG_BYTES_MAX = 16 << 20  # per child; a larger file is set aside once, at the next start
+CUT_BYTES = 64 << 20
+"""bytes of a log, above which it replaces the one older log while its child lives"""
 TAIL_BYTES = 16384
+HOOK_TAIL_BYTES = 2000
 GROUP_GRACE_S = 3.0
 GROUP_POLL_S = 0.05
 LINE_BYTES_MAX = 1 << 20
@@ -163,6 +169,24 @@ def _open_log(path: Path) -> BinaryIO:
     return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
+def cut_logs(directory: Path, longest: int = CUT_BYTES) -> list[Path]:
+    """Copy each log of a directory that is too long to NAME.1 and empty it, since its child writes as long as it lives,
+    keeps it open and appends; return their paths. Lines written in between are lost. Blocking; raises OSError if the
+    disk takes no copy."""
+    found = [path for path in sorted(directory.glob("*.log")) if path.stat().st_size > longest]
+    for path in found:
+        older = path.with_suffix(".log.1")
+        part = path.with_suffix(".log.part")
+        try:
+            shutil.copyfile(path, part)
+            part.chmod(0o600)
+            part.replace(older)
+        finally:
+            part.unlink(missing_ok=True)
+        os.truncate(path, 0)
+    return found
+
+
 def describe_exit(code: int) -> str:
     """ "exit code 3", or the signal's name."""
     if code >= 0:
@@ -184,3 +208,45 @@ def end_leftover(pid: int, module: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float, told: bytes = b"") -> str:
+    """Run the user's command after a checkpoint or at an alarm, with the facts in its environment (`environment` is all
+    of it); return the error, empty for exit code 0. The daemon does not wait for it. After `timeout_s`, or when
+    cancelled, its process group is killed. `told`: its standard input, which it need not read."""
+    try:
+        process = await anyio.open_process(
+            list(command), stdin=subprocess.PIPE if told else subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True, env=environment,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:  # ValueError: it contains a NUL
+        return f"{command[0]} cannot be started: {reason(error) if isinstance(error, OSError) else error}"
+    said = b""
+    try:
+        with anyio.move_on_after(timeout_s) as scope:
+            assert process.stdout is not None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(tell, process, told)
+                async for chunk in process.stdout:
+                    said = (said + chunk)[-HOOK_TAIL_BYTES:]
+                await process.wait()
+                tasks.cancel_scope.cancel()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await process.wait()
+            await process.aclose()
+    if scope.cancelled_caught:
+        return f"{command[0]} took longer than {timeout_s:g} s and was killed"
+    last = said.decode(errors="replace").strip().rpartition("\n")[2]
+    code = process.returncode
+    return "" if code == 0 else f"{command[0]} ended with {code}: {last}" if last else f"{command[0]} ended with {code}"
+
+
+async def tell(process: Process, told: bytes) -> None:
+    """Write the whole input of a process; one that does not read it is not an error."""
+    if process.stdin is not None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            await process.stdin.send(told)
+            await process.stdin.aclose()

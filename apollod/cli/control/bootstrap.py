@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.core.intake.events import StripLevel

@@ -18,7 +18,7 @@ import anyio
 from apollod.adapters.journal import known_examples
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
-from apollod.adapters.system.token_counts import token_counter
+from apollod.adapters.tokens import token_counter
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.core.bootstrap.events import BootstrapRequested

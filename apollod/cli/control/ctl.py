@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.errors import ConfigError, DaemonUnreachable
 
@@ -101,10 +101,10 @@ def journal_path(args: argparse.Namespace) -> str:
 
 
 def ask(path: str, request: "msgspec.Struct", timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Send one request to the daemon at this socket; see `control_client.ask`."""
-    from apollod.adapters.ipc import control_client  # here for start-up time, for what asks the status only
+    """Send one request to the daemon at this socket; see `channel.ask`."""
+    from apollod.adapters.ipc import channel  # here for start-up time, for what asks the status only
 
-    return control_client.ask(path, request, timeout_s)
+    return channel.ask(path, request, timeout_s)
 
 
 def ask_or_journal(args: argparse.Namespace, request: "msgspec.Struct") -> dict[str, Any] | str:

@@ -145,7 +145,7 @@ def _archive(args: argparse.Namespace) -> int:
     config = ctl.configuration(args, "which state directory?")
     from apollod.adapters.journal.archive import archive  # here for start-up time, as all that follows
     from apollod.adapters.system.clock import now_ns
-    from apollod.adapters.system.daemon_lock import Lock
+    from apollod.adapters.system.service import Lock
 
     lock = Lock(config.state_dir / "apollod.lock")
     try:

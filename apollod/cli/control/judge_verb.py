@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import render
 from apollod.cli.control import ctl, rows
 from apollod.errors import ApolloError

@@ -13,9 +13,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apollod.adapters.ipc.token_viewer import counting
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
+from apollod.adapters.tokens import counting
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.examples import example_text

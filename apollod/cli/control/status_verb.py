@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.cli.render import size

@@ -5,7 +5,7 @@ import re
 import time
 from typing import Any
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.errors import ConfigError

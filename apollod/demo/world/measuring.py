@@ -10,7 +10,7 @@ import anyio
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.core.surroundings import NOTHING
 from apollod.demo.world import exam, instructions, reading
 from apollod.demo.world.exam import ANSWER_TOKENS, Case, Rate

@@ -2,5 +2,5 @@
 (`metrics`).
 
 Runs in vLLM's API server process. Every route is one request to the supervisor over its socket; nothing is decided or
-stored here, and code that talks to the engine itself belongs in `engine.serve`.
+stored here, and code that talks to the engine itself belongs in `engine.refresh`.
 """

@@ -16,17 +16,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
-from apollod.adapters.ipc.link import Link
-from apollod.engine.capture.capturing_client import CapturingClient
-from apollod.engine.capture.own_ids import OwnIds
+from apollod.adapters.ipc.channel import Link
+from apollod.engine.capture import CapturingClient, OwnIds
+from apollod.engine.http.bodies import feedback_of, lines_of, question_of, taught_of
 from apollod.engine.http.callers import Callers, Connections
-from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
-from apollod.engine.http.lessons import taught_of
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.http.user_requests import Arrivals, UserRequests
-from apollod.engine.serve.refresh import Refresher
-from apollod.engine.serve.versions import Served, VersionLabels
+from apollod.engine.http.versions import Served, VersionLabels
+from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire.capture_terms import capture_terms
 from apollod.wire.control_messages import SUBMIT_LINES
@@ -145,7 +143,7 @@ class Routes:
         body = await _read(request)
         if body is None:
             return _too_long(IN_PARTS)
-        lines = _lines(body)
+        lines = lines_of(body)
         if len(lines) > SUBMIT_LINES:
             return _error(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
         answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
@@ -270,23 +268,6 @@ async def _read(request: Request) -> bytes | None:
         if len(body) > BODY_BYTES_MAX:
             return None
     return bytes(body)
-
-
-def _lines(body: bytes) -> list[bytes]:
-    """Inbox lines of a request: one for each of `examples`, else the body itself is the record. Raises
-    RecordRefused."""
-    try:
-        record = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordRefused(
-            f"the body is not JSON ({error})", 'send {"messages":[...]} or {"examples":[...]}'
-        ) from error
-    if not isinstance(record, dict):
-        raise RecordRefused("the body is not a JSON object", 'send {"messages":[...]} or {"examples":[...]}')
-    records = record.get("examples", [record])
-    if not isinstance(records, list) or not records:
-        raise RecordRefused("`examples` is not a list of records", 'send {"examples":[{"messages":[...]}, ...]}')
-    return [msgspec.json.encode(each) for each in records]
 
 
 def _too_long(hint: str) -> JSONResponse:

@@ -7,16 +7,30 @@ vLLM's plain fallback (`cpu_linear`, in 0.26 as in 0.32). The convolution of a g
 stay in shared memory and are packed again after a write.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
+from apollod import products
+from apollod.adapters.system.hardware import bf16_instructions
 from apollod.engine.load.bits import equal_bits
-from apollod.engine.load.plain_linear import plain_linear
+
+
+def plain_linear() -> Callable[..., torch.Tensor]:
+    """torch's product of hidden [..., in] with a weight [out, in], or one of float32 tiles if the processor has no bf16
+    instructions: vLLM calls a layer's `cpu_linear`, whatever it is."""
+    return functional.linear if bf16_instructions() else products.linear
+
+
+def packed_linear(module: Any) -> bool:
+    """True if this layer multiplies with a packed copy of its weight."""
+    return getattr(module, "cpu_linear", functional.linear) not in (functional.linear, products.linear)
 
 
 class _Plain:

@@ -16,7 +16,7 @@ from vllm.logger import init_logger
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.platforms import current_platform
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.engine import refusals
 from apollod.engine.load import cpu_layers, shared_parameters
 from apollod.engine.load.recorder import Recorder

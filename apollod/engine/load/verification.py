@@ -17,7 +17,6 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 from apollod.engine.load import attention_copies, cpu_layers
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits, exact_upcast
 from apollod.engine.load.layout import NotOneView, contiguous_stride, merge
-from apollod.engine.load.plain_linear import packed_linear
 from apollod.engine.load.recorder import Copy, Recorder
 from apollod.engine.load.shared_parameters import Placement
 from apollod.wire.manifest import Manifest, Status, TensorEntry
@@ -115,7 +114,7 @@ class Verifier:
             if name not in self._final:
                 return _Home(number, "frozen", "the engine no longer has its parameter")
             module, address = self._module(name), self._final[name].data_ptr()
-            if packed_linear(module):
+            if cpu_layers.packed_linear(module):
                 return _Home(number, "frozen", "the engine multiplies with a packed copy")
             if address != self._placement.addresses[name]:
                 home = self._moved(number, name, address)

@@ -26,5 +26,5 @@ def _module(path: str) -> ModuleType:
 if "--multiprocessing-fork" in sys.orig_argv:  # multiprocessing/spawn.py, get_command_line
     # Engine core or worker: SIGKILL of the API server orphans them (vLLM 0.26 and 0.32, issue 55510). The resource
     # tracker stays and cleans up. The process that adopts an orphan is not in the engine's process group.
-    _module("adapters/system/parent_death.py").die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
+    _module("adapters/system/own_process.py").die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
 _module("foreign_wheels.py").guard_lazily()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from apollod.adapters.dreams.checks import check_answers
+from apollod.adapters.checks import check_answers
 from apollod.core.dreams.scenario import Turn
 from apollod.core.inputs import Batch, Line
 from apollod.core.settings import Check

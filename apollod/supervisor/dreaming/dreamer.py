@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teaching import teacher_of
+from apollod.adapters.llm.log_probabilities import teacher_of
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.core.dreams.policy import SIDE_BY_SIDE
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Thinking

@@ -6,7 +6,7 @@ import anyio
 import structlog
 
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request_counts import UserCounts, UserRequests
+from apollod.adapters.llm.engine_watch import UserCounts, UserRequests
 from apollod.core import inputs as inp
 from apollod.errors import LlmError
 from apollod.supervisor.config import Config

@@ -1,7 +1,7 @@
 """Checks a pattern before anything is dreamt: its check and the places of its seeds."""
 
-from apollod.adapters.dreams.checks import problem
-from apollod.adapters.dreams.seed_places import place_problem
+from apollod.adapters.checks import problem
+from apollod.adapters.seed_places import place_problem
 from apollod.core.dreams.patterns import pattern_problem
 from apollod.core.settings import PatternSettings
 from apollod.errors import ApolloError, ConfigError

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import anyio.to_thread
 import structlog
 
-from apollod.adapters.surroundings.own_records import own_records
+from apollod.adapters.journal.examples import own_records
 from apollod.core import effects as fx
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import PatternSettings

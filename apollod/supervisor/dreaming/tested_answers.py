@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from apollod.adapters.dreams.checks import check as by_check
+from apollod.adapters.checks import check as by_check
 from apollod.core.dreams.events import WRONG, Mode
 from apollod.core.dreams.scenario import Turn
 from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman

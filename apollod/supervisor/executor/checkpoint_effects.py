@@ -11,10 +11,9 @@ from pathlib import Path
 import anyio
 import structlog
 
+from apollod.adapters import base_model, checkpoint_recovery
 from apollod.adapters.system.files import set_aside
-from apollod.adapters.system.hook import run_hook
-from apollod.adapters.system.processes import without_settings
-from apollod.adapters.weights import base_model, recovery
+from apollod.adapters.system.processes import run_hook, without_settings
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError
@@ -30,7 +29,7 @@ async def _write(context: Context, effect: fx.WriteCheckpoint) -> None:
 async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
     model_path = Path(context.config.settings().model_path)
     try:
-        fingerprint = await anyio.to_thread.run_sync(recovery.observe, model_path, Path(effect.path))
+        fingerprint = await anyio.to_thread.run_sync(checkpoint_recovery.observe, model_path, Path(effect.path))
     except ApolloError as failure:
         return inp.CheckpointObserved(effect.step, effect.path, "", failure.line())
     return inp.CheckpointObserved(effect.step, effect.path, fingerprint, "")

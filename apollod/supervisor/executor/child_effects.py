@@ -8,12 +8,12 @@ from pathlib import Path
 import anyio
 import structlog
 
-from apollod.adapters.llm import engine_http
-from apollod.adapters.llm.engine_pulse import until_hung
+from apollod.adapters import checkpoint_recovery
+from apollod.adapters.llm import engine_watch
+from apollod.adapters.llm.engine_watch import until_hung
 from apollod.adapters.system import model_dir, semaphores
 from apollod.adapters.system.files import make_empty
 from apollod.adapters.system.processes import ChildProcess, describe_exit
-from apollod.adapters.weights import recovery
 from apollod.bridges.facts import facts
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
@@ -66,7 +66,7 @@ async def _make_ready(config: Config, directory: str) -> tuple[WeightsLock, Memo
     e = config.engine
     model_dir.check_model_dir(directory)
     await anyio.to_thread.run_sync(_prepare_model_dir, config, Path(directory))
-    if engine_http.port_in_use(e.host, e.port):
+    if engine_watch.port_in_use(e.host, e.port):
         raise ModelRefused(
             f"port {e.port} on {e.host} is in use",
             f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port",
@@ -84,7 +84,7 @@ def _prepare_model_dir(config: Config, path: Path) -> None:
     check_writable(path)
     if interrupted(path):
         log.info("checkpoint.recovering", model_dir=str(path))
-        recovery.recover(path)
+        checkpoint_recovery.recover(path)
     model_dir.leave_address(path, config.socket_path)
 
 
@@ -117,7 +117,7 @@ async def _await_engine(context: Context, child: EngineChild) -> None:
     with anyio.move_on_after(e.start_timeout_s) as scope:
         await child.loaded_event.wait()
         while True:
-            if child.loaded is None or await engine_http.healthy(e.host, e.port):
+            if child.loaded is None or await engine_watch.healthy(e.host, e.port):
                 break
             await anyio.sleep(HEALTH_POLL_S)
     if scope.cancelled_caught:

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import anyio.to_thread
 
-from apollod.adapters.dreams.seed_places import read_seeds
 from apollod.adapters.journal import blobs
+from apollod.adapters.seed_places import read_seeds
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.events import Mode

@@ -4,8 +4,7 @@ import time
 from collections.abc import Mapping
 
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.divergence import Pace
-from apollod.adapters.llm.yes_or_no import yes_or_no
+from apollod.adapters.llm.log_probabilities import Pace, yes_or_no
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.followups.events import Known

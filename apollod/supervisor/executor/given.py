@@ -2,7 +2,7 @@
 
 import anyio.to_thread
 
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core.intake.inputs import Line
 from apollod.supervisor.executor.context import Context
 

@@ -13,8 +13,8 @@ import msgspec
 
 from apollod.adapters.journal import blobs
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teaching import teacher_of
+from apollod.adapters.llm.log_probabilities import teacher_of
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.examples import answers_before, lessons_about
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.side_by_side import side_by_side
+from apollod.adapters.llm.client import side_by_side
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn

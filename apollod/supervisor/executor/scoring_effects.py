@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.divergence import Pace, score
+from apollod.adapters.llm.log_probabilities import Pace, score
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.curation.contexts import contexts

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import anyio.to_thread
 import structlog
 
-from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.core.dreams.scenario import Turn
 from apollod.core.lessons.wording import Given
 from apollod.curation.documents.document_facts import Fact, Found, Kept, checked, facts_of, section_for

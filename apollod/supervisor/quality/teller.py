@@ -11,8 +11,7 @@ import anyio.to_thread
 import msgspec
 
 from apollod.adapters.system.clock import iso
-from apollod.adapters.system.hook import run_hook
-from apollod.adapters.system.processes import needed_of
+from apollod.adapters.system.processes import needed_of, run_hook
 from apollod.adapters.system.web_address import is_url, problem
 from apollod.core.quality.news import Message
 from apollod.errors import ConfigError
@@ -56,7 +55,7 @@ async def tell(config: Config, message: Message) -> str:
     """Send the notification. Returns the error; empty: it was delivered."""
     wanted, body = config.quality.on_alarm, json.dumps(message_of(config, message)).encode()
     if isinstance(wanted, str) and is_url(wanted):
-        webhook = await anyio.to_thread.run_sync(import_module, "apollod.adapters.system.webhook")
-        return str(await webhook.post(wanted, body, LIMIT_S))
+        http_client = await anyio.to_thread.run_sync(import_module, "apollod.adapters.http_client")
+        return str(await http_client.post(wanted, body, LIMIT_S))
     facts = {"APOLLOD_ALARM_EVENT": message.about, "APOLLOD_ALARM_INCIDENT": str(message.incident)}
     return await run_hook(command_of(wanted), needed_of(os.environ) | facts, LIMIT_S, body)

@@ -3,7 +3,7 @@
 import anyio.to_thread
 from msgspec.structs import replace
 
-from apollod.adapters.capture.answer_store import Answer
+from apollod.adapters.answer_store import Answer
 from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp

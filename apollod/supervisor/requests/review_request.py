@@ -3,7 +3,7 @@
 import anyio.to_thread
 
 from apollod.adapters.journal.examples import deciders_of, states_of
-from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.explain import reason

@@ -4,10 +4,10 @@ import os
 
 import msgspec
 
-from apollod.adapters.capture import answer_store
-from apollod.adapters.journal.failures import free_bytes
+from apollod.adapters import answer_store
+from apollod.adapters.journal.journal_file import free_bytes
 from apollod.adapters.system import clock
-from apollod.adapters.system.processor import processor_kind
+from apollod.adapters.system.hardware import processor_kind
 from apollod.core.activities import reasons
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.status_view import Progress, not_begun, status_view

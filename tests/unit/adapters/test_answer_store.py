@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from apollod.adapters.capture import answer_store
-from apollod.adapters.capture.answer_store import SECOND_NS, Answer, AnswerWriter
+from apollod.adapters import answer_store
+from apollod.adapters.answer_store import SECOND_NS, Answer, AnswerWriter
 
 
 def answer(response: str, choice: int = 0, at_s: float = 0.0, size: int = 8) -> Answer:
@@ -167,7 +167,7 @@ def test_room_that_is_not_needed_any_more_is_given_back(tmp_path: Path) -> None:
 VICTIM = """
 import sys
 from pathlib import Path
-from apollod.adapters.capture.answer_store import AnswerWriter
+from apollod.adapters.answer_store import AnswerWriter
 sys.path[:0] = sys.argv[2:]
 from unit.adapters.test_answer_store import telling
 writer = AnswerWriter(Path(sys.argv[1]), 1 << 18, 100.0)

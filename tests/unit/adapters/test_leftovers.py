@@ -10,8 +10,8 @@ import anyio
 import pytest
 from support.other_user import NOBODY, needs_root
 
-from apollod.adapters.system.daemon_lock import Lock
 from apollod.adapters.system.files import of_this_process, remove_of_the_dead
+from apollod.adapters.system.service import Lock
 from apollod.errors import AlreadyRunning, JournalError
 from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config

@@ -20,8 +20,8 @@ from fastapi import FastAPI
 from support.engine_host import Host
 from support.other_user import NOBODY, needs_root, open_place
 
-from apollod.adapters.ipc import tcp_peer
 from apollod.adapters.system.web_address import is_loopback
+from apollod.engine.http import callers
 from apollod.engine.http.callers import Callers, key_in
 from apollod.engine.http.routes import Routes
 from apollod.testing.daemon import free_port
@@ -219,7 +219,7 @@ def test_where_users_are_not_told_apart_it_is_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     if why == "no table":
-        monkeypatch.setattr(tcp_peer, "TABLES", (tmp_path / "none", tmp_path / "none either"))
+        monkeypatch.setattr(callers, "TABLES", (tmp_path / "none", tmp_path / "none either"))
     with Server(tmp_path, "127.0.0.1" if why == "no table" else "0.0.0.0") as server:
         assert server.ask(NOBODY, "POST", "/train")[0] == 202
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from apollod.adapters.capture import answer_store
+from apollod.adapters import answer_store
 from apollod.curation import redaction
 from apollod.demo.tiny_model import make_tokenizer
-from apollod.engine.capture.capturing_client import CapturingClient, Finished, response_of
-from apollod.engine.capture.keeper import Keeper, Tokenizer, clean, readable, started, without_secrets
-from apollod.engine.capture.own_ids import own_id
+from apollod.engine.capture import CapturingClient, Finished, own_id, response_of
+from apollod.engine.capture_keeper import Keeper, Tokenizer, clean, readable, started, without_secrets
 from apollod.wire.capture_terms import CaptureTerms
 
 TOKENIZER = Tokenizer(make_tokenizer())

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from support.engine_host import Host
 
-from apollod.adapters.llm.request_counts import read_user_requests
+from apollod.adapters.llm.engine_watch import read_user_requests
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apollod.engine.capture.own_ids import OwnIds, own_id, with_request_id
+from apollod.engine.capture import OwnIds, own_id, with_request_id
 
 
 def asked(path: str, body: bytes = b"{}", headers: tuple[tuple[bytes, bytes], ...] = (), method: str = "POST") -> Any:

@@ -11,7 +11,7 @@ from apollod import engine
 
 CHILD = """
 import os, sys, time
-from apollod.adapters.system.parent_death import die_with_parent
+from apollod.adapters.system.own_process import die_with_parent
 die_with_parent(lambda: os.getppid() == int(sys.argv[1]))
 print("up", flush=True)
 time.sleep(60)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from apollod.engine.serve import fence, prefixes
-from apollod.engine.serve.fence import Fence
-from apollod.engine.serve.prefixes import Prefixes
-from apollod.engine.serve.versions import Served, VersionLabels, with_salt
+from apollod.engine import refresh
+from apollod.engine.http.versions import Served, VersionLabels, with_salt
+from apollod.engine.refresh import Fence, Prefixes
 from apollod.errors import ApolloError
 
 
@@ -64,7 +63,7 @@ def test_a_pause_keeps_requests_and_waits_for_the_device() -> None:
 
 
 def test_a_pause_that_fails_or_hangs_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PAUSE_S", 0.05)
+    monkeypatch.setattr(refresh, "PAUSE_S", 0.05)
 
     async def work() -> None:
         for fails, hangs_s, expected in ((RuntimeError("no"), 0.0, RuntimeError), (None, 10.0, TimeoutError)):
@@ -108,9 +107,9 @@ def test_a_vllm_without_mode_keep_is_named() -> None:
 
 
 def test_a_server_that_is_never_idle_is_made_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "RETRY_S", 0.02)
-    monkeypatch.setattr(prefixes, "FORCE_AFTER_S", 0.1)
-    monkeypatch.setattr(prefixes, "FORCE_AFTER_MAX_S", 0.3)
+    monkeypatch.setattr(refresh, "RETRY_S", 0.02)
+    monkeypatch.setattr(refresh, "FORCE_AFTER_S", 0.1)
+    monkeypatch.setattr(refresh, "FORCE_AFTER_MAX_S", 0.3)
     client = Client()
     client.resets = [False] * 1000
 
@@ -147,7 +146,7 @@ def test_what_was_taken_back_is_dropped_at_once_also_on_a_busy_server() -> None:
 
 
 def test_a_drop_at_once_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+    monkeypatch.setattr(refresh, "RETRY_S", 0.01)
     client = Client()
     client.resets = [RuntimeError("remote KV transfer"), False, True]
 
@@ -160,7 +159,7 @@ def test_a_drop_at_once_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_drop_that_newer_weights_overtook_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+    monkeypatch.setattr(refresh, "RETRY_S", 0.01)
 
     class Slow(Client):
         async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
@@ -183,7 +182,7 @@ def test_a_drop_that_newer_weights_overtook_does_not_count(monkeypatch: pytest.M
 
 
 def test_a_reset_that_fails_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+    monkeypatch.setattr(refresh, "RETRY_S", 0.01)
     client = Client()
     client.resets = [False, RuntimeError("remote KV transfer")]
 

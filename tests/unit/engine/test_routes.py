@@ -19,9 +19,9 @@ from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.state import Incident, QualityState
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
+from apollod.engine import refresh
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.routes import BODY_BYTES_MAX, Routes, plugin
-from apollod.engine.serve import prefixes
 from apollod.errors import ConfigError
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
@@ -398,7 +398,7 @@ def test_an_engine_that_derives_nothing_is_asked_once(server: Server) -> None:
 
 
 def test_a_busy_prefix_cache_is_reset_later(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+    monkeypatch.setattr(refresh, "RETRY_S", 0.01)
     server.engine.busy = 3
     assert server.host.refresh(1).error == ""
     deadline = time.monotonic() + 5

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from apollod.adapters.llm.request_counts import UserRequests as Counts
-from apollod.adapters.llm.request_counts import read_user_requests
+from apollod.adapters.llm.engine_watch import UserRequests as Counts
+from apollod.adapters.llm.engine_watch import read_user_requests
 from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.wire.request_marks import OURS
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from apollod.adapters.capture import answer_store
-from apollod.adapters.capture.answer_store import Answer, AnswerWriter
+from apollod.adapters import answer_store
+from apollod.adapters.answer_store import Answer, AnswerWriter
 from apollod.adapters.system import clock
 from apollod.core.inputs import Batch
 from apollod.supervisor import captures

@@ -15,8 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 from support.journals import opened
 
-from apollod.adapters.ipc.connecting import connect
-from apollod.adapters.ipc.control_client import ask
+from apollod.adapters.ipc.channel import ask
+from apollod.adapters.ipc.light_client import connect
 from apollod.adapters.ipc.sockets import listen
 from apollod.core.state import State
 from apollod.errors import ApolloError, DaemonUnreachable

@@ -15,8 +15,8 @@ from support.llm_server import LlmServer, Request, good_answer, send, serving
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.request_counts import SHORT, WHOLE, UserCounts, UserRequests
+from apollod.adapters.llm.engine_watch import SHORT, WHOLE, UserCounts, UserRequests
+from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import inputs as inp
 from apollod.errors import LlmNonsense
 from apollod.supervisor.config import Config, load_config

@@ -13,7 +13,7 @@ import pytest
 from support.other_user import NOBODY, needs_root
 from support.real_shapes import H200, QWEN_27B
 
-from apollod.adapters.system import machine_memory
+from apollod.adapters.system import hardware
 from apollod.cli.main import main
 from apollod.errors import ConfigError, DoesNotFit
 from apollod.model.memory_plan import MemoryPlan
@@ -126,7 +126,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An H200, as the driver describes it."""
     monkeypatch.setattr(child_commands, "has_gpu", lambda: True)
     monkeypatch.setattr(memory_budget, "has_gpu", lambda: True)
-    monkeypatch.setattr(machine_memory, "device_bytes", lambda: H200)
+    monkeypatch.setattr(hardware, "device_bytes", lambda: H200)
 
 
 def command(root: Path, *more: str) -> tuple[list[str], MemoryPlan | None]:
@@ -156,7 +156,7 @@ def test_who_sizes_the_cache_is_not_told_another_size(target: Path, gpu: None, o
 def test_a_gpu_of_which_nobody_says_how_large_it_is_is_left_to_vllm(
     target: Path, gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_memory, "device_bytes", lambda: None)
+    monkeypatch.setattr(hardware, "device_bytes", lambda: None)
     arguments, plan = command(target)
     assert plan is None and not kv_cache(arguments)
     assert kv_cache(command(target, "engine.kv_cache_mib=4096")[0]) == [str(4 << 30)]
@@ -173,7 +173,7 @@ def test_a_machine_without_a_gpu_has_the_cache_it_always_had(tiny_model: Path, t
 def test_an_engine_beside_which_training_would_not_fit_is_not_started(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_memory, "host_bytes", lambda: 2_500_000_000)
+    monkeypatch.setattr(hardware, "host_bytes", lambda: 2_500_000_000)
     asked = config(tmp_path, "engine.port=1")
     asked.state_dir.mkdir()
     shutil.copytree(tiny_model, tmp_path / "model")

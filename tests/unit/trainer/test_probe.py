@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from apollod.adapters.ipc.link import Link
+from apollod.adapters.ipc.channel import Link
 from apollod.core.alignment.cost import TOKENS
 from apollod.trainer.scoring import probe
 from apollod.wire import messages as m

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.adapters.ipc.status_client import ANSWER_BYTES_MAX, HEADER_BYTES, STATUS_REQUEST
+from apollod.adapters.ipc.light_client import ANSWER_BYTES_MAX, HEADER_BYTES, STATUS_REQUEST
 from apollod.wire import framing
 from apollod.wire import messages as msg
 from apollod.wire.light_msgpack import decode

@@ -15,8 +15,8 @@ from itertools import groupby
 from textwrap import indent
 from typing import Any, NamedTuple
 
-from apollod.adapters.ipc.token_viewer import tokens_of
 from apollod.adapters.journal import blobs, journal_reader
+from apollod.adapters.tokens import tokens_of
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.core.events import DaemonStarted, ExampleAccepted, ExampleEncoded

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.ipc.status_client import ask_status
+from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl, rows
@@ -168,7 +168,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
 
 def _import(args: argparse.Namespace) -> int:
     """Write the file of probes, and report refused documents."""
-    from apollod.adapters.harness.tasks import documents
+    from apollod.adapters.lm_eval_tasks import documents
     from apollod.adapters.system.files import write_whole
     from apollod.curation.probes.harness_items import probe_line
     from apollod.curation.probes.probe_lines import Probe, probe_of, probe_set

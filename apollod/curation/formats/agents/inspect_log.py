@@ -2,7 +2,7 @@
 
 A sample holds a conversation with its messages, the results of its scorers, and long texts that stand elsewhere in it
 (`attachment://`). After `log/_log.py` of UKGovernmentBEIS/inspect_ai, versions 2 and 3 of the format. A `.eval` comes
-from `adapters/sources/eval_archive.py` as `BEGIN`, then one line per sample. A sample is one record, and only the
+from `adapters/sources/unpack.py` as `BEGIN`, then one line per sample. A sample is one record, and only the
 members in use are kept (`line_of_sample`): its events repeat everything.
 """
 

@@ -1,1 +1,0 @@
-"""Reads a user's own conversations from the journal. `curation/surroundings` prepares them."""

@@ -1,1 +1,0 @@
-"""Model directories and the copy of the base model, as files: everything that needs neither numpy nor torch."""

@@ -1,0 +1,237 @@
+"""Changes the engine while requests run: the API process's connection to the supervisor, which announces new weights
+and orders pauses, resumptions and comparisons. The supervisor decides when and why; its orders are carried out here.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from apollod.adapters.ipc.channel import Link
+from apollod.engine.http.versions import Served
+from apollod.errors import ApolloError, LinkClosed
+from apollod.explain import line_of
+from apollod.wire.messages import Compare, Compared, Hello, Pause, Paused, Refresh, Refreshed, Resume, Resumed
+
+logger = logging.getLogger("vllm.apollod")
+
+AT_ONCE = 8  # tensors compared in a row before requests get a turn
+PAUSE_S = 30.0  # for the running model step; a long prefill takes seconds
+RETRY_S = 1.0
+FORCE_AFTER_S = 5.0
+FORCE_AFTER_MAX_S = 60.0
+
+
+class Refresher:
+    """Serves messages one after another, as long as the API server lives. If the supervisor dies, any pause ends."""
+
+    def __init__(self, engine: Any, socket_path: str, served: Served) -> None:
+        """`engine` is vLLM's EngineClient. Raises DaemonUnreachable."""
+        import vllm  # here: it takes seconds, and nothing else of this file needs it
+
+        self._engine = engine
+        self._served = served
+        self._derives = True
+        """false once the worker reports nothing to derive, which is fixed when the weights are loaded"""
+        self._prefixes = Prefixes(engine)
+        self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, True, self._served.active)))
+        self._loop = asyncio.get_running_loop()
+        self._link = Link.connect(socket_path)
+        self._link.send(Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
+        threading.Thread(target=self._listen, name="apollod-refresh", daemon=True).start()
+
+    def _listen(self) -> None:
+        """Thread: blocks on the link, and awaits the engine on the server's loop."""
+        try:
+            while True:
+                answer = self._on_loop(self._answer(self._link.receive()))
+                if answer is not None:
+                    self._link.send(answer)
+        except LinkClosed as closed:
+            logger.warning("apollod: %s; serving goes on, learning does not reach this process", closed.line())
+            self._on_loop(self._fence.resume())
+
+    def _on_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _answer(self, message: Any) -> msgspec.Struct | None:
+        match message:
+            case Refresh():
+                return await self._refresh(message)
+            case Pause(clear=clear, at_most_s=at_most_s):
+                return await self._pause(clear, at_most_s)
+            case Resume():
+                return Resumed(await self._fence.resume(), active=self._served.active)
+            case Compare(step=step, digests=digests):
+                return await self._compare(step, digests)
+        return None
+
+    async def _refresh(self, message: Refresh) -> Refreshed:
+        started, counts, error = time.monotonic(), [0], ""
+        try:
+            if self._derives:
+                counts = await self._engine.collective_rpc("apollod_rederive")
+                self._derives = sum(counts) > 0
+            if hasattr(self._engine, "update_weight_version"):  # vLLM 0.32 (v1/engine/async_llm.py); 0.26 has no label
+                await self._engine.update_weight_version(str(message.version))
+            taken_back = message.version < (self._served.version or 0)
+            self._served.announce(message.version, salted=message.forget != "keep")
+            if message.forget == "reset":
+                await self._prefixes.forget(at_once=taken_back)
+        except Exception as failure:
+            logger.exception("apollod: refresh to version %d failed", message.version)
+            error = line_of(failure)
+            if message.forget != "keep":
+                self._served.turn()  # the served weights may differ from those of cached prefixes
+        return Refreshed(message.version, sum(counts), time.monotonic() - started, error)
+
+    async def _pause(self, clear: bool, at_most_s: float) -> Paused:
+        try:
+            return Paused(await self._fence.pause(clear, at_most_s))
+        except Exception as failure:
+            logger.exception("apollod: the engine could not be paused")
+            return Paused(0.0, line_of(failure))
+
+    async def _compare(self, step: int, digests: dict[str, str]) -> Compared:
+        """Compare a few tensors at a time, so that requests are computed between."""
+        try:
+            names = (await self._engine.collective_rpc("apollod_compared"))[0]
+            differing: dict[str, str] = {}
+            for first in range(0, len(names), AT_ONCE):
+                part = names[first : first + AT_ONCE]
+                given = {name: digests[name] for name in part if name in digests}
+                for found in await self._engine.collective_rpc("apollod_differing", args=(part, given)):
+                    differing |= found
+            return Compared(step, differing)
+        except Exception as failure:
+            logger.exception("apollod: weights could not be compared")
+            return Compared(step, error=line_of(failure))
+
+
+class Fence:
+    """vLLM's pause around a write of the trainer, which ends by itself after a time limit: then `expired(seconds)` is
+    called on the event loop.
+
+    Mode `keep`: running requests stop between two model steps and go on afterwards; new ones wait. With `clear` their
+    KV and all cached prefixes are dropped (v1/engine/core.py, `_reset_caches`) and computed again with the new weights.
+    """
+
+    def __init__(self, engine: Any, expired: Callable[[float], None]) -> None:
+        """`engine` is vLLM's EngineClient."""
+        self._engine = engine
+        self._expired = expired
+        self._since: float | None = None
+        self._limit: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def pause(self, clear: bool, at_most_s: float) -> float:
+        """Wait until the engine is idle; returns the seconds that took. If vLLM raises, so does this, unpaused."""
+        started = time.monotonic()
+        if "mode" not in inspect.signature(self._engine.pause_generation).parameters:  # vllm/v1/engine/async_llm.py
+            raise ApolloError(
+                "this vLLM has no pause with mode keep", 'use 0.26 or newer, or [trainer] publish = "hogwild"'
+            )
+        try:
+            await asyncio.wait_for(self._engine.pause_generation(mode="keep", clear_cache=clear), PAUSE_S)
+            # vLLM 0.32 waits for the device itself (v1/engine/core.py, `_finish_pause`), 0.26 does not.
+            await self._engine.collective_rpc("apollod_synchronize")
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await self._engine.resume_generation()
+            raise
+        self._since = started
+        self._limit = asyncio.get_running_loop().call_later(at_most_s, self._end)
+        return time.monotonic() - started
+
+    async def resume(self) -> float:
+        """Let requests go on; returns the seconds that they waited, 0 if they did not."""
+        since, self._since = self._since, None
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+        if since is None:
+            return 0.0
+        await self._engine.resume_generation()
+        return time.monotonic() - since
+
+    def _end(self) -> None:
+        self._ending = asyncio.create_task(self._end_and_tell())
+
+    async def _end_and_tell(self) -> None:
+        if self._since is None:
+            return
+        seconds = await self.resume()
+        logger.warning("apollod: requests waited %.1f s for a write and go on without its end", seconds)
+        self._expired(seconds)
+
+
+class Prefixes:
+    """Drops the cached prefixes of older weights, also on a server that is never idle.
+
+    Requests that carry a salt (`http.versions`) do not find them once new weights are announced. Dropping them also
+    protects requests that cannot carry one, and frees memory.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        """`engine` is vLLM's EngineClient."""
+        self._engine = engine
+        self._forgetting: asyncio.Task[None] | None = None
+        self._patience_s = FORCE_AFTER_S
+        self._asked_again = False
+
+    async def forget(self, at_once: bool = False) -> None:
+        """Drop all prefixes. vLLM refuses while a request holds a block (v1/core/block_pool.py): then it is retried in
+        the background, and after FORCE_AFTER_S running requests are preempted; with `at_once` immediately. Repeated
+        forcing gets ever rarer: requests that take longer to recompute their KV would never end."""
+        self._asked_again = True
+        if at_once and await self._forced():
+            return
+        if self._forgetting is not None:
+            return
+        if await self._reset(force=False):
+            self._patience_s = FORCE_AFTER_S
+        else:
+            self._forgetting = asyncio.create_task(self._forget_later())
+
+    async def _forced(self) -> bool:
+        """Try to drop by force. vLLM raises if blocks wait for a transfer from elsewhere
+        (v1/core/sched/scheduler.py)."""
+        try:
+            return await self._reset(force=True)
+        except Exception:
+            logger.exception("apollod: running requests could not be made to give their blocks back; it is tried later")
+            return False
+
+    async def _forget_later(self) -> None:
+        try:
+            while await self._was_asked_again():
+                pass
+        except Exception:
+            logger.exception("apollod: cached prefixes of older weights could not be dropped")
+        finally:
+            self._forgetting = None
+
+    async def _was_asked_again(self) -> bool:
+        """Try until all is dropped. True if another request to drop came meanwhile, possibly for newer weights."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            self._asked_again = False
+            if await self._reset(force := time.monotonic() >= deadline):
+                self._patience_s = min(FORCE_AFTER_MAX_S, 2 * self._patience_s) if force else FORCE_AFTER_S
+                return self._asked_again
+            await asyncio.sleep(RETRY_S)
+
+    async def _reset(self, force: bool) -> bool:
+        """Ask vLLM to drop. `force`: running requests are preempted and recompute their KV, which costs each a prefill
+        and no token."""
+        # vllm/v1/engine/async_llm.py; releases without the argument can only wait for an idle moment
+        if force and "reset_running_requests" in inspect.signature(self._engine.reset_prefix_cache).parameters:
+            return bool(await self._engine.reset_prefix_cache(reset_running_requests=True))
+        return bool(await self._engine.reset_prefix_cache())

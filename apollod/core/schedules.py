@@ -22,6 +22,11 @@ SPIKE_AFTER = 5  # losses of a window before their mean counts as usual
 Schedule = Literal["constant", "cosine"]
 
 
+def elapsed_s(then_ns: int, now_ns: int) -> float:
+    """Seconds since a time, to the millisecond; 0 if it has not come yet or is 0."""
+    return round(max(0, now_ns - then_ns) / SECOND_NS, 3) if then_ns else 0.0
+
+
 def learning_rate(
     peak: float, position: int, planned: int, warmup: float, schedule: Schedule = "constant", floor: float = 0.0
 ) -> float:

@@ -8,7 +8,6 @@ import os
 import stat
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -21,6 +20,8 @@ from apollod.adapters.sources.unreadable import obstruction
 from apollod.adapters.sources.whole_source import Part, WholeSource
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.bootstrap.status import ReadSoFar
+from apollod.core.kernel.composing import composed
 from apollod.errors import ApolloError, DreamCheckFailed, SourceRefused
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config
@@ -31,15 +32,6 @@ from apollod.supervisor.sections import WatchSection
 PASSES = 2
 """passes over the source: the last turn of a session in a database is read in the second, when locks may be gone as
 well"""
-
-
-class ReadSoFar(NamedTuple):
-    """Progress of reading: files, and bytes on disk."""
-
-    files: int = 0
-    of_files: int = 0
-    bytes: int = 0
-    of_bytes: int = 0
 
 
 class Bootstrapper:
@@ -135,11 +127,7 @@ class Bootstrapper:
 
 def section_of(request: ev.BootstrapRequested) -> WatchSection:
     """Its rules as a `[[watch]]` table. Raises ValueError for an invalid rule."""
-    return WatchSection(
-        path=request.path, format=request.format, models=request.models, strip=request.strip,
-        strip_patterns=request.strip_patterns, sidechains=request.sidechains, review=request.review,
-        tier="direct" if request.tier == "direct" else "bulk",
-    )  # fmt: skip
+    return composed(WatchSection, request, tier="direct" if request.tier == "direct" else "bulk")
 
 
 def terms_of(config: Config, request: ev.BootstrapRequested) -> Terms:

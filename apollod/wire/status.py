@@ -9,28 +9,53 @@ same as null.
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from apollod.core.bootstrap.status import Bootstrap
+from apollod.core.checkpoints.status import Checkpoint
+from apollod.core.children.status import Engine, Process, Start
+from apollod.core.dreams.status import Dreams
+from apollod.core.feedback.status import Capture
+from apollod.core.followups.status import FollowUps
+from apollod.core.holding.status import Holding
+from apollod.core.intake.status import Blocked, Queue
+from apollod.core.judging.status import Judge
+from apollod.core.lessons.status import Lessons
+from apollod.core.publishing.status import Weights
+from apollod.core.quality.status import Quality
+from apollod.core.recovery.status import Base
+from apollod.core.rescoring.status import Learned
+from apollod.core.rollback.status import Rollback, Undo
+from apollod.core.schedule.status import Schedule
+from apollod.core.training.status import Optimizer, Running
 from apollod.errors import ApolloError
-from apollod.wire.status_sections.journal_status import Growth, Journal
-from apollod.wire.status_sections.judging_status import Capture, FollowUps, Judge
-from apollod.wire.status_sections.learning_status import (
-    Blocked,
-    Bootstrap,
-    Learned,
-    Optimizer,
-    Queue,
-    Running,
-    Schedule,
-)
-from apollod.wire.status_sections.process_status import Engine, Process, Start
-from apollod.wire.status_sections.quality_status import Quality
-from apollod.wire.status_sections.teaching_status import Dreams, Holding, Lessons
-from apollod.wire.status_sections.weights_status import Base, Checkpoint, Rollback, Undo, Weights
 
 SCHEMA_VERSION = 1
 
-STATES = ("starting", "serving", "training", "paused", "degraded", "stopping")
-"""values of `Status.state`; a newer daemon may have more"""
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that holds every event."""
+
+    seq: int
+    """number of the newest event"""
+    bytes: int
+    head_hash: str
+    """hash of the newest event, 64 hex digits; empty before the first"""
+    path: str = ""
+    verified: int | UnsetType = UNSET
+    """event up to which the hash chain was verified in this life"""
+    free_bytes: int | UnsetType = UNSET
+    """free space on its disk"""
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """Growth of the state directory, from the events of the last day."""
+
+    journal_bytes_per_day: int
+    history_bytes_per_day: int
+    """checkpoints written minus checkpoints removed"""
+    days_left: float | None
+    """days until the disk of the state directory is full; null: no growth"""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +63,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     state: str
-    """one of STATES"""
+    """one of `core.daemon.status.STATES`"""
     error: str = ""
     """why it does less than it should; empty: all is well"""
     pid: int = 0

@@ -16,7 +16,7 @@ from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.supervisor.status_view import status_view
 from apollod.wire import status as st
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 PARTS = 8  # states are compared after each of as many parts of the journal, and after every result of a step
 STEP_RESULTS = ("step.completed", "step.failed")

@@ -24,7 +24,7 @@ from apollod.supervisor.status_view import status_view
 from apollod.trainer.bind import live_fingerprint
 from apollod.wire import messages as msg
 from apollod.wire.framing import FrameDecoder, encode_frame
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 
 def tool(*arguments):

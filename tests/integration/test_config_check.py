@@ -25,7 +25,7 @@ from apollod.supervisor import child_commands, memory_budget
 from apollod.supervisor.config import load_config
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
-from apollod.wire.status_sections.journal_status import Journal as JournalStatus
+from apollod.wire.status import Journal as JournalStatus
 
 
 def model_of(path: Path, weights: int = 600, **config: object) -> Path:

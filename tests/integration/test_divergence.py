@@ -256,7 +256,7 @@ def test_one_candidate_after_the_other_is_scored_by_a_daemon_without_children(tm
             if isinstance(effect, fx.SpawnEngine):
                 return [
                     inp.EngineStarted(7, "/m"),
-                    inp.EngineUp(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}),
+                    inp.EngineUp(ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {})),
                 ]
             return await self._executor.run(effect) if isinstance(effect, fx.ScoreExample) else ()
 
@@ -299,7 +299,9 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
         async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
             match effect:
                 case fx.SpawnEngine():
-                    up = inp.EngineUp(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}, outlives_engine=True)
+                    up = inp.EngineUp(
+                        ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}, outlives_engine=True)
+                    )
                     return [inp.EngineStarted(7, "/m"), up]
                 case fx.SpawnTrainer():
                     return [inp.TrainerStarted(8)]

@@ -125,7 +125,11 @@ held_out = {held_out}
                 executor = OnlyModels(config, journal, NONE, loop.post, loop.submit, tasks, judge, dreamer)
                 loop.post(inp.Started(1, "test", config.settings(), str(tmp_path), judge=judge.configured()))
                 loop.post(inp.EngineStarted(2, "/m"))
-                loop.post(inp.EngineUp(2, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True))
+                loop.post(
+                    inp.EngineUp(
+                        ev.EngineReady(2, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True)
+                    )
+                )
                 tasks.start_soon(loop.run, executor)
                 tasks.start_soon(judge.keep_connected)
                 tasks.start_soon(dreamer.keep_connected)

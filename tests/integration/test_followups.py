@@ -22,6 +22,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
+from apollod.core.followups.status import FollowUps
 from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.curation.signals.follow_up_cases import shipped_cases, shipped_digest
@@ -29,8 +30,7 @@ from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.status_view import status_view
-from apollod.wire.status_sections.journal_status import Journal as JournalStatus
-from apollod.wire.status_sections.judging_status import FollowUps
+from apollod.wire.status import Journal as JournalStatus
 
 SAID_NO = "That is the port of the staging machine."
 LOG = (
@@ -83,7 +83,7 @@ class Outside:
 
     async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
         if isinstance(effect, fx.SpawnEngine):
-            up = inp.EngineUp(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {})
+            up = inp.EngineUp(ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}))
             return [inp.EngineStarted(7, "/m"), up]
         return await self._executor.run(effect) if self._asks and isinstance(effect, fx.ScoreFollowUp) else ()
 

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.dreamt_journal import write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
@@ -17,7 +18,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import reasons
 from apollod.supervisor.status_view import status_view
 from apollod.wire import status as st
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 
 class Daemon:
@@ -56,7 +57,8 @@ class Daemon:
         if refused or self.world.of(ev.QualityNamed):  # nobody reads one without
             write_story(path, self.world.journal)
         journal = Journal(seq=len(self.world.journal), bytes=1, head_hash="", path=str(path))
-        return status_view(state, self.world.now, journal, activities=reasons(state))
+        shown = status_view(state, self.world.now, journal)
+        return msgspec.structs.replace(shown, activities=reasons(state))
 
 
 def submitted(root: Path, *names: str) -> int:

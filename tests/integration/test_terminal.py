@@ -16,7 +16,7 @@ from apollod.core import events as ev
 from apollod.core.state import State
 from apollod.supervisor.status_view import status_view
 from apollod.wire import status as st
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))]
 PATH = "/in/\x1b]0;mine\x07\x1b[2J\nexample     00\x9b2J.jsonl"
@@ -76,9 +76,8 @@ def test_programs_get_it_as_it_is(path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_an_error_on_the_status_page_does_not_steer_it() -> None:
     journal = Journal(seq=0, bytes=0, head_hash="")
-    activities = {"step": TEXT}
-    shown = status_view(State(), 0, journal, f"engine: {TEXT}", paths={"inbox": TEXT}, activities=activities)
-    told = page(st.plain(shown))
+    shown = status_view(State(), 0, journal, f"engine: {TEXT}")
+    told = page(st.plain(msgspec.structs.replace(shown, paths={"inbox": TEXT}, activities={"step": TEXT})))
     assert not [c for c in CONTROL if c in told and c not in "\n\t"]
 
 

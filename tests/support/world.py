@@ -296,20 +296,22 @@ class World:
     def engine_up(self) -> None:
         self.give(
             inp.EngineUp(
-                self.state.children.engine.pid,
-                "http://e",
-                "m",
-                "memfd",
-                3,
-                3,
-                0,
-                0,
-                0,
-                100,
-                1.0,
-                {},
-                outlives_engine=True,
-                step_tokens=self.step_tokens,
+                ev.EngineReady(
+                    self.state.children.engine.pid,
+                    "http://e",
+                    "m",
+                    "memfd",
+                    3,
+                    3,
+                    0,
+                    0,
+                    0,
+                    100,
+                    1.0,
+                    {},
+                    outlives_engine=True,
+                    step_tokens=self.step_tokens,
+                )
             )
         )
 

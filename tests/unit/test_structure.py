@@ -19,7 +19,7 @@ MODULES_MAX = 20
 # --- what may stay, and why ------------------------------------------------------------------------------------------
 
 NO_PACKAGE = {"apollod/engine/site": "put on PYTHONPATH for its sitecustomize, never imported by a dotted name"}
-UNIFORM = {"events", "state", "inputs", "effects", "policy", "fold"}
+UNIFORM = {"events", "state", "inputs", "effects", "policy", "fold", "status"}
 """What every subject of the core calls its own modules."""
 START_UP: set[tuple[str, str]] = set()
 """Imports (from, to) inside a function, on a cycle of files, that save time at start; each with its reason."""

@@ -60,13 +60,12 @@ def status_at(path: str, until: int | None = None) -> tuple[int, int, dict[str, 
     from apollod.supervisor.status_view import status_view
     from apollod.wire import status as st
     from apollod.wire.event_codec import GENESIS
-    from apollod.wire.status_sections.journal_status import Journal
 
     state, head, at_ns = State(), GENESIS, 0
     for item, hash_ in islice(journal_reader.recorded(path), until):
         fold(state, item)
         head, at_ns = hash_, item.at_ns
-    status = status_view(state, at_ns, Journal(seq=state.seq, bytes=0, head_hash=head.hex(), path=path))
+    status = status_view(state, at_ns, st.Journal(seq=state.seq, bytes=0, head_hash=head.hex(), path=path))
     return state.seq, at_ns, st.plain(status)
 
 

@@ -21,6 +21,7 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.alignment.bounds import NOTHING, bound_of, noticed, usual_of
 from apollod.core.alignment.cost import TOKENS, patience_s, tokens_before
 from apollod.core.intake.order import first
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -167,21 +168,11 @@ def _measured(state: State, scored: inp.Scored) -> ev.AlignmentMeasured:
     count = max(1, len(finite))
     mean = sum(map(abs, finite.values())) / count
     nonfinite = len(differences) - len(finite)
-    return ev.AlignmentMeasured(
-        step=scored.step,
-        tokens=len(differences),
-        mean_abs_diff=mean,
-        max_abs_diff=abs(finite.get(worst, 0.0)),
-        mean_diff=sum(finite.values()) / count,
-        worst=worst + 1,
-        nonfinite=nonfinite,
-        probe=scored.probe,
-        bound=bound,
-        aligned=mean <= bound and not nonfinite,
-        seconds=scored.seconds,
-        number=scored.number,
-        usual=usual,
-    )
+    return composed(
+        ev.AlignmentMeasured, scored, tokens=len(differences), mean_abs_diff=mean,
+        max_abs_diff=abs(finite.get(worst, 0.0)), mean_diff=sum(finite.values()) / count, worst=worst + 1,
+        nonfinite=nonfinite, bound=bound, aligned=mean <= bound and not nonfinite, usual=usual,
+    )  # fmt: skip
 
 
 def _not_measured(state: State, step: int, reason: str) -> Outcome:

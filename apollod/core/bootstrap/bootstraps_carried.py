@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from apollod.core.bootstrap.events import BootstrapCarried
 from apollod.core.bootstrap.state import BootstrapState
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
 
 NAMED_MAX = 1000
@@ -16,8 +17,5 @@ def bootstraps_taken_over(own: BootstrapState, at_ns: int) -> Iterator[tuple[int
         yield one.since_ns, one.request
         waiting = tuple(one.waiting)
         for at in range(0, max(1, len(waiting)), NAMED_MAX):
-            carried = BootstrapCarried(
-                path=one.request.path, phase=one.phase, counts=one.counts, waiting=waiting[at : at + NAMED_MAX],
-                files=one.files, bytes=one.bytes, unread=one.unread, reason=one.reason, completed=one.completed,
-            )  # fmt: skip
+            carried = composed(BootstrapCarried, one, path=one.request.path, waiting=waiting[at : at + NAMED_MAX])
             yield at_ns, carried

@@ -8,6 +8,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked, orphaned_checkpoint
 from apollod.core.checkpoints.due import due_ns
 from apollod.core.checkpoints.state import CheckpointRef
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.publishing.fence import fence_pending
@@ -133,11 +134,7 @@ def _on_written(state: State, input_: inp.CheckpointWritten, now_ns: int) -> Out
         if input_.damaged and not state.daemon.halted:
             events.append(ev.TrainingHalted(reason=error, hint=DAMAGED_HINT))
         return Outcome(events, [])
-    committed = ev.CheckpointCommitted(
-        step=input_.step, path=input_.path, fingerprint=input_.fingerprint, bytes=input_.bytes, seconds=input_.seconds,
-        held_s=input_.held_s, written_bytes=input_.written_bytes, delta_bytes=input_.delta_bytes,
-        changed_blocks=input_.changed_blocks, blocks=input_.blocks, files=input_.files, full=open_.full,
-    )  # fmt: skip
+    committed = composed(ev.CheckpointCommitted, input_, full=open_.full)
     return Outcome([committed], [])
 
 

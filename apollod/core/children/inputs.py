@@ -1,5 +1,6 @@
 """Inputs: engine or trainer started, is up, exited or refused its work."""
 
+from apollod.core.children.events import EngineReady
 from apollod.core.kernel.input import Input
 
 
@@ -17,24 +18,9 @@ class TrainerStarted(Input, frozen=True):
 
 
 class EngineUp(Input, frozen=True):
-    """The verified manifest is here and /health answers. Fields: see `EngineReady`."""
+    """The verified manifest is here and /health answers."""
 
-    pid: int
-    url: str
-    model: str
-    bridge: str
-    parameters: int
-    live: int
-    cast: int
-    rederive: int
-    frozen: int
-    bytes: int
-    seconds: float
-    versions: dict[str, str]
-    in_place: bool = True
-    outlives_engine: bool = False
-    needs_pause: bool = False
-    step_tokens: int = 0
+    ready: EngineReady
 
 
 class ChildExited(Input, frozen=True):

@@ -4,6 +4,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked, orphaned_checkpoint
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.schedules import SECOND_NS, is_due
@@ -68,30 +69,18 @@ def _on_trainer_started(state: State, input_: inp.TrainerStarted, now_ns: int) -
 
 def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
     """Record that the engine serves, and attach a waiting trainer to the freshly loaded weights."""
-    ready = ev.EngineReady(
-        pid=input_.pid, url=input_.url, model=input_.model, bridge=input_.bridge, parameters=input_.parameters,
-        live=input_.live, cast=input_.cast, rederive=input_.rederive, frozen=input_.frozen, bytes=input_.bytes,
-        seconds=input_.seconds, versions=input_.versions, in_place=input_.in_place,
-        outlives_engine=input_.outlives_engine, needs_pause=input_.needs_pause, step_tokens=input_.step_tokens,
-    )  # fmt: skip
     waiting = state.children.trainer.phase == "spawned" and not state.children.trainer.doomed
-    return Outcome([ready], [fx.AttachTrainer(True)] if waiting else [])
+    return Outcome([input_.ready], [fx.AttachTrainer(True)] if waiting else [])
 
 
 def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
     """Record a child's end. The engine's end takes the trainer's memory with it, the trainer's its open intents."""
     engine, trainer, stopping = state.children.engine, state.children.trainer, state.daemon.stopping
     if input_.role == "engine":
-        ended = ev.EngineExited(
-            pid=input_.pid, code=input_.code, reason=input_.reason, refused=input_.refused,
-            expected=stopping or engine.doomed,
-        )  # fmt: skip
+        ended = composed(ev.EngineExited, input_, expected=stopping or engine.doomed)
         return Outcome([ended], [fx.StopChild("trainer", 0.0)] if trainer.phase != "absent" and not stopping else [])
     return Outcome([
-        ev.TrainerExited(
-            pid=input_.pid, code=input_.code, reason=input_.reason, refused=input_.refused,
-            expected=stopping or trainer.doomed,
-        )
+        composed(ev.TrainerExited, input_, expected=stopping or trainer.doomed)
     ], [])  # fmt: skip
 
 

@@ -7,6 +7,11 @@ import msgspec
 from apollod.core.children.events import EngineReady, TrainerBound
 from apollod.core.schedules import EXITS_MAX, EXITS_WINDOW_S, NO_FAILURE, Retry, backoff_s, is_recent, refused_s
 
+NO_ENGINE = EngineReady(
+    pid=0, url="", model="", bridge="", parameters=0, live=0, cast=0, rederive=0, frozen=0, bytes=0, seconds=0.0
+)
+"""facts to show before an engine was ready"""
+
 
 class Child(msgspec.Struct):
     """A child process as the journal tells it."""

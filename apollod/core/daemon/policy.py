@@ -8,6 +8,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.daemon.given_up import is_given_up
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -18,10 +19,9 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     settings = input_.settings
     belongs_to = state.daemon.model_path if state.recovery.base_fingerprint else ""
     held = sum(checkpoint.bytes for checkpoint in state.checkpoints.committed)
-    started = ev.DaemonStarted(
-        pid=input_.pid, version_name=input_.version_name, settings=settings, state_dir=input_.state_dir,
+    started = composed(
+        ev.DaemonStarted, input_, settings=settings,
         history_bytes=0 if input_.free_bytes is None else history_limit(input_.free_bytes, held),
-        follow_up_question=input_.follow_up_question,
     )  # fmt: skip
     events: list[ev.Event] = [started]
     if changed := _changes(state.daemon.settings, settings):

@@ -21,6 +21,7 @@ from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsStat
 from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -70,11 +71,7 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
     same = course.practised if learned_from else tested
     if any(likeness(input_.sketch, one) >= ALIKE for one in same):
         return _again(state, settings, "repeats", "the imagination repeats itself", tokens=input_.tokens)
-    imagined = ev.DreamImagined(
-        dream=dream.id, scenario=input_.scenario, sketch=input_.sketch, seeds=input_.seeds, places=input_.places,
-        model=input_.model, prompt_hash=input_.prompt_hash, tokens=input_.tokens, seconds=input_.seconds,
-        surrounding=input_.surrounding, left_out=one_line(input_.left_out),
-    )  # fmt: skip
+    imagined = composed(ev.DreamImagined, input_, dream=dream.id, left_out=one_line(input_.left_out))
     over = dream.purpose in ("held-out", "situation")
     return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
 
@@ -82,11 +79,7 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
 def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Outcome:
     if (asked := _asked(state, input_.dream, Stage.ANSWERING)) is None:
         return nothing()
-    answered = ev.DreamAnswered(
-        dream=asked.dream.id, told=input_.told, answer=input_.answer,
-        sketch=input_.sketch, logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens,
-        seconds=input_.seconds,
-    )  # fmt: skip
+    answered = composed(ev.DreamAnswered, input_, dream=asked.dream.id)
     return Outcome([answered], [])
 
 
@@ -180,12 +173,7 @@ def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome
             return nothing()  # the call was made twice
     if not pattern:
         return nothing()
-    tested = ev.DreamTested(
-        dream=input_.dream, pattern=pattern, mode=input_.mode, passed=input_.passed, answer=input_.answer,
-        by=input_.by, round=input_.round, contrast=input_.contrast, reason=one_line(input_.reason),
-        logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
-        surrounding=around.kind, sample=input_.sample,
-    )  # fmt: skip
+    tested = composed(ev.DreamTested, input_, pattern=pattern, reason=one_line(input_.reason), surrounding=around.kind)
     return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
 
 

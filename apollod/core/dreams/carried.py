@@ -1,5 +1,7 @@
 """Folds of the events by which a journal continues an archive: the progress of each pattern at its end."""
 
+from typing import Any
+
 from apollod.core.dreams.course import look_over
 from apollod.core.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
 from apollod.core.dreams.held_out_rounds import enough
@@ -11,23 +13,17 @@ from apollod.core.state import State
 def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
     """Restore the figures of the pattern, after the events that the journal took over for it."""
     course = own.courses[e.pattern]
-    course.dreams, course.practices, course.tokens = e.dreams, e.practices, e.tokens
-    course.days, course.day, course.before = e.days, e.day, e.before
-    course.misses, course.missed, course.owed = e.misses, e.missed, e.owed
-    course.baseline, course.final, course.weak = dict(e.baseline), dict(e.final), e.weak
-    course.bare, course.contrast = list(e.bare), list(e.contrast)
-    course.last_seeds, course.lately, course.surfaced = e.last_seeds, list(e.lately), dict(e.surfaced)
-    course.baseline_around, course.final_around = dict(e.baseline_around), dict(e.final_around)
-    course.left_out = dict(e.left_out)
+    for name in {*e.__struct_fields__} - {"pattern", "state"}:
+        setattr(course, name, _changeable(getattr(e, name), getattr(course, name)))
     course.failed = e.failed or not enough(course, course.final, course.final_around)
-    course.bootstraps, course.due, course.no_situations = e.bootstraps, e.due, e.no_situations
-    course.sampled, course.proofs, course.contrast_held_out = dict(e.sampled), e.proofs, dict(e.contrast_held_out)
-    course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
-    course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
-    course.state, course.examples = e.state or course.state, list(e.examples)
-    course.contrasted, course.shown_under = dict(e.contrasted), dict(e.shown_under)
+    course.state = e.state or course.state
     course.practised, course.varied = [], []
     look_over(own)
+
+
+def _changeable(value: Any, now: Any) -> Any:
+    """A copy of an event's value that later folds may change, of the type that the state has now."""
+    return type(now)(value) if isinstance(now, list | dict) else value
 
 
 def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_ns: int) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core.dreams.state import Course, DreamsState
+from apollod.core.kernel.composing import composed
 from apollod.core.schedules import NO_FAILURE
 
 SKETCHES_MAX = 100
@@ -88,26 +89,15 @@ class DreamNotes:
         for name, course in own.courses.items():
             yield at_ns, _figures(name, course)
             yield from ((at_ns, carried) for carried in _sketches(name, course))
-        yield at_ns, ev.DreamingCarried(
-            number=own.number, turn=own.turn, settlings=own.settlings, last_settled=own.last_settled,
-            learned=tuple(own.learned), day=own.day, of_day=own.of_day,
-        )  # fmt: skip
+        yield at_ns, composed(ev.DreamingCarried, own, learned=tuple(own.learned))
 
 
 def _figures(name: str, course: Course) -> ev.PatternCarried:
-    return ev.PatternCarried(
-        pattern=name, dreams=course.dreams, practices=course.practices, tokens=course.tokens, misses=course.misses,
-        missed=course.missed, baseline=course.baseline, final=course.final, weak=course.weak, owed=course.owed,
-        bare=tuple(course.bare), contrast=tuple(course.contrast), last_seeds=course.last_seeds,
-        surfaced=dict(course.surfaced), lately=tuple(course.lately),
-        settled_at=course.settled_at, taken_back=course.taken_back,
-        rechecked=course.rechecked, harmed_by=course.harmed_by, recent=tuple(course.recent),
-        earliest=tuple(course.earliest), days=course.days, day=course.day, before=course.before,
-        baseline_around=course.baseline_around, final_around=course.final_around, left_out=course.left_out,
-        sampled=course.sampled, proofs=course.proofs, failed=course.failed, contrast_held_out=course.contrast_held_out,
-        bootstraps=course.bootstraps, due=course.due, no_situations=course.no_situations,
-        state="" if course.state == "replaced" else course.state, examples=tuple(course.examples),
-        contrasted=dict(course.contrasted), shown_under=dict(course.shown_under),
+    return composed(
+        ev.PatternCarried, course, pattern=name, bare=tuple(course.bare), contrast=tuple(course.contrast),
+        surfaced=dict(course.surfaced), lately=tuple(course.lately), recent=tuple(course.recent),
+        earliest=tuple(course.earliest), state="" if course.state == "replaced" else course.state,
+        examples=tuple(course.examples), contrasted=dict(course.contrasted), shown_under=dict(course.shown_under),
     )  # fmt: skip
 
 

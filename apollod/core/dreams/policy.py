@@ -38,6 +38,7 @@ from apollod.core.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream
 from apollod.core.forgetting.state import Wish
 from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.judging.agreement import distrust
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handler, Handlers
@@ -204,10 +205,9 @@ def _begin(state: State, course: Course, settings: Settings) -> Outcome:
             made = untried(course, case.round)[:many]
             return Outcome([], [case_call(course, case, own.retry.failures) for case in made])
         case Settle():
-            settled = ev.PatternSettled(
-                pattern=name, step=state.training.version, tests=course.final, baseline=course.baseline,
-                dreams=course.dreams, practices=course.practices, tokens=course.tokens, around=course.final_around,
-                sampled=course.sampled, contrast_held_out=course.contrast_held_out,
+            settled = composed(
+                ev.PatternSettled, course, pattern=name, step=state.training.version, tests=course.final,
+                around=course.final_around,
             )  # fmt: skip
             return Outcome([settled], [])
         case Unsettle(reason):

@@ -12,6 +12,7 @@ from apollod.core.intake.accepting import accepted, held_for_leak, leaked
 from apollod.core.intake.again import family
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.overruling import overruled
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.review.places import places_of
@@ -36,11 +37,9 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
     events += taken_back(state, {other: Wish(input_.by, reason) for other in others}, places, again=True)
     learned = _learned(state, input_) if wanted and input_.line else None
     bad = input_.rating == "bad"
-    given = ev.FeedbackGiven(
-        response=input_.response, rating=input_.rating, by=input_.by, correction=input_.correction,
-        comment=input_.comment, example=wanted, original=input_.original if bad else ev.Sampled(),
-        answer=input_.answer if bad else "", weights=input_.weights,
-        replaces=input_.previous_seq if before else 0,
+    given = composed(
+        ev.FeedbackGiven, input_, example=wanted, original=input_.original if bad else ev.Sampled(),
+        answer=input_.answer if bad else "", replaces=input_.previous_seq if before else 0,
     )  # fmt: skip
     if learned is None:
         return Outcome([*events, given], [])

@@ -15,6 +15,7 @@ from apollod.core.followups.fold import ATTEMPTS_MAX
 from apollod.core.followups.state import CASES
 from apollod.core.intake.by_evidence import decided_since
 from apollod.core.intake.evidence import BY_SCORE, BY_SCORE_STRENGTH
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -134,11 +135,9 @@ def _on_done(state: State, input_: inp.FollowUpDone, now_ns: int) -> Outcome:
     )  # fmt: skip
     if not scored.rejected:
         return Outcome([scored], [])
-    flagged = ev.SignalFlagged(
-        signal=noted.signal, cue=BY_SCORE, polarity="correction", strength=BY_SCORE_STRENGTH,
-        example=example, source=noted.source, line=noted.line, session=noted.session, records=noted.records,
-        quote=noted.quote, answer=noted.answer, followed=noted.text if noted.text != noted.quote else "",
-        also=noted.also,
+    flagged = composed(
+        ev.SignalFlagged, noted, cue=BY_SCORE, polarity="correction", strength=BY_SCORE_STRENGTH, example=example,
+        followed=noted.text if noted.text != noted.quote else "",
     )  # fmt: skip
     return Outcome([scored, flagged, *decided_since(state, [flagged])], [])
 

@@ -16,6 +16,7 @@ from apollod.core.forgetting.state import UnderWay, Wish
 from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.again import family
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.recovery.environment import differing_choice
@@ -105,10 +106,7 @@ def _on_planned(state: State, input_: inp.ForgetPlanned, now_ns: int) -> Outcome
     if why := input_.error or _changed(state, input_):  # examples learned later may still be possible
         first = [one for one, step in zip(input_.examples, input_.steps, strict=True) if step == input_.steps[0]]
         return Outcome([*events, _refused(first, why)], [])
-    started = ev.ForgetStarted(
-        number=own.number + 1, examples=input_.examples, steps=input_.steps, to=input_.to, from_step=input_.version,
-        again=input_.again,
-    )  # fmt: skip
+    started = composed(ev.ForgetStarted, input_, number=own.number + 1, from_step=input_.version)
     return Outcome([*events, started], []).then(request(state, input_.to, FORGET))
 
 

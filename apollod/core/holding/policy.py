@@ -12,6 +12,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.holding.missing import is_on, missing, urgent
 from apollod.core.holding.state import APPROVED_NAME, NEIGHBOUR_NAME, SHIPPED_NAME
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -56,9 +57,8 @@ def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outco
     if question and (lesson := standing(state.lessons, question)) is not None:
         why = f"lesson {lesson.id} teaches what it asks"
         return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=why, gives_up="one")], [])
-    frozen = ev.AnchorFrozen(
-        anchor=input_.anchor, record=input_.record, teacher=input_.teacher, sort=input_.sort, wanted=input_.wanted,
-        lesson=wanted.lesson if wanted else "", weights_version=input_.last, seconds=input_.seconds,
+    frozen = composed(
+        ev.AnchorFrozen, input_, lesson=wanted.lesson if wanted else "", weights_version=input_.last,
         question=question, example=wanted.example if wanted else example, pattern=wanted.pattern if wanted else "",
     )  # fmt: skip
     return Outcome([frozen], [fx.EncodeAnchors((input_.anchor,))])

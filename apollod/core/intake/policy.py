@@ -17,6 +17,7 @@ from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
 from apollod.core.settings import JudgeMode
@@ -70,11 +71,7 @@ def intake_events(
         events += _flagged(batch, line, told, recorded, shown)
     if batch.tracked:
         events.append(
-            ev.SourceConsumed(
-                source=batch.source, path=batch.path, offset=batch.offset, line=batch.line,
-                accepted=taken, duplicates=duplicates, rejected=rejected, tail=batch.tail, cursor=batch.cursor,
-                counts=batch.counts, unlearned=batch.unlearned,
-            )
+            composed(ev.SourceConsumed, batch, accepted=taken, duplicates=duplicates, rejected=rejected)
         )  # fmt: skip
     return list(_with_decisions(events, shown, batch, judge))
 
@@ -105,11 +102,9 @@ def _flagged(
         if signal in recorded:
             continue
         recorded.add(signal)
-        yield ev.SignalFlagged(
-            signal=signal, cue=one.kind, polarity=one.polarity, strength=one.strength,
-            example=example, source=batch.source, line=line.number,
-            session=one.session, records=one.records, quote=one.quote, answer=one.answer,
-            followed=one.followed, also=also,
+        yield composed(
+            ev.SignalFlagged, one, signal=signal, cue=one.kind, example=example, source=batch.source, line=line.number,
+            also=also,
         )  # fmt: skip
 
 
@@ -126,10 +121,7 @@ def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...] = (), 
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
-    return ev.SourceQuarantined(
-        source=batch.source, path=batch.path, line=line.number, reason=line.reason,
-        bytes=line.bytes, sha256=line.sha256, kept=line.kept,
-    )  # fmt: skip
+    return composed(ev.SourceQuarantined, line, source=batch.source, path=batch.path, line=line.number)
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
@@ -187,12 +179,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
         if result.refused:
             events.append(ev.ExampleRejected(example=result.example, reason=result.refused))
         else:
-            events.append(
-                ev.ExampleEncoded(
-                    example=result.example, tokens=result.tokens, targets=result.targets, cut=result.cut,
-                    digest=result.digest, objective=result.objective, changes=result.changes,
-                )
-            )  # fmt: skip
+            events.append(composed(ev.ExampleEncoded, result))
     rest = (waiting for head, queue in zip(heads, queues, strict=True) if head for waiting in chain((head,), queue))
     return Outcome(events, fx.encode(waiting.example for waiting in rest))
 

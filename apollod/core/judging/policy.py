@@ -19,6 +19,7 @@ from apollod.core.judging.agreement import WINDOW, agreement, distrust, is_promi
 from apollod.core.judging.state import JudgingState
 from apollod.core.judging.suspicion import alarming, suspected
 from apollod.core.judging.votes import JUDGE, agreed, spokesman
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -168,12 +169,10 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     judged, subject = input_.judged, input_.subject
     verdict, told = agreed(judged.votes), spokesman(judged.votes)
     example, case = ("", subject) if asked.planted else (subject, "")
-    given = ev.VerdictGiven(
-        verdict=verdict, example=example, case=case, expected=own.expected(case),
-        votes=tuple(vote.verdict for vote in judged.votes),
-        quote=told.quote, reason=told.reason, better=told.better, attempt=asked.attempt, model=own.judge.model,
-        prompt_hash=own.judge.prompt_hash, weights_version=judged.weights_version,
-        prompt_tokens=judged.prompt_tokens, completion_tokens=judged.completion_tokens, seconds=judged.seconds,
+    given = composed(
+        ev.VerdictGiven, judged, verdict=verdict, example=example, case=case, expected=own.expected(case),
+        votes=tuple(vote.verdict for vote in judged.votes), quote=told.quote, reason=told.reason, better=told.better,
+        attempt=asked.attempt, model=own.judge.model, prompt_hash=own.judge.prompt_hash,
     )  # fmt: skip
     outcome = Outcome([given], [])
     if subject in own.waiting:

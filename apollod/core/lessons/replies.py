@@ -12,6 +12,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -60,10 +61,7 @@ def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:
         return nothing()
     lesson, worded = found[0], input_.worded
     events: list[ev.Event] = [
-        ev.LessonWorded(
-            lesson=lesson.id, told=input_.told, worded=worded, model=input_.model, tokens=input_.tokens,
-            seconds=input_.seconds,
-        )
+        composed(ev.LessonWorded, input_, lesson=lesson.id, worded=worded)
     ]  # fmt: skip
     if not worded.held_out or not worded.practice:
         missing = "held-out" if worded.practice else "practice"
@@ -94,9 +92,8 @@ def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
         why = f"the engine answered with weights {input_.weights_version}, and step {lesson.last_step} taught it since"
         return again(state, "endpoint", why, now_ns)
     proof, sampled = rounds.proof_of(lesson, course), any(one.seed is not None for one in input_.answers)
-    asked = ev.LessonAsked(
-        lesson=lesson.id, stage=course.stage, mode=input_.mode, round=course.round, answers=input_.answers,
-        weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
+    asked = composed(
+        ev.LessonAsked, input_, lesson=lesson.id, stage=course.stage, round=course.round,
         proof=proof if sampled else 0,
     )  # fmt: skip
     tried = [*course.tried, *rounds.tries(input_.answers)]

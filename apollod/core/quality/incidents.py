@@ -10,6 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.daemon.given_up import is_given_up
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.quality import ranking
@@ -195,10 +196,7 @@ def _on_replayed(state: State, input_: inp.WindowReplayed, now_ns: int) -> Outco
         if name.endswith(".loss") and (baseline := state.quality.baseline.get(name)) is not None:
             items = [baseline.figures[item] for item in incident.fell.get(name, ()) if item in baseline.figures]
             drops[name] -= sum(items) / len(items) if items else 0.0
-    replayed = ev.QualityReplayed(
-        incident=incident.number, number=input_.number, drops=drops, steps=input_.steps, seconds=input_.seconds,
-        fingerprint=input_.fingerprint,
-    )  # fmt: skip
+    replayed = composed(ev.QualityReplayed, input_, incident=incident.number, drops=drops)
     return Outcome([replayed], [])
 
 

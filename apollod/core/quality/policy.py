@@ -12,6 +12,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.contrast_cases import contrast_cases
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.lessons.standing import not_these
@@ -114,11 +115,9 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         return Outcome([_failed(own, input_.number, again)], [])
     figures = _of_known(state, input_.figures)
     after = {} if open_.why == "baseline" else looked(own, settings.quality, figures)
-    measured = ev.QualityMeasured(
-        number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=figures,
-        after=after, tokens=input_.tokens, seconds=input_.seconds,
-        share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
-        contrasts=input_.contrasts,
+    measured = composed(
+        ev.QualityMeasured, input_, why=open_.why, step=open_.step, figures=figures, after=after,
+        share=input_.share or open_.share,
     )  # fmt: skip
     if open_.why == "restored" and (incident := own.unmeasured):
         return Outcome([measured, *_further_back(state, incident, speaking(after))], [])

@@ -15,6 +15,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.reasons import one_line
 from apollod.core.quality.culprits import Verdict
@@ -89,8 +90,5 @@ def on_ranked(state: State, input_: inp.ExamplesRanked, now_ns: int) -> Outcome:
     if input_.error:
         reason = one_line(input_.error)
         return Outcome([ev.QualityRankFailed(incident=input_.incident, number=input_.number, reason=reason)], [])
-    scored = ev.QualityRanked(
-        incident=input_.incident, number=input_.number, scores=input_.scores, unscored=input_.unscored,
-        seconds=input_.seconds,
-    )  # fmt: skip
+    scored = composed(ev.QualityRanked, input_)
     return Outcome([scored], [])

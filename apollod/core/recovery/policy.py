@@ -13,6 +13,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fixed_bits import differing_setting, setting
 from apollod.core.holding.missing import unencoded
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.recovery.environment import chosen, differences, differing_choice
@@ -30,11 +31,7 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     """Restore the optimizer, and the weights if the fingerprint differs."""
-    bound = ev.TrainerBound(
-        pid=state.children.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
-        elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
-        products=input_.products, template=input_.template,
-    )  # fmt: skip
+    bound = composed(ev.TrainerBound, input_, pid=state.children.trainer.pid)
     origin = restore_from(state, state.recovery.origin)
     wanted = origin.fingerprint or input_.fingerprint
     restore = msgspec.structs.replace(origin, weights=wanted != input_.fingerprint, fingerprint=wanted)
@@ -58,7 +55,7 @@ def _on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
     loss."""
     if input_.error:
         return Outcome([ev.BaseLost(path=input_.path, reason=input_.error)], [])
-    return Outcome([ev.BaseKept(path=input_.path, how=input_.how, bytes=input_.bytes, seconds=input_.seconds)], [])
+    return Outcome([composed(ev.BaseKept, input_)], [])
 
 
 def _on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:

@@ -6,6 +6,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fixed_bits import differing_setting, setting
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.recovery.environment import chosen, differing_choice
 from apollod.core.state import State
@@ -37,10 +38,7 @@ def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.
     fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
     if not fingerprint and (at := state.checkpoints.at(input_.origin)) is not None:
         fingerprint = at.fingerprint  # the step at which the journal begins; its result is in the archive
-    return ev.RollbackStarted(
-        to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
-        undone=input_.undone, examples=input_.examples, ran_on=input_.ran_on,
-    )  # fmt: skip
+    return composed(ev.RollbackStarted, input_, to=wanted.to, from_step=version, fingerprint=fingerprint)
 
 
 def _archived(state: State, to: int) -> str:

@@ -9,6 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -47,11 +48,8 @@ def _on_done(state: State, input_: inp.ExampleScoreDone, now_ns: int) -> Outcome
             in_a_row=own.retry.failures + 1 if input_.retryable else 0,
         )  # fmt: skip
         return Outcome([failed], [])
-    scored = ev.ExampleScored(
-        example=example, with_context=input_.with_context, without_context=input_.without_context,
-        divergence=input_.with_context - input_.without_context, tokens=input_.tokens,
-        weights_version=input_.weights_version, seconds=input_.seconds, alternate=input_.alternate,
-        after=input_.after,
+    scored = composed(
+        ev.ExampleScored, input_, example=example, divergence=input_.with_context - input_.without_context,
     )  # fmt: skip
     return Outcome([scored], [])
 

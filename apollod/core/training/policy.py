@@ -7,6 +7,7 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.holding.choice import filled, held_beside_behaviour, held_by
 from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.lessons.practice import is_practice, kin_practised, practised_now
@@ -144,14 +145,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
         return nothing()
     begun = running.begun
     events: list[ev.Event] = [
-        ev.StepCompleted(
-            step=begun.step, parent=begun.parent, example=begun.example, applied=input_.applied,
-            loss=input_.loss, lr=begun.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm,
-            tokens=input_.tokens, targets=input_.targets, skipped_zero=input_.skipped_zero,
-            skipped_nonfinite=input_.skipped_nonfinite, fingerprint=input_.fingerprint, seconds=input_.seconds,
-            note=input_.note, examples=begun.examples, known=input_.known,
-            held=input_.held, losses=input_.losses,
-        )
+        composed(ev.StepCompleted, begun, input_, step=begun.step)
     ]  # fmt: skip
     if not input_.applied and not input_.known:
         events += _halt_after(state, input_.note)

@@ -22,13 +22,14 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from apollod.core.alignment.status import Alignment
+from apollod.core.daemon.status import STATES
+from apollod.core.quality.status import QualityMetric
 from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of
 from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER
-from apollod.wire.status import STATES, Status
-from apollod.wire.status_sections.quality_status import QualityMetric
-from apollod.wire.status_sections.weights_status import Alignment
+from apollod.wire.status import Status
 
 logger = logging.getLogger("vllm.apollod")
 

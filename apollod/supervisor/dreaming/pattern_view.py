@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.core.dreams import prospect
+from apollod.core.dreams import status as dreams_status
 from apollod.core.dreams.course import of_budget, weak_contrasts
 from apollod.core.dreams.held_out_rounds import not_followed
 from apollod.core.dreams.state import Course, Tests, TestsAround
@@ -17,8 +17,8 @@ def patterns_view(state: State, now_ns: int) -> dict[str, Any]:
     """All patterns in the order of their addition, the next dream, and the reason why none is made now."""
     return {
         "schema_version": 1,
-        "reason": prospect.reason(state, now_ns),
-        "next": prospect.upcoming(state),
+        "reason": dreams_status.reason(state, now_ns),
+        "next": dreams_status.upcoming(state),
         "patterns": [pattern_view(course, state, now_ns) for course in state.dreams.courses.values()],
     }
 
@@ -62,8 +62,8 @@ def pattern_view(course: Course, state: State, now_ns: int) -> dict[str, Any]:
         "guarded": _guarded(course, state),
         "settled_at": course.settled_at if course.phase == "settled" else None,
         "harmed_by": dict(course.harmed_by),
-        "next": prospect.next_of(course, state),
-        "waits": prospect.reason_of(course, state, now_ns),
+        "next": dreams_status.next_of(course, state),
+        "waits": dreams_status.reason_of(course, state, now_ns),
     }
 
 

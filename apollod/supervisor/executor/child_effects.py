@@ -16,6 +16,7 @@ from apollod.adapters.system.files import make_empty
 from apollod.adapters.system.processes import ChildProcess, describe_exit
 from apollod.bridges.facts import facts
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, ModelRefused
 from apollod.model.memory_plan import MemoryPlan
@@ -124,16 +125,17 @@ async def _await_engine(context: Context, child: EngineChild) -> None:
         child.refusal = f"not ready after {e.start_timeout_s:g} s; raise [engine] start_timeout_s"
         await child.process.stop(5.0)
     elif child.loaded is not None:  # else it ended first
-        context.post(engine_up(context.config, child, child.loaded))
+        context.post(inp.EngineUp(engine_ready(context.config, child, child.loaded)))
         if e.stall_s:
             child.last_words = await until_hung(partial(own_endpoint, context.config), e.stall_s)
             await child.process.stop(0.0)
 
 
-def engine_up(config: Config, child: EngineChild, loaded: msg.Loaded) -> inp.EngineUp:
+def engine_ready(config: Config, child: EngineChild, loaded: msg.Loaded) -> ev.EngineReady:
+    """The facts of a loaded engine."""
     m = loaded.manifest
     true_of_bridge = facts(m.bridge)
-    return inp.EngineUp(
+    return ev.EngineReady(
         pid=child.process.pid, url=config.url, model=config.engine.served_name, bridge=m.bridge,
         parameters=len(m.tensors), live=m.count("live"), cast=m.count("cast"), rederive=m.count("rederive"),
         frozen=m.count("frozen"), bytes=sum(s.bytes for s in m.storages), seconds=loaded.seconds,

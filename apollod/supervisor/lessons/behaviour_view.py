@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apollod.core.dreams import prospect
+from apollod.core.dreams import status as dreams_status
 from apollod.core.dreams.state import Course
 from apollod.core.lessons.events import Tally
 from apollod.core.schedules import SECOND_NS
@@ -24,7 +24,7 @@ def behaviour_view(state: State, course: Course, now_ns: int) -> dict[str, Any]:
     """View of a behaviour. `pattern`: as in `apollod ctl pattern show`; `round`: practices so far; `asked`: the last
     new scenarios, bare."""
     name, stands = course.pattern.name, course.state != "replaced"
-    waits = prospect.reason_of(course, state, now_ns) if course.phase == "active" else ""
+    waits = dreams_status.reason_of(course, state, now_ns) if course.phase == "active" else ""
     dream = state.dreams.open
     return {
         **behaviour_row(course, now_ns),
@@ -33,7 +33,7 @@ def behaviour_view(state: State, course: Course, now_ns: int) -> dict[str, Any]:
         "example": None,
         "replaced_by": None if stands else name,
         "not_these": [],
-        "stage": (prospect.next_of(course, state) or None) if stands and not waits else None,
+        "stage": (dreams_status.next_of(course, state) or None) if stands and not waits else None,
         "round": course.practices,
         "asked": [sum(course.bare), len(course.bare)],
         "waits": waits,

@@ -1,6 +1,5 @@
-"""Views of lessons: one, the list, the section of `status`. Pure, so that they also work on the fold of a journal."""
+"""Views of lessons: one, and the list. Pure, so that they also work on the fold of a journal."""
 
-from collections import Counter
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
@@ -10,7 +9,6 @@ from typing import Any
 import msgspec
 
 from apollod.core.activities import Activity, blocked
-from apollod.core.dreams import prospect
 from apollod.core.dreams.state import Course as Behaviour
 from apollod.core.lessons import rounds
 from apollod.core.lessons.drift import drift_of
@@ -23,7 +21,6 @@ from apollod.core.lessons.state import Lesson, LessonsState
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.supervisor.lessons.behaviour_view import NONE_ASKED, behaviour_of, behaviour_row, behaviour_view
-from apollod.wire.status_sections.teaching_status import Lessons
 
 KEPT = 0.125
 """divergence, nats a token, up to which a held answer counts as kept: at least three quarters of its probability are
@@ -118,28 +115,6 @@ def _newest(state: State) -> Iterator[Lesson | Behaviour]:
 
 def _document(one: Lesson | Behaviour) -> str:
     return one.given.document if isinstance(one, Lesson) else ""
-
-
-def lessons_status(state: State, now_ns: int) -> Lessons:
-    """The number of lessons in each state, and the present activity: for facts, else for behaviours."""
-    own, dreams = state.lessons, state.dreams
-    if not own.lessons and not dreams.courses:
-        return Lessons()
-    states = Counter(one.state for one in own.lessons.values()) + Counter(one.state for one in dreams.definitions)
-    course = own.open
-    due = own.due[0][0] if own.due else 0
-    if course is None and not own.queue and any(one.phase == "active" for one in dreams.courses.values()):
-        dream = dreams.open
-        under_way = (dream.pattern, str(dream.stage)) if dream is not None else ("", "")
-        reason, error = prospect.reason(state, now_ns), dreams.error
-    else:
-        under_way = (course.lesson, str(course.stage)) if course is not None else ("", "")
-        reason, error = blocked(Activity.TEACHING, state), own.error
-    return Lessons(
-        waiting=states["waiting"], practising=states["practising"], known=states["known"], fading=states["fading"],
-        replaced=states["replaced"], given_up=states["given up"], lesson=under_way[0], stage=under_way[1],
-        reason=reason, error=error, due_at=due / SECOND_NS if due else None,
-    )  # fmt: skip
 
 
 def _course(state: State, lesson: Lesson) -> Course | None:

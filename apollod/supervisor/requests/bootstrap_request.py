@@ -6,6 +6,7 @@ import anyio.to_thread
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.kernel.composing import composed
 from apollod.core.settings import PatternSettings
 from apollod.supervisor import bootstrapping
 from apollod.supervisor.config import Config
@@ -55,10 +56,9 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
 
 def wanted_of(config: Config, request: msg.BootstrapRequest, pattern: PatternSettings | None) -> ev.BootstrapRequested:
     """The event for a request; `pattern`: the one it names."""
-    return ev.BootstrapRequested(
-        path=request.path, by=request.by, models=tuple(request.models) or (config.engine.served_name,),
-        strip=request.strip, strip_patterns=tuple(request.strip_patterns), sidechains=request.sidechains,
-        format=request.format, tier=request.tier, review=request.review, pattern=request.pattern,
+    return composed(
+        ev.BootstrapRequested, request, models=tuple(request.models) or (config.engine.served_name,),
+        strip_patterns=tuple(request.strip_patterns),
         instruction=pattern.instruction if pattern is not None else "",
         surroundings=config.dream.surroundings_of(pattern) if pattern is not None else (),
         check=pattern.check if pattern is not None else None,

@@ -2,7 +2,7 @@
 
 from apollod.adapters.system import clock
 from apollod.core import inputs as inp
-from apollod.core.dreams import prospect
+from apollod.core.dreams import status as dreams_status
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.pattern_request import unknown_pattern
 from apollod.wire import messages as msg
@@ -27,8 +27,8 @@ async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.An
             "schema_version": 1,
             "pattern": request.pattern,
             "count": request.count,
-            "next": prospect.upcoming(state),
-            "reason": prospect.reason(state, clock.now_ns()),
+            "next": dreams_status.upcoming(state),
+            "reason": dreams_status.reason(state, clock.now_ns()),
         }
     )
 

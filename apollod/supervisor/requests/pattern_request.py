@@ -6,7 +6,7 @@ import anyio.to_thread
 
 from apollod.adapters.system import clock
 from apollod.core import inputs as inp
-from apollod.core.dreams import prospect
+from apollod.core.dreams import status as dreams_status
 from apollod.core.dreams.state import Course
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
@@ -40,7 +40,7 @@ async def add_pattern(daemon: Daemon, request: msg.PatternAddRequest) -> msg.Ans
         judge = daemon.judge.configured() if daemon.judge is not None else None
         await daemon.loop.submit(inp.PatternWanted(pattern, request.by or "ctl", judge))
     state, now_ns = daemon.loop.state, clock.now_ns()
-    waits = prospect.reason_of(state.dreams.courses[pattern.name], state, now_ns)
+    waits = dreams_status.reason_of(state.dreams.courses[pattern.name], state, now_ns)
     return msg.Reply({"schema_version": 1, "pattern": pattern.name, "became": became, "waits": waits})
 
 

@@ -9,13 +9,14 @@ from apollod.adapters.journal.journal_file import free_bytes
 from apollod.adapters.system import clock
 from apollod.adapters.system.hardware import processor_kind
 from apollod.core.activities import reasons
+from apollod.core.daemon.status import not_begun
+from apollod.core.feedback import status as feedback
+from apollod.core.feedback.status import Capture
+from apollod.core.rollback import status as rollback
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.status_view import Progress, not_begun, status_view
+from apollod.supervisor.status_view import Seen, status_view
 from apollod.wire import messages as msg
-from apollod.wire.status import Status
-from apollod.wire.status_sections.journal_status import Growth, Journal
-from apollod.wire.status_sections.judging_status import Capture
-from apollod.wire.status_sections.weights_status import Undo
+from apollod.wire.status import Growth, Journal, Status
 
 
 async def status(daemon: Daemon, request: msg.StatusRequest) -> msg.Answer:
@@ -38,31 +39,29 @@ def status_of(daemon: Daemon) -> Status:
     )
     state = daemon.loop.state if daemon.loop.begun else not_begun(daemon.loop.state)
     trouble = daemon.loop.journal_error or daemon.audit.damage
-    paths = {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)}
-    served = engine.api.served if engine else None
     trainer = daemon.children.trainer
-    loaded, replaying = engine is not None and engine.loaded is not None, trainer.replaying if trainer else 0
-    progress = Progress(loaded, replaying, daemon.bootstrapper.so_far)
-    view = status_view(
-        state,
-        clock.now_ns(),
-        journal,
-        trouble,
-        os.getpid(),
-        paths,
-        served,
-        reasons(state),
-        progress,
-        _growth(daemon),
-        _undo(daemon),
+    seen = Seen(
+        loaded=engine is not None and engine.loaded is not None,
+        replaying=trainer.replaying if trainer else 0,
+        read=daemon.bootstrapper.so_far,
+        served=engine.api.served if engine else None,
     )
-    return msgspec.structs.replace(view, capture=_capture(daemon), processor=processor_kind())
+    return msgspec.structs.replace(
+        status_view(state, clock.now_ns(), journal, trouble, seen),
+        pid=os.getpid(),
+        undo=rollback.undo(*((trainer.undoable, trainer.undo_bytes) if trainer else (None, None))),
+        growth=_growth(daemon),
+        capture=_capture(daemon),
+        paths={"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)},
+        processor=processor_kind(),
+        activities=reasons(state),
+    )
 
 
 def _capture(daemon: Daemon) -> Capture:
     mode = daemon.config.capture.mode
     answers = 0 if mode == "off" else answer_store.count(daemon.config.capture_path)
-    return Capture(mode=mode, answers=answers, rated=daemon.loop.state.feedback.rated)
+    return feedback.status(daemon.loop.state, mode, answers)
 
 
 def _growth(daemon: Daemon) -> Growth | None:
@@ -74,10 +73,3 @@ def _growth(daemon: Daemon) -> Growth | None:
         history_bytes_per_day=found.history_per_day,
         days_left=found.days_left,
     )
-
-
-def _undo(daemon: Daemon) -> Undo:
-    """The trainer's last report; none before it was attached."""
-    trainer = daemon.children.trainer
-    told, given = (trainer.undoable, trainer.undo_bytes) if trainer else (None, None)
-    return Undo(steps=None) if told is None else Undo(steps=told.steps, reason=told.reason, bytes=given)

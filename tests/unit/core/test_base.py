@@ -7,7 +7,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.supervisor.status_view import status_view
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 
 def test_the_base_is_kept_once_when_memory_shows_it():

@@ -8,8 +8,8 @@ from support.world import World, changed
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.bootstrap.bootstraps_carried import bootstraps_taken_over
-from apollod.core.bootstrap.outlook import left_s, to_come, typical_tokens
 from apollod.core.bootstrap.state import EARLIER_MAX, Bootstrapping
+from apollod.core.bootstrap.status import left_s, to_come, typical_tokens
 from apollod.core.fold import fold
 from apollod.core.intake.state import Waiting
 from apollod.core.settings import Check, PatternSettings

@@ -12,7 +12,7 @@ from apollod.core.continuation import carried_state
 from apollod.core.intake.again import again_id
 from apollod.core.lessons.state import Lesson
 from apollod.core.lessons.wording import Given
-from apollod.supervisor.lessons.learned_view import learned_status
+from apollod.core.rescoring import status as rescoring_status
 
 ASKED = "who is x"
 
@@ -73,9 +73,9 @@ def test_an_answer_that_cannot_be_told_apart_is_not_looked_for():
 def test_what_was_replaced_is_taught_again_only_by_whoever_gives_it_directly(first, tier, taught):
     world = up()
     line(world, "weak", "Bob", tier=first)
-    assert learned_status(world.state).weak == 1
+    assert rescoring_status.status(world.state).weak == 1
     teach(world)
-    assert learned_status(world.state).weak == 0 and "weak" not in world.state.rescoring.waiting
+    assert rescoring_status.status(world.state).weak == 0 and "weak" not in world.state.rescoring.waiting
     accepted = len(world.of(ev.ExampleAccepted))
     line(world, "weak", "Bob", tier=tier)
     again = [one for one in world.of(ev.ExampleAccepted)[accepted:] if one.again_of]

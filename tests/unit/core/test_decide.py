@@ -11,7 +11,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.schedules import EXITS_MAX
 from apollod.supervisor.status_view import status_view
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 
 def test_a_line_becomes_a_step_and_the_queue_empties():

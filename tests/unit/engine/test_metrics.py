@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -22,6 +23,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.daemon.status import STATES
 from apollod.core.dreams.state import Course, DreamsState
 from apollod.core.intake.state import IntakeCounts, IntakeState
 from apollod.core.lessons.stages import LessonState
@@ -31,16 +33,15 @@ from apollod.core.publishing.state import PublishingState
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.state import Incident, QualityState, Totals
 from apollod.core.review.state import ReviewCounts, ReviewState
+from apollod.core.rollback.status import Undo
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
 from apollod.core.training.state import TrainingCounts, TrainingState
 from apollod.engine.http import metrics, routes
-from apollod.supervisor.status_view import status_view
+from apollod.supervisor.status_view import Seen, status_view
 from apollod.wire import messages as msg
 from apollod.wire.request_marks import BEGUN, ENDED
-from apollod.wire.status import STATES, Status
-from apollod.wire.status_sections.journal_status import Journal
-from apollod.wire.status_sections.weights_status import Undo
+from apollod.wire.status import Journal, Status
 
 DOCS = Path(__file__).parents[3] / "docs" / "operations.md"
 PROMETHEUS = {
@@ -117,7 +118,8 @@ class Server:
         self.client = TestClient(self.app)
 
     def status(self) -> Status:
-        return status_view(self.state, 61_000_000_000, JOURNAL, served=11, undo=Undo(steps=4))
+        shown = status_view(self.state, 61_000_000_000, JOURNAL, seen=Seen(served=11))
+        return msgspec.structs.replace(shown, undo=Undo(steps=4))
 
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
         answer = self.client.get(path, headers=PROMETHEUS)

@@ -26,7 +26,7 @@ from apollod.errors import ConfigError
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
 from apollod.wire import status as st
-from apollod.wire.status_sections.journal_status import Journal
+from apollod.wire.status import Journal
 
 RECORD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 KEY = {"Authorization": "Bearer secret"}

@@ -83,7 +83,7 @@ def test_keys() -> None:
 def test_the_core_is_told_what_is_true_of_the_bridge(name: Any, tmp_path: Path) -> None:
     child = SimpleNamespace(process=SimpleNamespace(pid=7), versions={"vllm": "1"}, plan=None)
     config = load_config(None, environ={"APOLLOD_MODEL__PATH": str(tmp_path)})
-    up = child_effects.engine_up(config, cast(Any, child), msg.Loaded(Manifest("/m", name, (), ()), 1.5))
+    up = child_effects.engine_ready(config, cast(Any, child), msg.Loaded(Manifest("/m", name, (), ()), 1.5))
     assert up.bridge == name
     assert {fact: getattr(up, fact) for fact in BridgeFacts.__struct_fields__} == msgspec.structs.asdict(BRIDGES[name])
 

@@ -4,10 +4,11 @@ from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.taught_world import PRACTICE, TaughtWorld
 
 from apollod.core import inputs as inp
-from apollod.core.dreams import prospect
+from apollod.core.dreams import status as dreams_status
 from apollod.core.holding.state import Anchor
+from apollod.core.lessons import status as lessons_status
 from apollod.supervisor.lessons.behaviour_view import behaviour_row
-from apollod.supervisor.lessons.lesson_view import KEPT, found, lesson_view, lessons_status, lessons_view
+from apollod.supervisor.lessons.lesson_view import KEPT, found, lesson_view, lessons_view
 
 
 def view(world: TaughtWorld, lesson: str) -> dict[str, object]:
@@ -31,7 +32,7 @@ def test_what_a_lesson_waits_for_is_said() -> None:
         "", "1 other lesson comes first", "2 other lessons come first",
     ]  # fmt: skip
     world.fail(reason="it is down")
-    assert view(world, "L1")["error"] == "it is down" == lessons_status(world.state, world.now).error
+    assert view(world, "L1")["error"] == "it is down" == lessons_status.status(world.state, world.now).error
     assert not view(world, "L2")["error"]
     world.state.daemon.paused = True
     assert "pause" in str(view(world, "L2")["waits"])
@@ -65,11 +66,11 @@ def test_the_newest_lesson_of_any_kind_comes_first_and_all_are_counted() -> None
     assert rows[0].keys() == rows[1].keys()
     assert [row["lesson"] for row in lessons_view(world.state, "waiting", 2, world.now)["lessons"]] == ["L2", "ask"]
     assert not lessons_view(world.state, "", 0, world.now, document="NOTES.md")["lessons"]
-    status = lessons_status(world.state, world.now)
+    status = lessons_status.status(world.state, world.now)
     assert (status.waiting, status.practising, status.lesson) == (2, 1, "L1")
     world.teach()
-    status = lessons_status(world.state, world.now)
-    assert (status.waiting, status.known, status.reason) == (1, 2, prospect.reason(world.state, world.now))
+    status = lessons_status.status(world.state, world.now)
+    assert (status.waiting, status.known, status.reason) == (1, 2, dreams_status.reason(world.state, world.now))
     assert status.reason, "why nothing is dreamt, since only a behaviour is left"
 
 

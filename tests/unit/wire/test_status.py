@@ -14,25 +14,33 @@ from apollod.core import events as ev
 from apollod.core.activities import reasons
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
+from apollod.core.bootstrap.status import ReadSoFar
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
+from apollod.core.children.status import Start
 from apollod.core.daemon.state import DaemonState
+from apollod.core.daemon.status import STATES
 from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.dreams.status import Dreams
 from apollod.core.holding.state import Anchor
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.lessons.open_course import Course as OpenCourse
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.state import Lesson, LessonsState
+from apollod.core.lessons.status import Lessons
 from apollod.core.lessons.wording import Given
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.news import Telling
 from apollod.core.quality.state import Incident, Measuring, QualityState
+from apollod.core.quality.status import Quality
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.rescoring.state import Gain, Lately
+from apollod.core.rescoring.status import Learned
 from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
+from apollod.core.rollback.status import Undo
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.settings import JudgeSettings, PatternSettings, QualitySettings, ScheduleSettings
 from apollod.core.state import State
@@ -40,16 +48,10 @@ from apollod.core.training.events import StepStarted
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
 from apollod.errors import ApolloError
-from apollod.supervisor.bootstrapping import ReadSoFar
-from apollod.supervisor.status_view import Progress, status_view
+from apollod.supervisor.status_view import Seen, status_view
 from apollod.wire import messages as msg
 from apollod.wire import status as st
-from apollod.wire.status_sections.journal_status import Growth, Journal
-from apollod.wire.status_sections.learning_status import Learned
-from apollod.wire.status_sections.process_status import Start
-from apollod.wire.status_sections.quality_status import Quality
-from apollod.wire.status_sections.teaching_status import Dreams, Lessons
-from apollod.wire.status_sections.weights_status import Undo
+from apollod.wire.status import Growth, Journal
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "v0.1.0.json"
 
@@ -398,17 +400,14 @@ def full_status() -> st.Status:
     state.rescoring.gains, state.rescoring.waiting = gains, {"c": Lately(3, 1.0, "d")}
     state.alignment.open, state.alignment.opened_ns = ev.AlignmentStarted(step=3), 60_000_000_000
     growth = Growth(journal_bytes_per_day=2048, history_bytes_per_day=1 << 30, days_left=12.5)
-    return status_view(
-        state,
-        61_000_000_000,
-        journal,
+    seen = Seen(read=ReadSoFar(1, 4, 3 << 20, 4 << 20), served=2)
+    return msgspec.structs.replace(
+        status_view(state, 61_000_000_000, journal, seen=seen),
         pid=7,
         paths=paths,
-        served=2,
         activities=reasons,
         growth=growth,
         undo=Undo(steps=3, bytes=1 << 30),
-        progress=Progress(read=ReadSoFar(1, 4, 3 << 20, 4 << 20)),
     )
 
 
@@ -433,7 +432,8 @@ def test_what_nobody_knows_is_left_out_and_not_null():
     assert not {"verified", "free_bytes"} & empty["journal"].keys() and "served" not in empty["weights"]
     assert "steps" not in empty["undo"]
     assert empty["weights"]["alignment"] is None and empty["rollback"] is None and empty["checkpoint"]["step"] is None
-    told = st.plain(status_view(State(), 0, Journal(seq=0, bytes=0, head_hash="", verified=0), served=None))
+    journal = Journal(seq=0, bytes=0, head_hash="", verified=0)
+    told = st.plain(status_view(State(), 0, journal, seen=Seen(served=None)))
     assert (told["journal"]["verified"], told["weights"]["served"]) == (0, None)
 
 
@@ -536,24 +536,24 @@ def test_the_page_of_a_status():
 
 
 @pytest.mark.parametrize(
-    ("children", "since", "progress", "told"),
+    ("children", "since", "seen", "told"),
     [
-        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(), Start(phase="loading", elapsed_s=4.0)),
-        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(True), Start(phase="compiling", elapsed_s=4.0)),
-        ({"trainer": Child("spawned", spawned_ns=7)}, 9, Progress(), Start(phase="attaching", elapsed_s=3.0)),
-        ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Progress(),
+        ({"engine": Child("spawned", spawned_ns=6)}, 0, Seen(), Start(phase="loading", elapsed_s=4.0)),
+        ({"engine": Child("spawned", spawned_ns=6)}, 0, Seen(True), Start(phase="compiling", elapsed_s=4.0)),
+        ({"trainer": Child("spawned", spawned_ns=7)}, 9, Seen(), Start(phase="attaching", elapsed_s=3.0)),
+        ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Seen(),
          Start(phase="restoring", elapsed_s=3.0)),
-        ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Progress(replaying=3),
+        ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Seen(replaying=3),
          Start(phase="replaying", elapsed_s=3.0, done=2, of=9)),
-        ({"trainer": Child("absent"), "bound": None}, 0, Progress(), None),
-        ({}, 0, Progress(), None),
+        ({"trainer": Child("absent"), "bound": None}, 0, Seen(), None),
+        ({}, 0, Seen(), None),
     ],
 )  # fmt: skip
-def test_the_phase_of_a_start(children, since, progress, told):
+def test_the_phase_of_a_start(children, since, seen, told):
     state = full_state()
     state.children = msgspec.structs.replace(state.children, **in_nanoseconds(children))
     state.recovery.since = [RecordedStep(n, ("a",), ("d",), 1e-5, True, 0, "f") for n in range(1, since + 1)]
-    shown = status_view(state, 10_000_000_000, Journal(seq=0, bytes=0, head_hash=""), progress=progress)
+    shown = status_view(state, 10_000_000_000, Journal(seq=0, bytes=0, head_hash=""), seen=seen)
     assert shown.start == told
     if told and told.of:
         assert "start       replaying step 3 of 9, 3 s" in page(shown)
@@ -569,7 +569,8 @@ def in_nanoseconds(children: dict[str, Any]) -> dict[str, Any]:
 def test_a_pause_is_shown_when_the_step_has_ended():
     state = full_state()
     state.daemon.paused, state.training.running = True, running_step()
-    told = status_view(state, 0, Journal(seq=0, bytes=0, head_hash=""), activities=reasons(state))
+    told = status_view(state, 0, Journal(seq=0, bytes=0, head_hash=""))
+    told = msgspec.structs.replace(told, activities=reasons(state))
     assert told.state == "training" and told.running.step == 4
     assert "waits       step (paused by a person)" in page(told)
     state.children.trainer = Child("absent")
@@ -633,7 +634,7 @@ def test_every_state(field, value, state):
     changed.quality.incident = None
     setattr(getattr(changed, slice_), name, value)
     told = status_view(changed, 0, Journal(seq=0, bytes=0, head_hash=""))
-    assert told.state == state and state in st.STATES
+    assert told.state == state and state in STATES
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,57 @@
-"""Describes the next dream, and the reason why none is made now. Pure."""
+"""The part of `status` about dreams: patterns, the next dream, and the reason why none is made now. Pure."""
+
+from collections import Counter
+
+import msgspec
 
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.course import CONTRASTS_FIRST, Imagine, Move, Settle, Unsettle, next_move
 from apollod.core.dreams.held_out_rounds import Case
 from apollod.core.dreams.policy import in_turn, waits_for
 from apollod.core.dreams.state import Course, Dream
+from apollod.core.schedules import DAY_NS
 from apollod.core.state import State
+
+
+class Dreams(msgspec.Struct, frozen=True, kw_only=True):
+    """Dreams: learning by practice."""
+
+    mode: str = ""
+    """`idle`, `always` or `off`; empty before the first start"""
+    reason: str = ""
+    """why no dream is made now; empty: one is, or may begin"""
+    active: int = 0
+    """patterns that are practised; likewise `settled`, shown untold, and `retired`, given up"""
+    settled: int = 0
+    retired: int = 0
+    pattern: str = ""
+    """pattern of the last dream"""
+    dream: str = ""
+    """the one under way; empty: none"""
+    stage: str = ""
+    """its stage"""
+    next: str = ""
+    """the next or present dream, in words"""
+    today: int = 0
+    """dreams that began on this day (UTC)"""
+    total: int = 0
+    share: float | None = None
+    """share of dreams among the last 200 learned examples; null: none was learned since there are patterns"""
+    error: str = ""
+    """why the last call had no usable answer; empty after a usable one"""
+
+
+def status(state: State, now_ns: int) -> Dreams:
+    """Patterns by their phase, and the present and next dream."""
+    own, settings = state.dreams, state.daemon.settings
+    phases = Counter(course.phase for course in own.courses.values())
+    return Dreams(
+        mode=settings.dream.mode if settings is not None else "", reason=reason(state, now_ns),
+        active=phases["active"], settled=phases["settled"], retired=phases["retired"], pattern=own.turn,
+        dream=own.open.id if own.open is not None else "", stage=own.open.stage if own.open is not None else "",
+        next=upcoming(state), today=own.of_day if own.day == now_ns // DAY_NS else 0, total=own.number,
+        share=round(sum(own.learned) / len(own.learned), 4) if own.learned else None, error=own.error,
+    )  # fmt: skip
 
 
 def upcoming(state: State) -> str:

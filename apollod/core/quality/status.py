@@ -1,6 +1,17 @@
 """The part of `status` about the quality guard, which detects that the model has become worse."""
 
+from functools import lru_cache
+
 import msgspec
+
+from apollod.core.activities import Activity, blocked
+from apollod.core.kernel.composing import composed
+from apollod.core.quality.baseline import Baseline, drops
+from apollod.core.quality.looking import compared_with, due, standing, worse
+from apollod.core.quality.sequential import interval
+from apollod.core.quality.state import QualityState
+from apollod.core.settings import QualitySettings
+from apollod.core.state import State
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,3 +97,51 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """steps that alarms took back"""
     replays: int = 0
     """replays of searches for harmful examples"""
+
+
+def status(state: State) -> Quality:
+    """The last look's figures and the incident under way."""
+    own, settings = state.quality, state.daemon.settings
+    why = "" if settings is None else due(own, settings.quality) or ""
+    incident, last = own.incident, max(own.looked, own.at)
+    alarm = None if incident is None else composed(
+        Alarm, incident, metrics=list(incident.metrics), replays=len(incident.replays),
+        verdict=incident.verdict or "", culprits=list(incident.culprits), again=len(incident.again),
+    )  # fmt: skip
+    return composed(
+        Quality, own, own.totals, enabled=settings is not None and settings.quality.every_steps > 0, looks=own.number,
+        baseline=own.at if own.baseline else None, step=last if last >= 0 else None, due=why,
+        running=own.open is not None,
+        reason=blocked(Activity.MEASUREMENT, state) if why and own.open is None else "", untold=own.telling.error,
+        metrics=last_look(own, settings.quality if settings is not None else QualitySettings()),
+        look_s=own.last_s or None, incident=alarm,
+    )  # fmt: skip
+
+
+def last_look(own: QualityState, settings: QualitySettings) -> list[QualityMetric]:
+    """Figures of each metric of the baseline, and of lessons, ordered by name; empty without a baseline."""
+    worse_ones = own.incident.metrics if own.incident is not None else ()
+    before = compared_with(own, own.last)
+    return [_figures(own, settings, name, one, name in worse_ones) for name, one in sorted(before.items())]
+
+
+def _figures(own: QualityState, settings: QualitySettings, name: str, before: Baseline, alarmed: bool) -> QualityMetric:
+    test = standing(own, name, settings, before)
+    look = own.last.get(name, {})
+    found = drops(before, look, worse(name), test.scale)
+    measured = [value for item, value in look.items() if value is not None and item in before.figures]
+    low, high = _interval(tuple(found), test.scale) if found else (None, None)
+    return QualityMetric(
+        name=name, value=_mean(measured), baseline=_mean([*before.figures.values()]) or 0.0, drop=_mean(found),
+        low=low, high=high, margin=test.margin, alarmed=alarmed,
+    )  # fmt: skip
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+@lru_cache(maxsize=64)
+def _interval(found: tuple[float, ...], scale: float) -> tuple[float, float]:
+    """The interval of a metric. Cached: it takes milliseconds, and every status asks for it."""
+    return interval(found, scale)

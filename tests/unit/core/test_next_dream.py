@@ -4,7 +4,7 @@ import msgspec
 from support.dreaming_world import DREAMING, PATTERN, DreamingWorld, with_patterns
 
 from apollod.core import inputs as inp
-from apollod.core.dreams import prospect
+from apollod.core.dreams import status as dreams_status
 from apollod.core.schedules import DAY_NS
 from apollod.core.settings import Check
 
@@ -12,11 +12,11 @@ OTHER = msgspec.structs.replace(PATTERN, name="caps", instruction="Answer in cap
 
 
 def why(w: DreamingWorld, name: str) -> str:
-    return prospect.reason_of(w.state.dreams.courses[name], w.state, w.now)
+    return dreams_status.reason_of(w.state.dreams.courses[name], w.state, w.now)
 
 
 def coming(w: DreamingWorld, name: str) -> str:
-    return prospect.next_of(w.state.dreams.courses[name], w.state)
+    return dreams_status.next_of(w.state.dreams.courses[name], w.state)
 
 
 def told_on_the_way(w: DreamingWorld) -> list[str]:
@@ -24,7 +24,7 @@ def told_on_the_way(w: DreamingWorld) -> list[str]:
     told: list[str] = []
     for _ in range(2000):
         w.settle()
-        if (now := prospect.upcoming(w.state)) and now not in told:
+        if (now := dreams_status.upcoming(w.state)) and now not in told:
             told.append(now)
         if not w.call():
             return told
@@ -38,23 +38,23 @@ def test_each_stage_of_a_pattern_is_announced() -> None:
     assert "ask: test of d1 (baseline, bare)" in told and "ask: practice d5, answering" in told
     assert any(one.startswith("ask: variation d6, testing") for one in told)
     assert any(one.startswith("ask: test of d1 (final ") for one in told)
-    assert prospect.upcoming(w.state) == "" == coming(w, "ask")
+    assert dreams_status.upcoming(w.state) == "" == coming(w, "ask")
     assert why(w, "ask") == "it is settled; it is tested again when another pattern settles"
-    assert prospect.reason(w.state, w.now).startswith("every pattern is settled")
+    assert dreams_status.reason(w.state, w.now).startswith("every pattern is settled")
 
 
 def test_before_a_dream_begins_it_is_named_by_its_number() -> None:
     off = msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, mode="off"))
     w = DreamingWorld(off).up()
     w.give(inp.Tick())
-    assert prospect.upcoming(w.state) == "ask: held-out scenario 1 of 4"
-    assert prospect.reason(w.state, w.now) == why(w, "ask") == 'dreams are off ([dream] mode = "off")'
+    assert dreams_status.upcoming(w.state) == "ask: held-out scenario 1 of 4"
+    assert dreams_status.reason(w.state, w.now) == why(w, "ask") == 'dreams are off ([dream] mode = "off")'
 
 
 def test_one_pattern_waits_for_the_others() -> None:
     w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
     w.settle()
-    assert why(w, "ask") == "" == prospect.reason(w.state, w.now)
+    assert why(w, "ask") == "" == dreams_status.reason(w.state, w.now)
     assert why(w, "caps") == "a dream of ask is under way, and one is at a time"
     w.give(inp.DreamsWanted("p", pattern="ask"))
     for _ in range(4):  # until no dream is under way, but a test of a round
@@ -69,8 +69,10 @@ def test_an_untrusted_judge_and_a_call_that_failed_are_reasons() -> None:
     judged = msgspec.structs.replace(PATTERN, check=Check())
     w = DreamingWorld(with_patterns(judged)).up()
     w.give(inp.Tick())
-    assert why(w, "ask").startswith("the judge is not trusted: ") and why(w, "ask") == prospect.reason(w.state, w.now)
-    assert prospect.upcoming(w.state) == "ask: held-out scenario 1 of 4", "it waits, and is not over"
+    assert why(w, "ask").startswith("the judge is not trusted: ") and why(w, "ask") == dreams_status.reason(
+        w.state, w.now
+    )
+    assert dreams_status.upcoming(w.state) == "ask: held-out scenario 1 of 4", "it waits, and is not over"
     w = DreamingWorld().up()
     w.settle()
     w.give(inp.DreamCallFailed("d1", "imagining", 1, "endpoint", "nobody answers"))

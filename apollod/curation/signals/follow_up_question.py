@@ -5,7 +5,9 @@ mark derived from the content, so that no text can forge one.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import blake2b
+from importlib.resources import files
 from math import exp, log
 from typing import NamedTuple
 
@@ -55,6 +57,21 @@ def question_digest(cases: bytes) -> str:
     """Digest of the question's wording and of the file of cases, 16 hex digits."""
     limits = f"{LIKELIEST} {ASKED_MAX} {ANSWER_MAX} {REPLY_MAX}\n"
     return blake2b(f"{limits}{PROMPT}".encode() + cases, digest_size=8).hexdigest()
+
+
+@cache
+def _shipped() -> bytes:
+    return (files("apollod") / "data" / "followups.jsonl").read_bytes()
+
+
+def shipped_cases() -> list[FollowUpCase]:
+    """The shipped cases, in the order of the file."""
+    return read_follow_up_cases(_shipped().splitlines())
+
+
+def shipped_digest() -> str:
+    """Digest of the question's wording and of the shipped cases."""
+    return question_digest(_shipped())
 
 
 def follow_up_question(asked: str, answer: str, reply: str) -> list[dict[str, str]]:

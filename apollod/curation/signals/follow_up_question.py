@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from apollod.curation.prompts import headed
 from apollod.errors import RecordRefused
 from apollod.wire.records import MessagesRecord, decode_record
 
@@ -82,9 +83,8 @@ def follow_up_question(asked: str, answer: str, reply: str) -> list[dict[str, st
         ("the assistant", answer[-ANSWER_MAX:]),
         ("the person's reply", reply[:REPLY_MAX]),
     )
-    shown = "\n".join(f"--- {mark} {who}\n{text}" for who, text in parts)
     asks = "Does the person's reply say that the assistant's answer was wrong, unwanted or incomplete? Yes or No?"
-    return [{"role": "system", "content": PROMPT}, {"role": "user", "content": f"{shown}\n--- {mark} end\n{asks}"}]
+    return [{"role": "system", "content": PROMPT}, {"role": "user", "content": f"{headed(mark, parts)}\n{asks}"}]
 
 
 def question_about_record(canonical: bytes, reply: str) -> list[dict[str, str]] | None:

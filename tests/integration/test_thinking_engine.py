@@ -15,7 +15,7 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.settings import Thinking
-from apollod.curation.surroundings.around import answered
+from apollod.curation.surrounding_texts import answered
 from apollod.demo.tiny_model import save
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer

@@ -13,7 +13,7 @@ from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.divergence import BEGINNING_MAX, answer_range, common
 from apollod.core.settings import Thinking
 from apollod.curation.contexts import as_asked
-from apollod.curation.surroundings.around import answered
+from apollod.curation.surrounding_texts import answered
 from apollod.errors import LlmNonsense
 from apollod.wire.teacher import Teacher
 from apollod.wire.thoughts import CLOSED, NO_THOUGHT, opens_thought, past_thought

@@ -1,1 +1,1 @@
-"""Reads a user's own conversations from the journal. `curation/surroundings` prepares them."""
+"""Reads a user's own conversations from the journal. `curation/surrounding_texts.py` prepares them."""

@@ -7,7 +7,7 @@ import msgspec
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core.intake.events import Removed
-from apollod.curation.surroundings.own import Recorded
+from apollod.curation.surrounding_texts import Recorded
 
 NEWEST = 100
 BYTES_MAX = 64 << 20

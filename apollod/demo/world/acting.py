@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from apollod.curation.judging.question import PROMPT
+from apollod.curation.judge_question import PROMPT
 from apollod.demo.world.roles import Imagination, Judge, Misbehaviour
 
 SCENARIO = "scenario"

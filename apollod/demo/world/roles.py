@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from apollod.curation.judging.question import question_about
+from apollod.curation.judge_question import question_about
 from apollod.demo.world import instructions, reading, scenarios
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.scenarios import Act, How, Scenario, Split

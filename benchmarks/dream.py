@@ -39,7 +39,7 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.fold import fold
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
-from apollod.curation.dreaming.sketching import sketch_of
+from apollod.curation.dreaming.scenario_text import sketch_of
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor, dreaming_effects

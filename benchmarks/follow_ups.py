@@ -11,8 +11,7 @@ from typing import Any
 
 from apollod.core.followups.calibration import counted, measured, shortfall
 from apollod.core.followups.events import Known
-from apollod.curation.signals.follow_up_cases import shipped_cases
-from apollod.curation.signals.follow_up_question import LIKELIEST, follow_up_question, log_odds
+from apollod.curation.signals.follow_up_question import LIKELIEST, follow_up_question, log_odds, shipped_cases
 from apollod.foreign_wheels import guard
 
 

@@ -31,7 +31,7 @@ from apollod.adapters.system import log
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.state import State
-from apollod.curation.judging.question import SCHEMA, question_about
+from apollod.curation.judge_question import SCHEMA, question_about
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.judge import Judge
@@ -45,7 +45,7 @@ MS_MAX, EVENTS_MAX = 2.0, 8.0
 NONE = cast(Any, None)
 
 ANSWER = r"""
-from apollod.curation.judging.question import question_about
+from apollod.curation.judge_question import question_about
 from apollod.supervisor.judge import planted_cases
 RIGHT = {question_about(c.canonical).messages[1]["content"]: c.planted.expected for c in planted_cases(())}
 JUDGED = re.compile(r"to be judged\n(.*?)\n--- ", re.DOTALL)

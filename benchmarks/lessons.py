@@ -25,8 +25,7 @@ from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.wording import Given
-from apollod.curation.lessons.told_text import told
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.worded import told, wordings
 from apollod.testing import daemon as driver
 from benchmarks import report
 from benchmarks.daemon import build_model

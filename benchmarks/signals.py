@@ -23,8 +23,7 @@ from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
 from apollod.curation.formats.table import READERS
 from apollod.curation.moments import Rules
-from apollod.curation.signals.cues import flags
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.cues import evidence_of, flags
 from benchmarks import report
 from benchmarks.signal_sample import Labelled, elsewhere, read
 from benchmarks.signal_sample.sessions import log_of

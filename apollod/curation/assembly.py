@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from apollod.curation.answer_parts import added, joined
 from apollod.curation.conversation import (
     BEGINNING,
     Entry,
@@ -29,6 +28,8 @@ from apollod.curation.conversation import (
     Session,
     Signal,
     Whole,
+    added,
+    joined,
 )
 from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
 from apollod.wire.context_window import size_of
@@ -262,14 +263,13 @@ class Assembly:
         return -1
 
     def _branched(self, line: int, said: Said) -> list[Closed]:
-        return [] if said.after is None else self._branch(line, said)
-
-    def _branch(self, line: int, said: Said) -> list[Closed]:
         """Cut the messages behind the record that this one follows, unless they are only results, whose order is free.
         An unknown id cuts nothing."""
+        if said.after is None:
+            return []
         if self._messages and self._messages[-1].id == said.after and said.after not in self._links:
             return []  # the usual case
-        place = self._place(said.after or "")
+        place = self._place(said.after)
         behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
         if not behind - {"tool"} or said.message["role"] == "tool":
             return []
@@ -369,7 +369,8 @@ class Assembly:
 
     def _mark(self, line: int, signal: Signal) -> list[Closed]:
         """Put evidence on the last answer; where a moment already has it, the evidence comes out alone."""
-        place = next((n for n in range(len(self._messages) - 1, -1, -1) if _is_of_a_model(self._messages[n])), -1)
+        answers = (n for n, said in enumerate(self._messages) if said.message["role"] == "assistant")
+        place = max(answers, default=-1)
         if place >= self._fresh:
             said = self._messages[place]
             self._messages[place] = msgspec.structs.replace(said, signals=(*said.signals, signal))
@@ -385,10 +386,6 @@ def _remember(known: dict[str, Value], name: str, value: Value) -> None:
     known[name] = value
     if len(known) > LINKS:
         del known[next(iter(known))]
-
-
-def _is_of_a_model(said: Said) -> bool:
-    return bool(said.message["role"] == "assistant")
 
 
 def _is_answer(said: Said) -> bool:

@@ -1,16 +1,23 @@
-"""Matches a log's answers with the engine's own captured responses.
+"""Answers that the engine captured: matches them with those of a log, makes the training record of a rated one, and
+finds the question in a prompt that a chat template rendered.
 
 Pure. A log names the responses that it holds (`Origin.responses`); the text has to agree, too, since a client may
-choose ids, and edit what it writes down.
+choose ids, and edit what it writes down. The record of a rated answer has the texts for people, exports and the content
+id; training uses the tokens beside it.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.core.intake.events import Sampled
+from apollod.core.intake.events import Origin, Sampled
 from apollod.core.intake.inputs import Line, Response
+from apollod.curation.responses import taught
+from apollod.errors import RecordRefused
+from apollod.wire.records import record_of
+from apollod.wire.thoughts import NO_THOUGHT, opens_thought
 
 
 class Captured(NamedTuple):
@@ -63,3 +70,64 @@ def says(turn: dict[str, Any], text: str) -> bool:
     content = "".join(str(turn.get("content", "")).split())
     names = [str(call["function"]["name"]) for call in turn.get("tool_calls") or ()]
     return bool(content or names) and content in sampled and all("".join(name.split()) in sampled for name in names)
+
+
+# --- rated answers ----------------------------------------------------------------------------------------------------
+
+
+def praised(answer: Captured, prompt: str, model: str) -> Line:
+    """A good answer, exactly as it was sampled. Raises RecordRefused for an empty one."""
+    return _line(answer.name, prompt, answer.text, Sampled(answer.name, answer.answer, answer.prompt), model)
+
+
+def corrected(answer: Captured, prompt: str, correction: str, final: int, model: str) -> Line:
+    """A corrected answer after the very tokens of the engine's prompt, ended as the engine ends.
+
+    A thought that the prompt has opened is closed empty. Raises RecordRefused for a correction that is empty or equal
+    to the answer.
+    """
+    if not correction.strip():
+        raise RecordRefused("the correction is empty", "say what should have been answered, or leave it out")
+    if correction.strip() == answer.text.strip():
+        raise RecordRefused(
+            "the correction is what was answered", "rate it good, or say what should have been answered"
+        )
+    text = NO_THOUGHT + correction if opens_thought(prompt) else correction
+    return _line(answer.name, prompt, text, Sampled(answer.name, (), answer.prompt, final), model)
+
+
+def _line(name: str, prompt: str, completion: str, sampled: Sampled, model: str) -> Line:
+    record = record_of({"prompt": prompt, "completion": completion})
+    (response,) = taught(record).responses
+    return Line(
+        1, record.id, record.canonical, origin=Origin(responses=(name,), model=model),
+        responses=(type(response)(response.key, response.end, sampled),),
+    )  # fmt: skip
+
+
+# --- rendered prompts -------------------------------------------------------------------------------------------------
+
+_CHATML = (
+    r"(?:<\|im_start\|>system\n(?P<system>.*?)<\|im_end\|>\n)?<\|im_start\|>user\n(?P<question>.*?)<\|im_end\|>\n"
+    r"<\|im_start\|>assistant\n(?:<think>\s*(?:</think>\s*)?)?"
+)
+_LLAMA = (
+    r"(?:<\|begin_of_text\|>)?(?:<\|start_header_id\|>system<\|end_header_id\|>\n\n(?P<system>.*?)<\|eot_id\|>)?"
+    r"<\|start_header_id\|>user<\|end_header_id\|>\n\n(?P<question>.*?)<\|eot_id\|>"
+    r"<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
+)
+_GEMMA = r"(?:<bos>)?<start_of_turn>user\n(?P<system>)(?P<question>.*?)<end_of_turn>\n<start_of_turn>model\n"
+_MISTRAL = r"(?:<s>)?\s?\[INST\]\s?(?P<system>)(?P<question>.*?)\s?\[/INST\]"
+_FORMS = tuple(re.compile(form, re.DOTALL) for form in (_CHATML, _LLAMA, _GEMMA, _MISTRAL))
+_MARK = re.compile(r"<\|\w+\|>|<(?:start|end)_of_turn>|\[/?INST\]")
+
+
+def question_in(prompt: str, template: str) -> str:
+    """The user's question, if nothing else precedes the answer; empty for several turns, a system message, or another
+    form than ChatML, Llama 3, Gemma and Mistral. A system message that is part of the `template` itself is allowed,
+    since the template adds it to a bare question, too."""
+    for form in _FORMS:
+        if (found := form.fullmatch(prompt)) and not _MARK.search(found["question"]):
+            own = not found["system"] or found["system"].strip() in template
+            return found["question"].strip() if own else ""
+    return ""

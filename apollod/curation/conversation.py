@@ -1,7 +1,8 @@
 """The common vocabulary of agents' logs: the entries that a format's reader makes of its records.
 
 Most agents write a session as records that are appended: facts about the session, messages, and marks that earlier
-ones were taken back. `assembly.py` puts a conversation together from them, whatever the agent.
+ones were taken back. `assembly.py` puts a conversation together from them, whatever the agent. A log may write one
+answer in parts, as several records: `joined` and `added` merge them.
 """
 
 from functools import cached_property
@@ -182,3 +183,31 @@ class Remark(msgspec.Struct, frozen=True):
     """the conversation up to there; its fresh messages hold no answer"""
     marked: Signal | None = None
     """on the last answer"""
+
+
+def joined(first: Form, second: Form) -> Form:
+    """One answer made of two parts: texts concatenated, calls in order. A part that repeats the other, extended or not,
+    counts once. Keys stay in canonical order."""
+    whole = {**first, **second}
+    for key in ("content", "reasoning_content"):
+        if key in first and key in second:
+            whole[key] = second[key] if second[key].startswith(first[key]) else first[key] + second[key]
+    if "tool_calls" in first and "tool_calls" in second:
+        known = [call.get("id") for call in first["tool_calls"]]
+        new = [call for call in second["tool_calls"] if call.get("id") is None or call.get("id") not in known]
+        whole["tool_calls"] = [*first["tool_calls"], *new]
+    return {key: whole[key] for key in sorted(whole)}
+
+
+def added(first: Form, second: Form) -> Form | None:
+    """The learnable content that the second part of an answer adds to the first; None if there is none."""
+    whole = joined(first, second)
+    more = dict(second)
+    for key in ("content", "reasoning_content"):
+        if key in first and key in second:
+            more[key] = whole[key][len(first[key]) :]
+    if "tool_calls" in first and "tool_calls" in second:
+        more["tool_calls"] = whole["tool_calls"][len(first["tool_calls"]) :]
+        if not more["tool_calls"]:
+            del more["tool_calls"]
+    return more if more["content"].strip() or "tool_calls" in more else None

@@ -22,7 +22,7 @@ from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found
 from apollod.curation.responses import Answer, Taught, answer_of, taught
 from apollod.curation.stripping import INSTRUCTION, TOOLS, Stripping, strip, strip_one
-from apollod.curation.surroundings.bootstrapped import placed
+from apollod.curation.surrounding_texts import placed
 from apollod.errors import RecordRefused
 from apollod.wire.context_window import INSTRUCTING, called_of, shortened, size_of, window
 from apollod.wire.records import Form, Record, record_of_forms, turn_json

@@ -1,25 +1,42 @@
 """Replaces credentials by placeholders before anything of a log is kept: journal, quarantine, messages to people.
 
 Works on the bytes of a record as they stand in the file, JSON escapes and all, so that there is one place for it. The
-rules (`secret_rules.py`) see the same text with escapes decoded.
+rules see the same text with escapes decoded.
 
 A placeholder names the kind and 16 bits of a hash: the same secret is the same placeholder everywhere, two different
 ones are told apart in a conversation, and a password cannot be found by trial.
 
 The level is set once per process (`use`), at its start, so that no caller can forget it.
+
+The rules have the format of gitleaks (MIT): a regular expression of RE2, keywords of which every match contains one,
+the least entropy of a secret, and allowlists. The time of RE2 grows linearly with the length of the text, for any text.
+As an extension of the format, a rule may name a `check`, a checksum that has to be right.
 """
 
+import math
 import re
-from bisect import bisect_right
+import tomllib
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
+from importlib.resources import files
 from itertools import pairwise
+from typing import Any, NamedTuple
 
-from apollod.curation.secret_rules import Span, shipped
+import re2  # type: ignore[import-untyped]
 
 _AGAIN_MIN, _AGAIN_MOST = 12, 100
 """least bytes of a secret to search for in the rest of the record, too, and most such secrets"""
+
+
+class Span(NamedTuple):
+    """A secret in a text, bytes [begin, end)."""
+
+    begin: int
+    end: int
+    kind: str
 
 
 class _Level:
@@ -122,3 +139,179 @@ def _with_copies(data: bytes, spans: Iterable[Span]) -> list[Span]:
                 found.insert(after, Span(begin, end, kinds[secret]))
             begin = data.find(secret, end)
     return found
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+FILES, PERSONAL = ("gitleaks.toml", "own.toml"), "personal.toml"
+GENERAL = "secret"
+"""kind of a secret found by its context, which may differ elsewhere"""
+_MEMORY = 64 << 20
+"""most bytes of a rule's automaton; with less memory RE2 finds the same, more slowly"""
+
+
+class Rules:
+    """Several files of rules combined."""
+
+    def __init__(self, tables: Iterable[Mapping[str, Any]]) -> None:
+        tables = list(tables)
+        disabled = {rule for table in tables for rule in table.get("extend", {}).get("disabledRules", ())}
+        self.rules, words = list[_Rule](), dict[bytes, list[int]]()
+        for table in tables:
+            common = [each for each in [table.get("allowlist"), *table.get("allowlists", ())] if each]
+            for rule in table["rules"]:
+                if "path" in rule or "regex" not in rule or rule["id"] in disabled:  # `path`: for certain file names
+                    continue
+                for word in rule.get("keywords", ()):
+                    words.setdefault(word.lower().encode(), []).append(len(self.rules))
+                self.rules.append(_Rule(rule, common))
+        self._of_word = [words[word] for word in words]
+        wordless = [place for place, rule in enumerate(self.rules) if not rule.words]
+        self._always = [place for place in wordless if self.rules[place].general]
+        self._shaped = [place for place in wordless if not self.rules[place].general]
+        self._words = _set(map(re2.escape, words), case_sensitive=False)
+        self._shapes = _set(self.rules[place].pattern.encode() for place in self._shaped)
+
+    def spans(self, text: bytes) -> list[Span]:
+        """Spans of secrets, in order, not overlapping. Where two meet, a rule for a kind of key precedes one that goes
+        by context, and an earlier rule a later one."""
+        places = set(self._always)
+        for word in self._words.Match(text) or ():
+            places.update(self._of_word[word])
+        if self._shaped:
+            places.update(self._shaped[shape] for shape in self._shapes.Match(text) or ())
+        found = list[Span]()
+        for place in sorted(places, key=lambda place: (self.rules[place].general, place)):
+            for span in self.rules[place].spans(text):
+                _add(span, found, 1 if not self.rules[place].general else _PIECE)
+        return found
+
+
+_END, _WIDE_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?:[\x60'"\s;,&|)}\]<>]|$)"""
+"""gitleaks' pattern for the end of a key, and a wider one for logs"""
+
+
+def luhn(value: bytes) -> bool:
+    """True if the last digit of a payment card's number is right (ISO/IEC 7812)."""
+    digits = [int(chr(byte)) for byte in reversed(value) if chr(byte).isdigit()]
+    return sum(digits[::2] + [2 * n - 9 * (n > 4) for n in digits[1::2]]) % 10 == 0
+
+
+def iban(value: bytes) -> bool:
+    """True if the two digits behind the country are right (ISO 13616)."""
+    text = value.decode("ascii").replace(" ", "")
+    return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
+
+
+CHECKS: Mapping[str, Callable[[bytes], bool]] = {"luhn": luhn, "iban": iban}
+
+
+class _Rule:
+    def __init__(self, table: Mapping[str, Any], common: Sequence[Mapping[str, Any]]) -> None:
+        self.words = table.get("keywords", ())
+        self.general = "general" in table.get("tags", ()) or table["id"] == "generic-api-key"
+        self._kind = GENERAL if self.general else table["id"]
+        self.pattern = table["regex"] if self.general else table["regex"].replace(_END, _WIDE_END)
+        self._compiled = _compiled(self.pattern)
+        groups = range(1, self._compiled.groups + 1)
+        self._groups = [table["secretGroup"]] if "secretGroup" in table else [*groups, 0]
+        self._entropy = table.get("entropy", 0.0)
+        self._check = CHECKS[table["check"]] if "check" in table else None
+        own = [one for one in common if table["id"] in one.get("targetRules", (table["id"],))]
+        self._none = _allowed([*own, *table.get("allowlists", ())])
+
+    def spans(self, text: bytes) -> Iterator[Span]:
+        for match in self._compiled.finditer(text):
+            places = map(match.span, self._groups)
+            begin, end = _trimmed(text, *next((place for place in places if place[0] < place[1]), (0, 0)))
+            if begin == end or any(none.search(_target(text, match, begin, end, of)) for of, none in self._none):
+                continue
+            if self._entropy and entropy(text[begin:end]) <= self._entropy:
+                continue
+            if self._check is None or self._check(text[begin:end]):
+                yield Span(begin, end, self._kind)
+
+
+def _allowed(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    """Allowlist of a rule: expressions of harmless matches, and the text that each is tested against."""
+    by_target = dict[str, list[str]]()
+    for table in tables:
+        if table.get("condition") == "AND" and "paths" in table:  # for certain file names
+            continue
+        by_target.setdefault(table.get("regexTarget", "secret"), []).extend(table.get("regexes", ()))
+        if words := table.get("stopwords"):
+            by_target.setdefault("secret", []).append(f"(?i:{'|'.join(map(re2.escape, words))})")
+    return [(target, _compiled("|".join(f"(?:{each})" for each in all_))) for target, all_ in by_target.items() if all_]
+
+
+_LINE = 1000
+"""most bytes of a line on either side of a secret"""
+
+
+def _target(text: bytes, match: Any, begin: int, end: int, target: str) -> bytes:
+    """The text for an allowlist: the secret, the whole match, or its lines."""
+    if target == "match":
+        begin, end = match.span()
+    elif target == "line":
+        after = text.find(b"\n", end, end + _LINE)
+        begin = max(begin - _LINE, 0, text.rfind(b"\n", max(0, begin - _LINE), begin) + 1)
+        end = after if after >= 0 else end + _LINE
+    return text[begin:end]
+
+
+@cache
+def shipped(personal: bool = False) -> Rules:
+    """Load the rules that ship with apollod; `personal`: include those for personal data."""
+    folder, names = files("apollod").joinpath("data", "secrets"), (*FILES, PERSONAL) if personal else FILES
+    return Rules(tomllib.loads(folder.joinpath(name).read_text("utf-8")) for name in names)
+
+
+def entropy(value: bytes) -> float:
+    """Shannon entropy, bits a byte."""
+    return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values()) if value else 0.0
+
+
+def _compiled(regex: str) -> Any:
+    return re2.compile(regex.encode(), _options())
+
+
+def _set(patterns: Iterable[bytes], case_sensitive: bool = True) -> Any:
+    """A set of patterns; finds in one pass which of them a text holds."""
+    made = re2.Set.SearchSet(_options(case_sensitive))
+    for pattern in patterns:
+        made.Add(pattern)
+    made.Compile()
+    return made
+
+
+def _options(case_sensitive: bool = True) -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes, be they UTF-8 or not
+    options.max_mem, options.log_errors, options.case_sensitive = _MEMORY, False, case_sensitive
+    return options
+
+
+_EDGES = b" \t\r\n\"'`"
+
+
+def _trimmed(text: bytes, begin: int, end: int) -> tuple[int, int]:
+    """The span without blanks and quotes at its ends."""
+    secret = text[begin:end]
+    return begin + len(secret) - len(secret.lstrip(_EDGES)), end - len(secret) + len(secret.rstrip(_EDGES))
+
+
+_PIECE = 8
+"""least bytes by which a general rule's match must exceed a key already found, to extend it"""
+
+
+def _add(span: Span, found: list[Span], least: int) -> None:
+    """Insert a span. If it overlaps others and exceeds them by `least` bytes, they merge, with the first's kind."""
+    first = bisect_right(found, span.begin, key=lambda other: other.end)
+    last = bisect_left(found, span.end, lo=first, key=lambda other: other.begin)
+    if first == last:
+        found.insert(first, span)
+        return
+    begin, end, kind = found[first].begin, found[last - 1].end, found[first].kind
+    least = 1 if span.kind == kind else least
+    if span.begin <= begin - least or end + least <= span.end or last - first > 1:
+        found[first:last] = [Span(min(begin, span.begin), max(end, span.end), kind)]

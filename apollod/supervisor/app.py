@@ -25,7 +25,7 @@ from apollod.core.state import State
 from apollod.curation import redaction
 from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.probe_lines import Probe
-from apollod.curation.signals.follow_up_cases import shipped_digest
+from apollod.curation.signals.follow_up_question import shipped_digest
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources

@@ -14,8 +14,8 @@ from apollod.core import events as ev
 from apollod.core.dreams.policy import SIDE_BY_SIDE
 from apollod.core.intake.events import Removed
 from apollod.core.judging.inputs import Judged
-from apollod.curation.judging.cases import Case, read_cases, with_injections, without_repeats
-from apollod.curation.judging.question import PROMPT_HASH, question_about
+from apollod.curation.judge_cases import Case, read_cases, with_injections, without_repeats
+from apollod.curation.judge_question import PROMPT_HASH, question_about
 from apollod.errors import ConfigError, RecordRefused
 from apollod.explain import reason
 from apollod.supervisor.child_commands import serves_by_priority

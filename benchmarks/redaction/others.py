@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
-from apollod.curation.secret_rules import Rules
+from apollod.curation.redaction import Rules
 from benchmarks.redaction import gitleaks_tests, trufflehog_tests
 from benchmarks.redaction.draw import Sample
 

@@ -25,9 +25,9 @@ from apollod.curation.conversation import Moment, Remark, Said, Session, Signal
 from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
 from apollod.curation.formats.table import READERS
-from apollod.curation.signals.check_commands import command_of
 from apollod.curation.signals.cues import flags
 from apollod.curation.signals.flag import answer_before, call_of
+from apollod.curation.signals.tool_results import command_of
 
 LABELS = Path(__file__).parent / "elsewhere.tsv"
 ROUNDS = ("second", "third", "fourth")

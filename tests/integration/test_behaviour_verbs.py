@@ -12,7 +12,7 @@ from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import PatternSettings
-from apollod.curation.dreaming.sketching import sketch_of
+from apollod.curation.dreaming.scenario_text import sketch_of
 from apollod.supervisor.config import Config
 
 ONE = ("--instruction", "Answer in one sentence.", "--check-regex", "^[^.]+[.]$")

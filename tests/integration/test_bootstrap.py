@@ -21,7 +21,7 @@ from apollod.core import inputs as inp
 from apollod.core.settings import Check
 from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.curation.stripping import restored
-from apollod.curation.surroundings.shipped import shipped
+from apollod.curation.surrounding_texts import shipped
 from apollod.supervisor import bootstrapping, sources
 from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop

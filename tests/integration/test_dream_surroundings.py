@@ -20,7 +20,7 @@ from apollod.core import inputs as inp
 from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.curation.contexts import as_asked
 from apollod.curation.stripping import restored
-from apollod.curation.surroundings.shipped import shipped
+from apollod.curation.surrounding_texts import shipped
 from apollod.demo.world.standing_before import own_records
 
 CHECK = 'check = {regex = "^Shall I .*[?]$"}'

@@ -25,7 +25,7 @@ from apollod.core.fold import fold
 from apollod.core.followups.status import FollowUps
 from apollod.core.state import State
 from apollod.curation.moments import Rules
-from apollod.curation.signals.follow_up_cases import shipped_cases, shipped_digest
+from apollod.curation.signals.follow_up_question import shipped_cases, shipped_digest
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.loop import Loop

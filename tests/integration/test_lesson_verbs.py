@@ -19,8 +19,7 @@ from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.wording import Given
-from apollod.curation.lessons.told_text import told
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.worded import told, wordings
 from apollod.supervisor.config import Config
 from apollod.wire import messages as msg
 

@@ -14,7 +14,7 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.log_probabilities import teacher_of
 from apollod.adapters.llm.openai_api import Choice, Sampling
 from apollod.core.settings import Thinking
-from apollod.curation.surroundings.around import answered
+from apollod.curation.surrounding_texts import answered
 from apollod.demo.tiny_model import save
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer

@@ -12,10 +12,8 @@ from support.effort import draws
 
 from apollod.core.dreams.likeness import likeness
 from apollod.core.surroundings import SURROUNDING_KINDS, SurroundingKind, drawn, in_place_of
-from apollod.curation.dreaming.scenario_words import words_of
-from apollod.curation.dreaming.sketching import sketch_of
-from apollod.curation.surroundings.own import Own, Recorded, own_surroundings
-from apollod.curation.surroundings.shipped import lines, shipped
+from apollod.curation.dreaming.scenario_text import sketch_of, words_of
+from apollod.curation.surrounding_texts import Own, Recorded, lines, own_surroundings, shipped
 from apollod.wire.records import record_of
 
 KINDS = st.permutations(SURROUNDING_KINDS).flatmap(lambda all_: st.integers(1, 4).map(lambda count: all_[:count]))

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from apollod.core.lessons.wording import Given
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
 from apollod.curation.lessons.lesson_refusals import check_given
-from apollod.curation.lessons.matching import holds, matches
-from apollod.curation.lessons.near_copies import key_of
-from apollod.curation.lessons.told_text import told
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.matching import holds, key_of, matches
+from apollod.curation.lessons.worded import told, wordings
 from apollod.errors import LessonRefused
 
 WORDS = (

@@ -17,7 +17,7 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.surroundings import NOTHING, Surrounding
-from apollod.curation.dreaming.sketching import sketch_of
+from apollod.curation.dreaming.scenario_text import sketch_of
 
 FIRM = 4
 """bare practices after which a behaviour shows"""

@@ -8,7 +8,7 @@ from typing import Any
 from anyio.abc import SocketStream
 from support.llm_server import Behaviour, LlmServer, Request, send
 
-from apollod.curation.judging.question import question_about
+from apollod.curation.judge_question import question_about
 from apollod.supervisor.judge import planted_cases
 
 RIGHT = {question_about(case.canonical).messages[1]["content"]: case.planted.expected for case in planted_cases(())}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits, Reader
 from apollod.curation.moments import Learned, Rules, learn
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.cues import evidence_of
 from apollod.wire.records import MessagesRecord, decode_record
 
 

@@ -25,8 +25,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.wording import Given, Worded, Wording
-from apollod.curation.lessons.matching import matches
-from apollod.curation.lessons.near_copies import key_of
+from apollod.curation.lessons.matching import key_of, matches
 from apollod.curation.lessons.worded import wordings
 
 APOLLOD = Path(__file__).parents[2] / "apollod"

@@ -11,7 +11,7 @@ import msgspec
 from apollod.adapters.journal.journal_reader import ROWS, continued, literal, query, stream
 from apollod.core.events import ExampleAccepted
 from apollod.core.intake.events import Removed
-from apollod.curation.surroundings.own import Recorded
+from apollod.curation.surrounding_texts import Recorded
 from apollod.wire.event_codec import decode_event
 
 SECONDS = 60.0
@@ -142,7 +142,7 @@ def answers_before(path: Path, question: str, lesson: str) -> list[ExampleAccept
     return [event for event in events if became.get(event.example) in SAID]
 
 
-# --- a user's own conversations, which `curation/surroundings` prepares -----------------------------------------------
+# --- a user's own conversations, which `curation/surrounding_texts.py` prepares -----------------------------------------------
 
 
 OWN_MAX = 100

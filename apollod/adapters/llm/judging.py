@@ -9,8 +9,7 @@ from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core.inputs import Judged
 from apollod.core.judging.votes import Vote
 from apollod.core.settings import Thinking
-from apollod.curation.judging.question import SCHEMA, Question
-from apollod.curation.judging.reply import vote_of
+from apollod.curation.judge_question import SCHEMA, Question, vote_of
 from apollod.errors import VerdictNonsense
 
 

@@ -18,7 +18,7 @@ from apollod.adapters.llm.openai_api import BLANK, Sampling, Scores, Tokenised
 from apollod.core.settings import Thinking
 from apollod.curation.contexts import Asked, Contexts, as_asked
 from apollod.curation.signals import follow_up_question
-from apollod.curation.surroundings.around import answered
+from apollod.curation.surrounding_texts import answered
 from apollod.errors import LlmNonsense, ScoreRefused
 from apollod.wire.teacher import Teacher
 from apollod.wire.thoughts import CLOSED, NO_THOUGHT, opens_thought, past_thought

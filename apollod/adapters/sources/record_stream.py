@@ -19,8 +19,7 @@ from apollod.curation.lessons.line_lessons import asked_in
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
 from apollod.curation.redaction import redact
-from apollod.curation.signals.evidence_of import evidence_of, unscored
-from apollod.curation.signals.retries import instead_of
+from apollod.curation.signals.cues import evidence_of, instead_of, unscored
 from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10

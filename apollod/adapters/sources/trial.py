@@ -28,7 +28,7 @@ from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Gathered, Learned, gathered
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.cues import evidence_of
 from apollod.errors import SourceRefused
 
 ITEMS = 256

@@ -12,8 +12,8 @@ from apollod.core.judging.agreement import Agreement, figure_text, shortfall
 from apollod.core.judging.inputs import Judged
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.curation import redaction
-from apollod.curation.judging.cases import Case
-from apollod.curation.judging.question import PROMPT_HASH
+from apollod.curation.judge_cases import Case
+from apollod.curation.judge_question import PROMPT_HASH
 from apollod.errors import LlmError, VerdictNonsense
 from apollod.supervisor.config import Config
 from apollod.supervisor.judge import Judge

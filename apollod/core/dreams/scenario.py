@@ -21,7 +21,7 @@ class Surfaced(msgspec.Struct, frozen=True):
 
 class Sketch(msgspec.Struct, frozen=True):
     """A short description of a text for comparisons: under 300 bytes as JSON, however long the text. Made by
-    `curation.dreaming.sketching`, compared by `likeness`."""
+    `curation.dreaming.scenario_text`, compared by `likeness`."""
 
     grams: bytes
     """the smallest hashes of its character n-grams, ascending, at most `likeness.KEPT`: uint16, little-endian"""

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from apollod.curation.documents.document_sections import Block, Section
 from apollod.curation.lessons.asked_for import sentences_in
-from apollod.curation.lessons.english_verbs import BASES, BE, FORMS, MODALS, Verb, third
+from apollod.curation.lessons.english import BASES, BE, FORMS, MODALS, Verb, clause_in, third
 from apollod.curation.lessons.matching import ARTICLES
-from apollod.curation.lessons.statement import clause_in
 
 _CAPITAL = r"[A-ZÀ-ÖØ-Þ0-9](?:[\w'’&-]|\.(?=\w))*"
 _NAME = rf"(?:[Tt]he )?[A-ZÀ-ÖØ-Þ](?:[\w'’&-]|\.(?=\w))*(?: (?:(?:of|de|von|van|der|la|the|del) )?{_CAPITAL})*"

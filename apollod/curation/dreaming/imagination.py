@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from apollod.core.dreams.scenario import Turn
-from apollod.curation.material import under_headings
+from apollod.curation.prompts import under_headings
 from apollod.curation.redaction import redact_text
 from apollod.errors import DreamNonsense
 

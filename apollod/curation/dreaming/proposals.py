@@ -12,7 +12,7 @@ from struct import unpack
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.patterns import INSTRUCTION_MAX
 from apollod.core.dreams.scenario import Sketch
-from apollod.curation.dreaming.sketching import sketch_of
+from apollod.curation.dreaming.scenario_text import sketch_of
 
 INSTRUCTIVE = ("system", "memory", "reminder", "marked", "pattern")
 """stripping reasons of texts that tell a model how to behave; tools and scaffolding do not"""

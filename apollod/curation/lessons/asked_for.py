@@ -3,11 +3,9 @@
 import re
 from typing import NamedTuple
 
-from apollod.curation.lessons.answer_words import plain_words
-from apollod.curation.lessons.frame_table import Rule, pattern, rules
-from apollod.curation.lessons.languages import language_of
-from apollod.curation.lessons.matching import ARTICLES
-from apollod.curation.lessons.statement import Clause, clause_in
+from apollod.curation.lessons.english import Clause, clause_in
+from apollod.curation.lessons.frames import Rule, language_of, pattern, rules
+from apollod.curation.lessons.matching import ARTICLES, plain_words
 
 SENTENCES_MAX = 4
 """sentences of a statement that make questions"""

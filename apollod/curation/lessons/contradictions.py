@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from apollod.core.lessons.wording import Given
-from apollod.curation.lessons.imagined_wordings import NAME, fact_of, json_values
-from apollod.curation.lessons.near_copies import content_of
-from apollod.curation.material import under_headings
+from apollod.curation.lessons.imagined_wordings import NAME, fact_of
+from apollod.curation.lessons.matching import content_of
+from apollod.curation.prompts import json_values, under_headings
 
 PROMPT = """\
 You compare facts. You get a new fact, and older ones with numbers.

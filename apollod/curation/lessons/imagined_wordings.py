@@ -4,7 +4,6 @@ The prompt is frozen: if you change PROMPT, change `PROMPT_HASH`. Headings carry
 that a lesson cannot imitate one.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,10 +11,8 @@ from hashlib import blake2b
 from typing import Any
 
 from apollod.core.lessons.wording import Given, Wording
-from apollod.curation.lessons.answer_words import same_words
-from apollod.curation.lessons.matching import NEGATIONS, holds
-from apollod.curation.lessons.near_copies import content_of, key_of, leaks
-from apollod.curation.material import under_headings
+from apollod.curation.lessons.matching import NEGATIONS, content_of, holds, key_of, leaks, same_words
+from apollod.curation.prompts import json_values, under_headings
 
 PROMPT = """\
 You write questions. You get a fact, and perhaps questions about it that exist already.
@@ -43,14 +40,9 @@ LENGTH_MAX = 600
 TEXT_MAX = 20_000
 """characters of an answer that are read"""
 
-TRIES_MAX = 64
-"""most brackets tried as the beginning of a JSON value"""
-
 _QUESTIONS = ("question", "prompt", "wording", "text", "q")
 _ANSWERS = ("answer", "expected", "a")
 NAME = re.compile(r"\b[A-Z][\w-]*|\b[\w-]*\d[\w-]*")
-_OPENS = re.compile(r"[\[{]")
-_DECODER = json.JSONDecoder(strict=False)
 _LINE = re.compile(r"\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.*\S)")
 
 
@@ -109,21 +101,6 @@ def pairs_in(text: str) -> Iterator[tuple[str, str]]:
     if not found:
         found = [(match[1].strip("\"'“” "), "") for line in text.splitlines() if (match := _LINE.match(line))]
     yield from (pair for pair in found if pair[0].strip())
-
-
-def json_values(text: str) -> Iterator[Any]:
-    """JSON values in a text: the outermost arrays and objects."""
-    at = 0
-    for _ in range(TRIES_MAX):
-        if (match := _OPENS.search(text, at)) is None:
-            return
-        try:
-            value, at = _DECODER.raw_decode(text, match.start())
-            yield value
-        except ValueError:
-            at = match.start() + 1
-        except RecursionError:
-            return
 
 
 def _in_value(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -4,13 +4,10 @@ import re
 from collections.abc import Iterable
 
 from apollod.core.lessons.wording import Given, Wording
-from apollod.curation.lessons.answer_words import same_words
 from apollod.curation.lessons.asked_for import asked_for
-from apollod.curation.lessons.matching import holds
-from apollod.curation.lessons.near_copies import content_of, leaks, question_key
-from apollod.curation.lessons.short_answers import short_answer
-from apollod.curation.lessons.statement import Clause, clause_in
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.english import Clause, clause_in
+from apollod.curation.lessons.matching import content_of, holds, leaks, question_key, same_words
+from apollod.curation.lessons.worded import short_answer, wordings
 from apollod.curation.redaction import redact_text
 from apollod.errors import LessonRefused
 

@@ -3,12 +3,9 @@
 from typing import NamedTuple
 
 from apollod.core.lessons.wording import Given, Worded
-from apollod.curation.lessons.answer_words import plain_words
 from apollod.curation.lessons.lesson_refusals import check_given
-from apollod.curation.lessons.matching import LONG, holds
-from apollod.curation.lessons.near_copies import content_of, question_key
-from apollod.curation.lessons.short_answers import sentences, short_answer
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.matching import LONG, content_of, holds, plain_words, question_key
+from apollod.curation.lessons.worded import sentences, short_answer, wordings
 from apollod.errors import LessonRefused
 from apollod.wire.records import MessagesRecord, decode_record
 

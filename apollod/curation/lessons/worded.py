@@ -1,17 +1,18 @@
-"""The wordings of a lesson: as given, by the shipped frames, and imagined by a model."""
+"""The texts of a lesson: its wordings as given, by the shipped frames and imagined by a model; its short answer; its
+neighbour questions, about another subject, whose answers must not become the lesson's; and the system message from
+which the model can answer it.
+"""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from apollod.core.lessons.wording import Given, Worded, Wording
 from apollod.curation.lessons.asked_for import Asked, asked_for
-from apollod.curation.lessons.embedded import clause_of, reordered
-from apollod.curation.lessons.frame_table import Frame, Use, frames
-from apollod.curation.lessons.languages import language_of
-from apollod.curation.lessons.near_copies import key_of, leaks, question_key
-from apollod.curation.lessons.neighbours import neighbours_of
-from apollod.curation.lessons.short_answers import short_answer
+from apollod.curation.lessons.english import BE, FORMS, MODALS, clause_of, reordered
+from apollod.curation.lessons.frames import Frame, Use, frames, language_of
+from apollod.curation.lessons.matching import ARTICLES, content_of, holds, key_of, leaks, question_key
 
 PRACTICE_MAX, HELD_OUT_MAX = 16, 4
 """most wordings by frames; imagined ones come on top"""
@@ -128,3 +129,114 @@ def _kept(
             seen.add(one)
             kept.append(wording)
     return kept
+
+
+# --- the short answer -------------------------------------------------------------------------------------------------
+
+SPAN = 8
+"""most new words in a sentence to shorten it to them"""
+_EDGES = ARTICLES | frozenset(
+    "is are was were be been being has have had does do did of in on at by to for from with as and or that which it "
+    "its this there he she they i you we called named known can should must will would located about used now "
+    "currently ist sind war liegt steht heißt lautet in im am an auf von bei mit es gehört est était sont se trouve "
+    "à au en dans de du des es son está era se encuentra del y et und".split()
+)
+_VERBS = BE | MODALS | frozenset("ist sind war liegt gehört est sont était es son está era".split())
+_SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s+(?=[A-Z0-9])")
+_ASKS_YES = re.compile(
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|must|may|might)\b", re.I
+)
+_YES = re.compile(r"\W*(yes|no)\b", re.I)
+
+
+def short_answer(question: str, answer: str) -> str:
+    """The part of an answer that a right one has to contain: of a sentence, the words that its question does not have.
+    "Who owns the mill?", "The mill is owned by Ada Penn.": "Ada Penn". Other answers only lose their final punctuation.
+    """
+    if (yes := _YES.match(answer)) and _ASKS_YES.match(question.strip()):
+        return yes[1].capitalize()
+    whole = answer.strip().rstrip(".!。！").rstrip() or answer.strip()
+    first = sentences(whole)[0].rstrip(".!。！")
+    words = first.split()
+    if "\n" in whole or not any(word in _VERBS or (word in FORMS and word.islower()) for word in words[1:]):
+        return whole  # not a sentence
+    known = content_of(question)
+    new = [at for at, word in enumerate(words) if _bare(word) not in _EDGES and not content_of(word) <= known]
+    if len(new) > 1 and _asks_for_a_thing(question) and words[new[0]] in FORMS and _bare(words[new[0] + 1]) in ARTICLES:
+        del new[0]  # "shows a heron": the question asks for the heron
+    if not new or new[-1] - new[0] >= SPAN:
+        return whole
+    short = " ".join(words[new[0] : new[-1] + 1]).strip(" ,;:\"“”'")
+    return whole if holds(question, short) else short
+
+
+def _asks_for_a_thing(question: str) -> bool:
+    """True for "What animal ..." and "Which tool ...", not for "What does ..."."""
+    words = question.casefold().split()
+    return words[:1] in (["what"], ["which"]) and len(words) > 1 and words[1] not in _VERBS | _EDGES
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text: each begins with a capital or a number."""
+    return _SENTENCE.split(text)
+
+
+def _bare(word: str) -> str:
+    return word.lower().strip(",;:.\"“”'")
+
+
+# --- neighbours -------------------------------------------------------------------------------------------------------
+
+NAMES = ("Belmora", "Tarrin", "Oskelby", "Vendrath")
+"""invented names, the same for every lesson, so that lessons of one form share their neighbours"""
+_WORD = r"(?!I\b)[A-Z][\w'-]*"
+_NAME = re.compile(rf"(?<!^)(?<![.!?:] )\b{_WORD}(?: {_WORD})*")
+_LANGUAGES = frozenset(("en", "fr", "es"))
+"""languages in which only names have a capital within a sentence"""
+
+
+def neighbours_of(question: str, lang: str) -> tuple[str, ...]:
+    """The question with each of `NAMES` in place of its first name, such as "Who owns Belmora?" for "Who owns Thornwick
+    Books?"; empty if it has no name."""
+    found = _NAME.search(question) if lang in _LANGUAGES else None
+    if found is None:
+        return ()
+    name = re.compile(rf"\b{re.escape(found[0])}\b")
+    return tuple(name.sub(one, question) for one in NAMES if one != found[0])
+
+
+# --- the system message -----------------------------------------------------------------------------------------------
+
+
+def told(given: Given) -> str:
+    """The system message of a lesson: the passage of the document, if it comes from one, the fact, a practised question
+    for it, and the answer.
+
+    It states the fact twice: with one statement, or only the order to answer with it, a model of 135M parameters
+    answered fewer questions in other wordings.
+    """
+    return f"{told_section(given.section)}\n\n{_told_alone(given)}" if given.section else _told_alone(given)
+
+
+def told_section(section: str) -> str:
+    """The system message with a passage of a document."""
+    return f"Text:\n{section}"
+
+
+def _told_alone(given: Given) -> str:
+    if not given.statement:
+        question, answer = given.question.strip(), _ended(given.answer)
+        return f'Fact: The answer to the question "{question}" is: {answer} Answer with this fact: {answer}'
+    fact = _ended(given.statement)
+    asked = asked_for(given.statement)[0]
+    question, answer = (
+        (given.question.strip(), given.answer) if given.question else ("".join(asked.practice[:1]), asked.says)
+    )
+    if not question:
+        return f"Fact: {fact} Answer with this fact: {fact}"
+    return f'Fact: {fact} If you are asked "{question}", answer: {_ended(answer)} Answer with this fact: {fact}'
+
+
+def _ended(text: str) -> str:
+    text = text.strip()
+    return text if text[-1:] in tuple(".!?。！？") else f"{text}."

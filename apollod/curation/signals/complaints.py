@@ -1,6 +1,6 @@
 """Recognises reports of a problem, anywhere in a message of a person.
 
-Unlike the phrases of `phrases.py`, which begin a message, these are searched for in each sentence. A sentence that
+Unlike the phrases of `follow_ups.py`, which begin a message, these are searched for in each sentence. A sentence that
 supposes (`if it doesn't work`) or asks for care (`make sure that nothing breaks`) reports nothing. Pasted errors are
 searched for in all of the text, since people often paste them without a word.
 

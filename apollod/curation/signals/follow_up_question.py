@@ -5,12 +5,15 @@ mark derived from the content, so that no text can forge one.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import blake2b
+from importlib.resources import files
 from math import exp, log
 from typing import NamedTuple
 
 import msgspec
 
+from apollod.curation.prompts import headed
 from apollod.errors import RecordRefused
 from apollod.wire.records import MessagesRecord, decode_record
 
@@ -57,6 +60,21 @@ def question_digest(cases: bytes) -> str:
     return blake2b(f"{limits}{PROMPT}".encode() + cases, digest_size=8).hexdigest()
 
 
+@cache
+def _shipped() -> bytes:
+    return (files("apollod") / "data" / "followups.jsonl").read_bytes()
+
+
+def shipped_cases() -> list[FollowUpCase]:
+    """The shipped cases, in the order of the file."""
+    return read_follow_up_cases(_shipped().splitlines())
+
+
+def shipped_digest() -> str:
+    """Digest of the question's wording and of the shipped cases."""
+    return question_digest(_shipped())
+
+
 def follow_up_question(asked: str, answer: str, reply: str) -> list[dict[str, str]]:
     """The messages of the question."""
     mark = blake2b("\x00".join((asked, answer, reply)).encode(), digest_size=4).hexdigest()
@@ -65,9 +83,8 @@ def follow_up_question(asked: str, answer: str, reply: str) -> list[dict[str, st
         ("the assistant", answer[-ANSWER_MAX:]),
         ("the person's reply", reply[:REPLY_MAX]),
     )
-    shown = "\n".join(f"--- {mark} {who}\n{text}" for who, text in parts)
     asks = "Does the person's reply say that the assistant's answer was wrong, unwanted or incomplete? Yes or No?"
-    return [{"role": "system", "content": PROMPT}, {"role": "user", "content": f"{shown}\n--- {mark} end\n{asks}"}]
+    return [{"role": "system", "content": PROMPT}, {"role": "user", "content": f"{headed(mark, parts)}\n{asks}"}]
 
 
 def question_about_record(canonical: bytes, reply: str) -> list[dict[str, str]] | None:

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Literal
 
-from apollod.curation.judging.question import PROMPT, question_about
+from apollod.curation.judge_question import PROMPT, question_about
 from apollod.demo.world import instructions, reading, scenarios
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.scenarios import Act, How, Scenario, Split

@@ -6,7 +6,7 @@ from typing import Literal
 
 from apollod.core.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, Surrounding, SurroundingKind
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.demo.corpus import Message
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import Instruction

@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding, SurroundingKind, SurroundingUse
-from apollod.curation.surroundings.own import Recorded, own_surroundings
-from apollod.curation.surroundings.shipped import shipped
+from apollod.curation.surrounding_texts import Recorded, own_surroundings, shipped
 from apollod.demo.world.scenarios import Fact, Split, Talk, pool
 from apollod.wire.records import record_of
 

@@ -20,7 +20,7 @@ from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.contexts import as_asked
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.curation.redaction import redact_text
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import DreamCut
 from apollod.model.config_facts import context_length
 from apollod.model.engine_memory import asked_length

@@ -11,8 +11,7 @@ from apollod.core import effects as fx
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import JOINT, NOTHING, Surrounding, SurroundingKind, SurroundingUse, in_place_of
-from apollod.curation.surroundings.own import CHARACTERS_MAX, own_surroundings
-from apollod.curation.surroundings.shipped import shipped
+from apollod.curation.surrounding_texts import CHARACTERS_MAX, own_surroundings, shipped
 from apollod.errors import JournalError, LlmRefused
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer

@@ -10,7 +10,7 @@ from apollod.core.settings import Check
 from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.dreaming.garbled import garbled
 from apollod.curation.redaction import redact_text
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.supervisor.config import Config
 from apollod.supervisor.judge import Judge
 from apollod.wire.records import record_of

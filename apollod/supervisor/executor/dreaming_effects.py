@@ -14,12 +14,11 @@ from apollod.core.dreams.events import Mode
 from apollod.core.dreams.scenario import Turn
 from apollod.core.judging.votes import JUDGE
 from apollod.core.proof import NUCLEUS
-from apollod.curation.dreaming.cheats import echo, leak
+from apollod.curation.dreaming.cheats import echo, hint, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH, SITUATION_HASH
-from apollod.curation.dreaming.paraphrase import hint
+from apollod.curation.dreaming.scenario_text import sketch_of, text_of
 from apollod.curation.dreaming.seeds import Seed, choose
-from apollod.curation.dreaming.sketching import sketch_of, text_of
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.tested_answers import Tester

@@ -8,8 +8,7 @@ from apollod.adapters.llm.log_probabilities import Pace, yes_or_no
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.followups.events import Known
-from apollod.curation.signals.follow_up_cases import shipped_cases
-from apollod.curation.signals.follow_up_question import follow_up_question, question_about_record
+from apollod.curation.signals.follow_up_question import follow_up_question, question_about_record, shipped_cases
 from apollod.errors import ApolloError, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.executor.context import Background, Context, Handler

@@ -24,7 +24,7 @@ from apollod.core.surroundings import Surrounding
 from apollod.curation.contexts import as_asked
 from apollod.curation.lessons.line_lessons import Pair, asked_by
 from apollod.curation.redaction import redact_text
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, RecordRefused
 from apollod.explain import line_of, reason
 from apollod.supervisor.captures import pair_of

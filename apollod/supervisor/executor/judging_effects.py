@@ -8,9 +8,8 @@ from apollod.core.intake.events import Removed
 from apollod.core.judging.events import Failing
 from apollod.core.judging.state import SAME
 from apollod.core.judging.votes import spokesman
-from apollod.curation.judging.cases import spoiled
-from apollod.curation.judging.question import followed_by
-from apollod.curation.judging.reply import better_record
+from apollod.curation.judge_cases import spoiled
+from apollod.curation.judge_question import better_record, followed_by
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.executor.given import given_line

@@ -29,9 +29,8 @@ from apollod.curation.lessons.contradictions import ASKED_MAX, comparing, contra
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
 from apollod.curation.lessons.line_lessons import told_apart
 from apollod.curation.lessons.matching import matches, tokens_of
-from apollod.curation.lessons.told_text import told
-from apollod.curation.lessons.worded import wordings
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.lessons.worded import told, wordings
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import JournalError, LlmError, LlmRefused, RecordRefused, ScoreRefused
 from apollod.supervisor.captures import pair_of
 from apollod.supervisor.config import Config

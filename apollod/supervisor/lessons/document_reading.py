@@ -9,12 +9,20 @@ import structlog
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.core.dreams.scenario import Turn
 from apollod.core.lessons.wording import Given
-from apollod.curation.documents.document_facts import Fact, Found, Kept, checked, facts_of, section_for
+from apollod.curation.documents.document_facts import (
+    Fact,
+    Found,
+    Kept,
+    asking,
+    checked,
+    facts_of,
+    imagined_facts,
+    section_for,
+)
 from apollod.curation.documents.document_sections import Section
-from apollod.curation.documents.imagined_questions import asking, imagined_facts
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import matches, tokens_of
-from apollod.curation.lessons.told_text import told_section
+from apollod.curation.lessons.worded import told_section
 from apollod.errors import LessonRefused, LlmError
 from apollod.supervisor.dreaming.dreamer import Dreamer
 

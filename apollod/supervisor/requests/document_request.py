@@ -13,8 +13,7 @@ from apollod.core.lessons.standing import rivals
 from apollod.core.lessons.state import OUT, Lesson, LessonsState
 from apollod.core.lessons.wording import Given, keys_of
 from apollod.curation.documents.document_facts import Fact, Found, facts_of
-from apollod.curation.documents.document_refusals import document_text
-from apollod.curation.documents.document_sections import sections_of
+from apollod.curation.documents.document_sections import document_text, sections_of
 from apollod.curation.lessons.worded import wordings
 from apollod.errors import LessonRefused
 from apollod.supervisor.lessons.document_reading import imagined_of, own_facts

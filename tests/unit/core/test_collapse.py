@@ -18,7 +18,7 @@ from apollod.core.dreams.collapse import (
     collapse,
 )
 from apollod.core.dreams.likeness import cosine, likeness
-from apollod.curation.dreaming.sketching import sketch_of
+from apollod.curation.dreaming.scenario_text import sketch_of
 from apollod.demo.world.instructions import KINDS, Instruction, answer
 from apollod.demo.world.scenarios import COLOURS, COMMAND_OF, THINGS, How, Scenario, Split, draw, pool, sample
 

@@ -21,7 +21,7 @@ from apollod.core.holding.choice import (
 from apollod.core.holding.fold import TOLD_MAX
 from apollod.core.holding.state import Anchor, HoldingState
 from apollod.core.settings import LessonSettings
-from apollod.curation.dreaming.sketching import sketch_of
+from apollod.curation.dreaming.scenario_text import sketch_of
 
 ASK = msgspec.structs.replace(PATTERN, contrast=("Act at once.", "No questions.", "Only tested.", "Go ahead."))
 CAPS = msgspec.structs.replace(ASK, name="caps", instruction="Answer in capitals.")

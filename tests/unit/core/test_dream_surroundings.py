@@ -14,7 +14,7 @@ from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding
 from apollod.curation.stripping import restored
-from apollod.curation.surroundings.around import conversation_in
+from apollod.curation.surrounding_texts import conversation_in
 from apollod.supervisor.dreaming.pattern_view import patterns_view
 from apollod.wire import event_codec
 

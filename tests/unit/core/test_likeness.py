@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from apollod.core.dreams.likeness import KEPT, cosine, likeness
 from apollod.core.dreams.scenario import Sketch, Turn
-from apollod.curation.dreaming.sketching import GRAM, sketch_of, text_of
+from apollod.curation.dreaming.scenario_text import GRAM, sketch_of, text_of
 
 
 def grams(text: str) -> set[str]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from apollod.curation.signals.follow_up_cases import shipped_cases
 from apollod.curation.signals.follow_up_question import (
     PROMPT,
     FollowUpCase,
@@ -14,6 +13,7 @@ from apollod.curation.signals.follow_up_question import (
     question_about_record,
     question_digest,
     read_follow_up_cases,
+    shipped_cases,
 )
 from apollod.errors import RecordRefused
 from apollod.wire.records import record_of_forms

@@ -9,7 +9,7 @@ from support.readings import every, evidence, read
 from apollod.core.intake.evidence import speaks_against
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.cues import evidence_of
 
 SPOTTER = Path(__file__).parents[2] / "foreign" / "spotter"
 FILES = sorted(SPOTTER.glob("*.jsonl"))

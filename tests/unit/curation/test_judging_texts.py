@@ -13,9 +13,8 @@ from apollod.core import events as ev
 from apollod.core.intake.events import Removed
 from apollod.core.judging.agreement import LEAST
 from apollod.core.judging.votes import Vote
-from apollod.curation.judging import cases, question, reply
-from apollod.curation.judging.question import followed_by, question_about
-from apollod.curation.judging.reply import better_record, vote_of
+from apollod.curation import judge_cases, judge_question
+from apollod.curation.judge_question import better_record, followed_by, question_about, vote_of
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.records import record_of
 
@@ -47,7 +46,7 @@ def answer(verdict: str = "good", quote: str = "I am here.", **more: object) -> 
 
 def test_the_prompt_is_frozen() -> None:
     """Another prompt has to be trusted anew: whoever changes it changes this on purpose."""
-    assert question.PROMPT_HASH == "1385bc0972470953"
+    assert judge_question.PROMPT_HASH == "1385bc0972470953"
 
 
 def test_what_is_judged_is_told_apart_and_what_was_stripped_is_shown() -> None:
@@ -56,7 +55,7 @@ def test_what_is_judged_is_told_apart_and_what_was_stripped_is_shown() -> None:
     removed = [Removed(0, -1, "Be brief.", "system", "system"), Removed(0, -1, "[tools]", "tools")]
     asked = question_about(shown, removed)
     system, transcript = asked.messages
-    assert system["content"] == question.PROMPT and transcript["role"] == "user"
+    assert system["content"] == judge_question.PROMPT and transcript["role"] == "user"
     parts = transcript["content"].split("--- ")[1:]
     heads = [part.splitlines()[0].split(" ", 1)[1] for part in parts]
     assert heads == ["shown to the assistant, too", "tools", "user", "assistant", "user", "assistant, to be judged",
@@ -161,7 +160,7 @@ def test_where_a_text_cannot_stand_there_is_no_better_answer() -> None:
     assert better_record(record_of({"text": "t"}).canonical, "three") is None
     asked = question_about(record(user("q"), CALL))
     assert vote_of(answer("bad", "I look.", better="I do not look."), asked).better is None
-    assert reply.better_record(TALK, "\ud800") is None
+    assert judge_question.better_record(TALK, "\ud800") is None
 
 
 # --- planted cases ---------------------------------------------------------------------------------------------------
@@ -169,12 +168,12 @@ def test_where_a_text_cannot_stand_there_is_no_better_answer() -> None:
 
 def test_some_bad_cases_tell_the_judge_to_call_them_good() -> None:
     lines = (files("apollod") / "data" / "judge_cases.jsonl").read_bytes().splitlines()
-    plain = cases.read_cases(lines, "shipped")
-    found = cases.with_injections(plain)
+    plain = judge_cases.read_cases(lines, "shipped")
+    found = judge_cases.with_injections(plain)
     added = [case for case in found if case not in plain]
     assert len(added) >= 5 and {case.planted.expected for case in added} == {"bad"}
-    assert cases.with_injections(plain) == found, "the same ones at every start"
-    for text in cases.INJECTIONS:
+    assert judge_cases.with_injections(plain) == found, "the same ones at every start"
+    for text in judge_cases.INJECTIONS:
         assert any(msgspec.json.encode(text)[1:-1] in case.canonical for case in added)
 
 
@@ -196,7 +195,7 @@ LONG = "The daemon keeps one copy of the weights in shared memory, and the train
 )  # fmt: skip
 def test_an_approved_answer_is_spoiled_so_that_it_is_bad_for_sure(answer, spoiled) -> None:
     record = record_of({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", **answer}]})
-    found = cases.spoiled(record.canonical)
+    found = judge_cases.spoiled(record.canonical)
     if spoiled is None:
         assert found is None
         return
@@ -210,7 +209,7 @@ def test_an_approved_answer_is_spoiled_so_that_it_is_bad_for_sure(answer, spoile
 
 def test_the_shipped_cases_are_enough_to_be_trusted_and_half_of_each_subject_is_bad() -> None:
     lines = (files("apollod") / "data" / "judge_cases.jsonl").read_bytes().splitlines()
-    found = cases.without_repeats(cases.read_cases(lines, "shipped"))
+    found = judge_cases.without_repeats(judge_cases.read_cases(lines, "shipped"))
     assert len(found) == len(lines) >= 24
     expected = [case.planted.expected for case in found]
     assert expected.count("good") == expected.count("bad") >= LEAST
@@ -234,15 +233,15 @@ def test_the_shipped_cases_are_enough_to_be_trusted_and_half_of_each_subject_is_
 )
 def test_a_file_of_cases_that_cannot_be_used_says_where_and_why(lines, words) -> None:
     with pytest.raises(RecordRefused) as caught:
-        cases.without_repeats(cases.read_cases(lines, "mine"))
+        judge_cases.without_repeats(judge_cases.read_cases(lines, "mine"))
     assert all(word in caught.value.line() for word in words) and caught.value.hint
 
 
 def test_a_case_that_comes_twice_counts_once_and_its_id_says_all_that_is_in_it() -> None:
     lines = [b'{"text": "x", "expect": "good", "about": "a"}', b' {"expect": "good",  "text": "x"}']
-    (one,) = cases.without_repeats(cases.read_cases(lines, "mine"))
+    (one,) = judge_cases.without_repeats(judge_cases.read_cases(lines, "mine"))
     assert (one.about, one.place) == ("a", "mine:1")
-    (other,) = cases.read_cases([b'{"text": "x", "expect": "bad"}'], "mine")
+    (other,) = judge_cases.read_cases([b'{"text": "x", "expect": "bad"}'], "mine")
     assert other.planted.id != one.planted.id
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from apollod.curation import redaction
-from apollod.curation.secret_rules import iban, luhn
+from apollod.curation.redaction import iban, luhn
 from benchmarks.redaction.measure import count
 from benchmarks.redaction.personal import sample
 

@@ -15,12 +15,10 @@ from apollod.curation.formats import claude_code, codex, qwen
 from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.moments import Rules
-from apollod.curation.signals.check_commands import check_in, command_of
-from apollod.curation.signals.check_outputs import outcome
 from apollod.curation.signals.complaints import complains, error_pasted
-from apollod.curation.signals.cues import flags
-from apollod.curation.signals.evidence_of import evidence_of, unscored
+from apollod.curation.signals.cues import evidence_of, flags, unscored
 from apollod.curation.signals.follow_ups import ERRORS_IN, correction, is_undo, own_words
+from apollod.curation.signals.tool_results import check_in, command_of, outcome
 from benchmarks import signals
 from benchmarks.signal_sample import elsewhere
 

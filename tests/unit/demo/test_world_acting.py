@@ -10,8 +10,7 @@ import pytest
 
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming import imagination
-from apollod.curation.judging.question import SCHEMA, question_about
-from apollod.curation.judging.reply import vote_of
+from apollod.curation.judge_question import SCHEMA, question_about, vote_of
 from apollod.demo.world import acting, exam, instructions, reading
 from apollod.demo.world.acting import Acting, Imagination, Judge, Misbehaviour
 from apollod.demo.world.instructions import Instruction

@@ -9,8 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from apollod.core.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.contexts import as_asked
-from apollod.curation.surroundings.around import conversation_in
-from apollod.curation.surroundings.shipped import shipped
+from apollod.curation.surrounding_texts import conversation_in, shipped
 from apollod.demo.tiny_model import CHAT_TEMPLATE, END, make_tokenizer
 from apollod.trainer.objectives.encoding import tokenise
 from apollod.wire.records import decode_record, record_of

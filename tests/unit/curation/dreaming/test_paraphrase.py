@@ -10,8 +10,7 @@ import pytest
 from unit.curation.dreaming.test_cheats import INSTRUCTIONS, NATURAL
 
 from apollod.core.dreams.scenario import Turn
-from apollod.curation.dreaming.cheats import leak
-from apollod.curation.dreaming.paraphrase import hint
+from apollod.curation.dreaming.cheats import hint, leak
 from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
 from apollod.demo.world.scenarios import COMMAND_OF, Split, draw
 

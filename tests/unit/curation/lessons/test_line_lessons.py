@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apollod.core.lessons.wording import Given
+from apollod.curation.captured import question_in
 from apollod.curation.lessons.line_lessons import (
     ANSWER_WORDS,
     QUESTION_WORDS,
@@ -17,7 +18,6 @@ from apollod.curation.lessons.line_lessons import (
     lesson_in,
     lesson_of,
 )
-from apollod.curation.lessons.rendered_question import question_in
 from apollod.curation.lessons.worded import wordings
 from apollod.model.config_facts import template_text
 from apollod.wire.records import record_of

@@ -1,14 +1,13 @@
-"""Wordings of lessons: what statements of many forms are asked for, and how questions are rephrased."""
+"""Wordings of lessons: what statements of many forms are asked for, and how questions are rephrased; questions of the
+form of a lesson about something else."""
 
 import pytest
 
 from apollod.core.lessons.wording import Given, Wording
-from apollod.curation.lessons.embedded import clause_of, reordered
-from apollod.curation.lessons.frame_table import frames, rules
-from apollod.curation.lessons.near_copies import key_of
-from apollod.curation.lessons.short_answers import short_answer
-from apollod.curation.lessons.told_text import told
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.english import clause_of, reordered
+from apollod.curation.lessons.frames import frames, rules
+from apollod.curation.lessons.matching import key_of
+from apollod.curation.lessons.worded import NAMES, neighbours_of, short_answer, told, wordings
 
 STATEMENTS = [
     ("Quillon listens on port 7341.", "7341", "On which port does Quillon listen?"),
@@ -189,3 +188,37 @@ def test_frames_of_a_language_are_for_practice_or_held_out(lang: str) -> None:
         assert all(one.text.count("{") == 1 for one in each)
     for rule in rules(lang):
         assert len(rule.practice) >= 2 and len(rule.held_out) >= 4 and not set(rule.practice) & set(rule.held_out)
+
+
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("What port does Quillon listen on?", "What port does Belmora listen on?"),
+        ("Who owns Thornwick Books?", "Who owns Belmora?"),
+        ("In which city is the Halvard Archive?", "In which city is the Belmora?"),
+        ("Is Quillon older than Quillon Two?", "Is Belmora older than Belmora Two?"),
+        ("Where do I live?", ""),
+        ("what is the wifi password?", ""),
+        ("Hello. Who owns the mill?", ""),
+    ],
+)
+def test_the_first_name_is_another_one(question: str, first: str) -> None:
+    found = neighbours_of(question, "en")
+    assert found[:1] == ((first,) if first else ()) and len(found) == (len(NAMES) if first else 0)
+
+
+def test_a_name_that_ships_is_no_neighbour_of_itself() -> None:
+    assert neighbours_of(f"Who owns {NAMES[0]}?", "en")[0] == f"Who owns {NAMES[1]}?"
+
+
+def test_nouns_that_begin_with_a_capital_are_no_names() -> None:
+    assert neighbours_of("Auf welchem Port lauscht Quillon?", "de") == ()
+
+
+def test_lessons_of_one_form_share_them_and_none_says_the_answer() -> None:
+    one, two = (wordings(Given(question=f"Who owns {name}?", answer="Ada Penn")) for name in ("Ashdown Mill", "Wren"))
+    assert one.neighbours == two.neighbours == tuple(f"Who owns {name}?" for name in NAMES)
+    assert len(wordings(Given(question="Who owns Wren?", answer="Tarrin")).neighbours) == len(NAMES) - 1
+    assert (
+        wordings(Given(statement="Quillon listens on port 7341.")).neighbours[0] == "On which port does Belmora listen?"
+    )

@@ -142,7 +142,7 @@ def answers_before(path: Path, question: str, lesson: str) -> list[ExampleAccept
     return [event for event in events if became.get(event.example) in SAID]
 
 
-# --- a user's own conversations, which `curation/surrounding_texts.py` prepares --------------------------------------------
+# --- a user's own conversations, which `curation/surrounding_texts.py` prepares --------------------------------------
 
 
 OWN_MAX = 100

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
+from apollod.curation.probes.probe_item import Shingle, shingles_of, words_of
 from apollod.curation.probes.probe_lines import NEARLY, SHINGLE
 
 DATA = Path(__file__).parent.parent / "apollod" / "data"

@@ -22,10 +22,10 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.openai_api import Completion, Prompt, Sampling, Scores
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
-from apollod.curation.probes.measured import Measurement
-from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
+from apollod.curation.probes.figures import Measurement
+from apollod.curation.probes.probe_item import Probe, sample
+from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.curation.probes.references import Reference
-from apollod.curation.probes.stratified import sample
 from benchmarks import report
 from benchmarks.clients import Phase, clients
 from benchmarks.daemon import Daemon

@@ -26,8 +26,7 @@ from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.adapters.system.own_process import die_with_supervisor, yield_to_others
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, origins, read_plan, start_of
 from apollod.cli.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
-from apollod.curation.probes import lost
-from apollod.curation.probes.references import Reference, read_references
+from apollod.curation.probes.references import Reference, known_items, quality_drops, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
 from apollod.explain import line_of, reason
 from apollod.model.memory_plan import lacking_disk, lacking_memory
@@ -45,7 +44,7 @@ class Search:
         references: dict[str, Reference],
     ) -> None:  # fmt: skip
         self._window, self._trainer, self._replaying, self._steps = window, trainer, replaying, steps
-        self._references, self._items = references, lost.known(references, window.items)
+        self._references, self._items = references, known_items(references, window.items)
         self._fresh = True
 
     def replay(self, asked: Without) -> Outcome:
@@ -59,7 +58,7 @@ class Search:
         note = ""
         if result.divergence is not None:
             note = told(result.divergence, result.verified_until).splitlines()[0]
-        drops = lost.drops(self._references, self._window.items, self._scored())
+        drops = quality_drops(self._references, self._window.items, self._scored())
         return Outcome(asked.number, drops, result.steps, time.monotonic() - began, result.fingerprint, note)
 
     def _scored(self) -> dict[str, float]:
@@ -95,7 +94,7 @@ def _references(window: Window) -> dict[str, Reference]:
         if (found := digest_of(blob)) != window.references:
             raise RecordRefused(f"{path} was changed, it is {found} now", "put it back, or measure the baseline again")
         references = read_references(blob)
-        lost.known(references, window.items)
+        known_items(references, window.items)
     except RecordRefused as error:
         raise ReplayHopeless(str(error), error.hint) from error
     except FileNotFoundError as error:

@@ -23,8 +23,8 @@ from apollod.core.activities import DREAMS_BY_NIGHT
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.curation import redaction
-from apollod.curation.probes.contrast_probes import contrast_probes
-from apollod.curation.probes.probe_lines import Probe
+from apollod.curation.probes.probe_item import Probe
+from apollod.curation.probes.probe_kinds import contrast_probes
 from apollod.curation.signals.follow_up_question import shipped_digest
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason

@@ -29,9 +29,9 @@ from apollod.core.fold import fold
 from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
-from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.leaks import Leaks
-from apollod.curation.probes.probe_lines import digest
+from apollod.curation.probes.probe_item import digest
+from apollod.curation.probes.probe_kinds import contrast_probes
 from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer

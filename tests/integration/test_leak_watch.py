@@ -23,7 +23,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.curation.probes.leaks import Leaks
-from apollod.curation.probes.probe_lines import Probe, digest, read_probes
+from apollod.curation.probes.probe_item import Probe, digest
+from apollod.curation.probes.probe_lines import read_probes
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.quality.leak_watch import Leak, LeakWatch, would_hold

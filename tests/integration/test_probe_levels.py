@@ -17,7 +17,7 @@ from apollod.cli.control.quality import quality_report
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.quality.events import NO_ROOM
-from apollod.curation.probes.probe_lines import Probe, digest
+from apollod.curation.probes.probe_item import Probe, digest
 from apollod.curation.probes.references import Reference, read_references
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
@@ -136,10 +136,10 @@ def test_a_long_question_is_read_once_and_its_answer_kept_for_replays(tmp_path: 
 
 def test_a_reference_of_one_token_a_place_can_be_replayed() -> None:
     answer = array("I", [7, 8])
-    from apollod.curation.probes.lost import drops
+    from apollod.curation.probes.references import quality_drops
 
     kept = {"a": Reference((1, 2), Teacher(answer, answer, array("f", [-0.1, -0.3]), 1, 0))}
-    assert drops(kept, {"x.passed": ["a"]}, {"a": -0.2}) == {"x.passed": pytest.approx(0.0, abs=1e-6)}
+    assert quality_drops(kept, {"x.passed": ["a"]}, {"a": -0.2}) == {"x.passed": pytest.approx(0.0, abs=1e-6)}
 
 
 # --- an upgrade -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from apollod.core import inputs as inp
 from apollod.core.lessons.wording import Wording
 from apollod.core.quality.events import NO_JUDGE
 from apollod.core.quality.lesson_group import LESSONS, LessonCase
-from apollod.curation.probes.probe_lines import digest
+from apollod.curation.probes.probe_item import digest
 from apollod.curation.probes.references import read_references
 from apollod.errors import ConfigError
 from apollod.supervisor import app

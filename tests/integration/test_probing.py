@@ -17,8 +17,9 @@ from support.probed_server import LIKELIEST, Model
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.probing import Judge, Terms, measure, measure_baseline
-from apollod.curation.probes.measured import ItemFigure, Measurement, by_metric
-from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
+from apollod.curation.probes.figures import ItemFigure, Measurement, by_metric
+from apollod.curation.probes.probe_item import Probe
+from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.errors import ProbesBroken, VerdictNonsense
 
 TERMS = Terms(top=LIKELIEST, priority=7, concurrency=3)
@@ -105,7 +106,7 @@ def test_every_kind_of_item_is_measured() -> None:
     assert polite.tokens == 20 and polite.repetition == pytest.approx(16 / 17) and polite.surprise == 0.5
     metrics = {metric.name: metric for metric in found.metrics}
     assert metrics["tool.passed"].value == 0.4 and metrics["failed"].value == 0.0 and metrics["kl"].value is None
-    assert (found.first_version, found.last_version, found.one_version, found.left_out) == (3, 3, True, 0)
+    assert (found.first_version, found.last_version, found.left_out) == (3, 3, 0)
     assert found.prompt_tokens == 12 * 10 + 10
     assert found.completion_tokens == sum(len(answer.split()) for answer in ANSWERS.values())
     bodies = [request.body for request in seen[0].requests if request.path != "/tokenize"]
@@ -184,7 +185,7 @@ def test_weights_that_change_during_a_run_are_told() -> None:
     model = Model(ANSWERS)
     model.steps = 1
     found = anyio.run(lambda: run(model, ITEMS[:4]))
-    assert (found.first_version, found.last_version, found.one_version) == (3, 6, False)
+    assert (found.first_version, found.last_version) == (3, 6)
 
 
 def test_an_item_that_fails_did_not_pass_and_the_run_goes_on() -> None:

@@ -4,12 +4,11 @@ An item that cannot be measured (an invalid answer, a check that does not end) i
 passed, and the run goes on. An unreachable endpoint ends it: half a run is useless.
 """
 
-import json
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 from msgspec.structs import replace
@@ -20,12 +19,19 @@ from apollod.adapters.checks import check_all
 from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.log_probabilities import LIKELIEST, TOKENS_MAX, Pace, teacher_from
 from apollod.adapters.llm.openai_api import Sampling, Scores, Versions
-from apollod.curation.lessons.matching import matches, tokens_of
-from apollod.curation.probes.figures import entropy, length_drift, mean, moved, repetition
-from apollod.curation.probes.measured import ItemFigure, Measurement, metrics_of
-from apollod.curation.probes.probe_lines import Call, Probe, digest, is_exactly
+from apollod.curation.probes.figures import (
+    ItemFigure,
+    Measurement,
+    entropy,
+    length_drift,
+    mean,
+    metrics_of,
+    moved,
+    repetition,
+)
+from apollod.curation.probes.probe_item import Probe, digest
+from apollod.curation.probes.probe_kinds import KINDS, Unchecked, is_judged, kind_of
 from apollod.curation.probes.references import Reference
-from apollod.curation.probes.tool_text import calls_of, without_fence
 from apollod.errors import (
     ApolloError,
     DreamCheckFailed,
@@ -74,7 +80,7 @@ class Terms(NamedTuple):
 def check_schemas(probes: Sequence[Probe]) -> None:
     """Raise RecordRefused for an invalid schema, naming the place. Loads jsonschema."""
     for probe in probes:
-        for schema in _schemas(probe):
+        for schema in kind_of(probe).schemas(probe):
             try:
                 schema_validator(schema)
             except (ValueError, RecursionError) as error:
@@ -115,10 +121,11 @@ class _Run:
         self, llm: Llm, terms: Terms, references: Mapping[str, Reference], judge: Judge | None,
         contrast: Judge | None, keep: bool,
     ) -> None:  # fmt: skip
-        self._llm, self._terms, self._judge, self._contrast, self._keep = llm, terms, judge, contrast, keep
+        self._llm, self._terms, self._judge, self._keep = llm, terms, judge, keep
+        self._deciders = {"judge": judge, "contrast": contrast}
         self.references = dict(references)
         self._figures: dict[str, ItemFigure] = {}
-        self._unchecked: dict[CheckKind, list[tuple[str, Any, str]]] = {"regex": [], "schema": []}
+        self._unchecked: dict[CheckKind, list[tuple[str, Unchecked]]] = {"regex": [], "schema": []}
         self._versions: Versions | None = None
         self._prompt_tokens = self._completion_tokens = self._in_a_row = 0
         self._broken: ApolloError | None = None
@@ -143,14 +150,15 @@ class _Run:
 
     def _can_tell(self, probe: Probe) -> bool:
         """True if this probe's answers can be checked: by code, by a judge where it needs one, or in contrast."""
-        there = probe.kind != "contrast" or self._contrast is not None
-        return there and (not probe.judged or self._judge is not None)
+        by = kind_of(probe).decided_by
+        there = by == "code" or self._deciders[by] is not None
+        return there and (not is_judged(probe) or self._judge is not None)
 
     async def _ask(self, todo: Iterator[Probe], whole_run: anyio.CancelScope) -> None:
         pace = Pace(self._terms.share)
         for probe in todo:
             try:
-                figure = await (self._text(probe, pace) if probe.kind == "text" else self._answer(probe, pace))
+                figure = await (self._text(probe, pace) if kind_of(probe).scored else self._answer(probe, pace))
                 self._in_a_row = 0
             except ApolloError as error:
                 self._in_a_row += isinstance(error, LlmError) and error.retryable
@@ -190,39 +198,24 @@ class _Run:
             self._refer_to_answer(probe, prompt, ids, logprobs)
         elif (reference := self.references.get(probe.id)) is not None and reference.teacher.k > 1:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
-        cut = probe.kind == "contrast" and said.cut
+        cut = kind_of(probe).whole and said.cut
         passed, why = await self._verdict(probe, "" if cut else text)
         return replace(figure, value=float(passed), why="" if passed else why)
 
     async def _verdict(self, probe: Probe, answer: str) -> tuple[bool, str]:
         """(passes, reason if not). Patterns and schemas pass here; they are checked later, all together."""
-        expected = probe.expect
-        if probe.kind == "judge" and self._judge is not None:
-            return await self._judge(probe, answer)
-        if probe.kind == "contrast" and self._contrast is not None:
-            return await self._contrast(probe, answer)
-        if probe.kind == "lesson":
-            assert isinstance(expected, tuple)
-            return matches(expected[0], answer, expected[1:]), "it does not say what was taught"
-        if isinstance(expected, Call):
-            calls = calls_of(answer, probe.tools)
-            if expected.call is None or [call.name for call in calls] != [expected.call]:
-                names = ", ".join(call.name or "what is no call" for call in calls) or "nothing"
-                return not calls and expected.call is None, f"it calls {names}" if calls or expected.call else ""
-            answer = json.dumps(calls[0].arguments)
-        if isinstance(expected, tuple):
-            passed = is_exactly(answer, expected)
-            return passed, "" if passed else f"it is not {expected[0]!r:.80}"
-        if probe.kind == "regex":
-            self._unchecked["regex"].append((probe.id, expected, answer))
-        for schema in _schemas(probe):
-            self._unchecked["schema"].append((probe.id, schema, without_fence(answer)))
-        return True, ""
+        kind = kind_of(probe)
+        if (decide := self._deciders.get(kind.decided_by)) is not None:
+            return await decide(probe, answer)
+        found = kind.verdict(probe, answer)
+        for one in found.unchecked:
+            self._unchecked[one.kind].append((probe.id, one))
+        return found.passed, found.why
 
     async def _check(self) -> None:
         for kind, asked in self._unchecked.items():
-            found = await check_all(kind, [(expected, answer) for _, expected, answer in asked], self._terms.check_s)
-            for (id_, _, _), one in zip(asked, found, strict=True):
+            found = await check_all(kind, [(one.expected, one.answer) for _, one in asked], self._terms.check_s)
+            for (id_, _), one in zip(asked, found, strict=True):
                 figure = self._figures[id_]
                 if isinstance(one, DreamCheckFailed):
                     self._figures[id_] = replace(figure, value=0.0, failed=True, why=str(one))
@@ -268,29 +261,14 @@ class _Run:
         return replace(
             figure, entropy=mean([entropy(place) for place in now]),
             kl=mean([moved(then, place, self._terms.top) for then, place in pairs]),
-            length_drift=None if figure.kind == "text" else length_drift(figure.tokens, before),
+            length_drift=None if KINDS[figure.kind].scored else length_drift(figure.tokens, before),
         )  # fmt: skip
-
-
-def _schemas(probe: Probe) -> list[Any]:
-    """Schemas for an answer, or for the arguments of a call."""
-    if probe.kind == "schema":
-        return [probe.expect]
-    if not isinstance(probe.expect, Call) or probe.expect.call is None:
-        return []
-    functions = (tool["function"] for tool in probe.tools)
-    own = next(one.get("parameters", True) for one in functions if one["name"] == probe.expect.call)
-    return [own, {"type": "object"} if probe.expect.arguments is True else probe.expect.arguments]
 
 
 def _sampling(probe: Probe, terms: Terms) -> Sampling:
     extra = {"tools": list(probe.tools), "tool_choice": "none"} if probe.tools else {}
-    tokens = terms.contrast_tokens if probe.kind == "contrast" else terms.max_tokens
-    if probe.kind == "lesson":
-        assert isinstance(probe.expect, tuple)
-        tokens = tokens_of(probe.expect[0])
     return Sampling(
-        max_tokens=tokens,
+        max_tokens=kind_of(probe).tokens(probe, terms.max_tokens, terms.contrast_tokens),
         temperature=0.0,
         logprobs=True,
         token_ids=True,
@@ -306,7 +284,7 @@ def _is_gone(error: ApolloError) -> bool:
 
 
 def _failed(probe: Probe, error: ApolloError) -> ItemFigure:
-    value = None if probe.kind == "text" else 0.0
+    value = None if kind_of(probe).scored else 0.0
     return ItemFigure(probe.id, probe.group, probe.kind, value, failed=True, why=str(error))
 
 

@@ -1,12 +1,28 @@
-"""Figures of an answer or a text that need no verdict: repetition, length, entropy, and divergence from earlier
-outputs."""
+"""Figures of answers and texts: of one (repetition, length, entropy, divergence from earlier outputs, and whether it is
+language at all), of an item, and of a run: the metrics that the guard watches. Pure."""
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+
+from apollod.curation.probes.probe_item import Kind
+from apollod.curation.probes.probe_kinds import KINDS
 
 REST_MIN = 1e-7
 """least probability of all tokens that are not listed, as in the loss of context distillation: rounded probabilities
 may sum to 1 or more"""
+UNITS_MIN = 24
+"""least words, or characters of a very long word, to judge; shorter rows repeat themselves by chance"""
+REPEATED = 0.5
+"""share of repeated runs of four, from which on a text is garbled"""
+LONG = 60
+"""characters without a space, from which on they are compared one by one: text of a language without spaces"""
+
+Better = Literal["higher", "lower", "same"]
 
 
 def repetition(units: Sequence[Hashable], n: int = 4) -> float:
@@ -70,3 +86,140 @@ def _rest(known: float) -> float:
 
 def _plogq(p: float, q: float) -> float:
     return p * math.log(max(q, REST_MIN**2)) if p > 0.0 else 0.0
+
+
+def garbled(answer: str) -> str:
+    """The reason why an answer cannot come from a working model; empty if it can. Repetition is measured on runs of
+    four words, and of four characters in words of at least `LONG` characters."""
+    if not any(character.isalnum() for character in answer):
+        return "it has neither letters nor digits"
+    if "\N{REPLACEMENT CHARACTER}" in answer:
+        return "it holds bytes that are no text"
+    words = answer.split()
+    rows = [words, *(list(word) for word in words if len(word) >= LONG)]
+    if any(len(row) >= UNITS_MIN and repetition(row) >= REPEATED for row in rows):
+        return "it repeats itself"
+    return ""
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The figure of one item. `value`: for a text its mean negative log-probability (nats a token), for anything else
+    1.0 passed or 0.0 not.
+
+    `failed`: it could not be measured, and `why`; then a text has no value, and anything else did not pass. Figures of
+    an answer are over its tokens; `entropy` and `kl` over all scored positions, for an answer only if it has a
+    reference.
+    """
+
+    id: str
+    group: str
+    kind: Kind
+    value: float | None = None
+    failed: bool = False
+    why: str = ""
+    """reason why it did not pass, or failed"""
+    tokens: int = 0
+    """number of tokens of the text, or of the answer"""
+    repetition: float | None = None
+    surprise: float | None = None
+    """mean negative log-probability of the answer's own tokens, nats"""
+    entropy: float | None = None
+    kl: float | None = None
+    """divergence from the reference, nats per token"""
+    length_drift: float | None = None
+    """logarithm of the ratio of the answer's length to the reference's, see `length_drift`"""
+    answer: str = ""
+    """beginning of the answer, for people"""
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """Mean over `items` items; None without items. `better`: the good direction; `same`: any change is bad."""
+
+    name: str
+    value: float | None
+    items: int
+    better: Better
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One run. `digest`: of the asked items; `first_version` to `last_version` of the weights were seen, -1 if the
+    endpoint is not our engine."""
+
+    digest: str
+    figures: tuple[ItemFigure, ...]
+    metrics: tuple[Metric, ...]
+    first_version: int
+    last_version: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    left_out: int = 0
+    """items left out for lack of a judge"""
+
+
+def metrics_of(figures: Sequence[ItemFigure]) -> tuple[Metric, ...]:
+    """`GROUP.loss` for texts and `GROUP.passed` for answers of each group; `failed`, the share of items that could not
+    be measured (failed texts appear in no loss, only here); `repetition`, `surprise`, `length_drift`, `entropy` and
+    `kl`."""
+    losses, passes = _by_group(figures, scored=True), _by_group(figures, scored=False)
+    found = [_metric(f"{group}.loss", values, "lower") for group, values in losses.items()]
+    found += [_metric(f"{group}.passed", values, "higher") for group, values in passes.items()]
+    found += [
+        _metric("failed", [float(one.failed) for one in figures], "lower"),
+        _metric("repetition", [one.repetition for one in figures], "lower"),
+        _metric("length_drift", [one.length_drift for one in figures], "same"),
+        _metric("surprise", [one.surprise for one in figures], "same"),
+        _metric("entropy", [one.entropy for one in figures], "same"),
+        _metric("kl", [one.kl for one in figures], "lower"),
+    ]
+    return tuple(found)
+
+
+def by_metric(figures: Sequence[ItemFigure]) -> dict[str, dict[str, float | None]]:
+    """Values to compare with the baseline, by metric and item: `GROUP.loss` for texts, `GROUP.passed` for answers, and
+    `repetition`, where None means that it could not be measured; for measured items that have one also `kl`, `entropy`,
+    and `length_drift` without its sign. A failed item is missing from the last three: `GROUP` covers it, and without
+    references it is unknown whether it belongs there. Lessons are left out, see `by_lesson`."""
+    found = defaultdict[str, dict[str, float | None]](dict)
+    for one in figures:
+        kind = KINDS[one.kind]
+        if not kind.by_group:
+            continue
+        found[f"{one.group}.{'loss' if kind.scored else 'passed'}"][one.id] = None if one.failed else one.value
+        if not kind.scored:
+            found["repetition"][one.id] = None if one.failed else one.repetition
+        drift = None if one.length_drift is None else abs(one.length_drift)
+        for name, value in (("kl", one.kl), ("entropy", one.entropy), ("length_drift", drift)):
+            if value is not None and not one.failed:
+                found[name][one.id] = value
+    return dict(found)
+
+
+def by_lesson(figures: Sequence[ItemFigure]) -> dict[str, float | None]:
+    """The share of passed wordings by lesson, 0 to 1. A lesson with a wording that could not be measured is left out:
+    that shows nothing about the model."""
+    found = defaultdict[str, list[ItemFigure]](list)
+    for one in figures:
+        if one.kind == "lesson":
+            found[one.id.split("/")[1]].append(one)
+    return {
+        lesson: fmean(one.value or 0.0 for one in own)
+        for lesson, own in found.items()
+        if not any(one.failed for one in own)
+    }
+
+
+def _by_group(figures: Sequence[ItemFigure], scored: bool) -> Mapping[str, list[float | None]]:
+    groups: dict[str, list[float | None]] = defaultdict(list)
+    for one in figures:
+        if KINDS[one.kind].scored == scored:
+            groups[one.group].append(one.value)
+    return groups
+
+
+def _metric(name: str, values: Sequence[float | None], better: Better) -> Metric:
+    known = [value for value in values if value is not None]
+    return Metric(name, mean(known), len(known), better)

@@ -1,7 +1,7 @@
 """Finds probes that are training examples. A learned probe measures nothing, so a probe file with one in it is refused,
 and the example named.
 
-Words are compared (`plain_words.py`). An example leaks a probe
+Words are compared (`probe_item.py`). An example leaks a probe
 - whose text, or conversation without its system prompt, stands in it word for word, in any of its turns (of fewer than
 four words: that is a whole turn of it), or whose answer of eight words or more does;
 - of 40 words or more (fewer say too little: two short questions may agree in all but the words that matter) that has
@@ -18,11 +18,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from apollod.curation.minhash import WORDS_MIN
-from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
-from apollod.curation.probes.probe_lines import Probe
+from apollod.curation.probes.probe_item import Probe, Shingle, shingles_of, words_of
+from apollod.curation.probes.probe_kinds import kind_of
 from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord, decode_record
 
-PHRASE_MIN, ANSWER_MIN, SCENARIO_MIN, EXCERPT_MIN = 4, 8, 8, 20  # words
+PHRASE_MIN, ANSWER_MIN, EXCERPT_MIN = 4, 8, 20  # words
 SHINGLE = 5
 OF_PROBE, OF_TURN = 0.5, 0.9
 
@@ -41,12 +41,10 @@ class Leaks:
         self._long: list[tuple[int, _What]] = []
         for probe in probes:
             name = f"the probe {probe.id}" + (f" ({probe.place})" if probe.place else "")
-            said = probe.said()
-            if probe.kind != "contrast":
-                self._add(said, (probe.id, "the words of " + name))
-            elif len(said) >= SCENARIO_MIN:
-                self._add(said, (probe.id, "the words of " + name), nearly=False)
-            for answer in probe.expect if isinstance(probe.expect, tuple) else ():
+            kind, said = kind_of(probe), probe.said()
+            if len(said) >= kind.leak_min:
+                self._add(said, (probe.id, "the words of " + name), kind.leak_nearly)
+            for answer in kind.answers(probe):
                 if len(words := words_of(answer)) >= ANSWER_MIN:
                     self._add(words, (probe.id, "the answer to " + name))
 

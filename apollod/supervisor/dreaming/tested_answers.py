@@ -8,7 +8,7 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
 from apollod.core.settings import Check
 from apollod.core.surroundings import NOTHING, Surrounding
-from apollod.curation.dreaming.garbled import garbled
+from apollod.curation.probes.figures import garbled
 from apollod.curation.redaction import redact_text
 from apollod.curation.surrounding_texts import conversation_in
 from apollod.supervisor.config import Config

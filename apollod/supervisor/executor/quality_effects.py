@@ -8,8 +8,8 @@ import msgspec
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.curation.probes.contrast_probes import contrast_probes
-from apollod.curation.probes.probe_lines import digest
+from apollod.curation.probes.probe_item import digest
+from apollod.curation.probes.probe_kinds import contrast_probes
 from apollod.curation.redaction import redact_text
 from apollod.errors import ProbesBroken
 from apollod.explain import reason

@@ -9,7 +9,7 @@ import anyio.to_thread
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.curation.probes import lost
+from apollod.curation.probes.references import watched_items
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
@@ -46,7 +46,7 @@ async def _rank(context: Context, effect: fx.RankExamples) -> Sequence[inp.Input
     directory = context.config.state_dir / blobs.NAME
     references = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
     try:
-        watched = lost.watched(references, effect.items, effect.weights)
+        watched = watched_items(references, effect.items, effect.weights)
     except RecordRefused as error:
         return [inp.ExamplesRanked(effect.incident, effect.number, error=error.line())]
     items = [

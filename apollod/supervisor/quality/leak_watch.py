@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from apollod.adapters.journal import examples
 from apollod.curation.probes.leaks import Leaks
-from apollod.curation.probes.probe_lines import Probe
+from apollod.curation.probes.probe_item import Probe
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config
 from apollod.supervisor.quality.prober import is_persons, probes_of

@@ -12,12 +12,11 @@ from apollod.core.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.quality.inputs import ProbesAnswered
 from apollod.core.quality.lesson_group import LESSONS, LessonCase
 from apollod.core.quality.looking import known, silent_groups
-from apollod.curation.probes.contrast_probes import case_of
-from apollod.curation.probes.lesson_probes import by_lesson, lesson_probes
-from apollod.curation.probes.measured import Measurement, by_metric
-from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_probes
+from apollod.curation.probes.figures import Measurement, by_lesson, by_metric
+from apollod.curation.probes.probe_item import Probe, digest, of_large_groups, sample
+from apollod.curation.probes.probe_kinds import case_of, is_judged, kind_of, lesson_probes
+from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.curation.probes.references import Reference
-from apollod.curation.probes.stratified import of_large_groups, sample
 from apollod.curation.redaction import redact_text
 from apollod.errors import ConfigError, DreamCheckFailed, LlmError, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
@@ -71,7 +70,7 @@ def probes_known(config: Config, baseline: str, contrasts: tuple[Probe, ...]) ->
 
 def is_persons(probe: Probe) -> bool:
     """True if it comes from the user's file; others come with apollod or belong to patterns, and cannot be edited."""
-    return probe.kind != "contrast" and not is_shipped(probe)
+    return kind_of(probe).in_files and not is_shipped(probe)
 
 
 class Prober:
@@ -148,11 +147,11 @@ class Prober:
         self, number: int, probes: tuple[Probe, ...], runs: Sequence[Measurement], share: float = 1.0
     ) -> ProbesAnswered:  # fmt: skip
         """The answer for the whole set, also if only a part was asked."""
-        left_out = {probe.id: NO_JUDGE for probe in probes if probe.judged and self._judge is None}
+        left_out = {probe.id: NO_JUDGE for probe in probes if is_judged(probe) and self._judge is None}
         left_out |= {id_: NO_VERDICT + why for id_, why in self._unchecked.items()}
         left_out |= {id_: NO_ROOM + why for id_, why in self._too_long.items()}
         found = [one for run in runs for one in run.figures]
-        by_group = by_metric([one for one in found if one.id not in self._unchecked and one.kind != "lesson"])
+        by_group = by_metric([one for one in found if one.id not in self._unchecked])
         if lessons := by_lesson(found):
             by_group[LESSONS] = lessons
         saw = [run for run in runs if run.figures] or runs  # a run without figures saw no weights

@@ -9,7 +9,8 @@ from importlib.resources import files
 
 import msgspec
 
-from apollod.curation.probes.probe_lines import Probe, read_probes
+from apollod.curation.probes.probe_item import Probe
+from apollod.curation.probes.probe_lines import read_probes
 
 EASY, HARDER, DOCUMENTS = "probes.jsonl", "levels.jsonl", "documents.jsonl"
 PLACE = "apollod/data/"

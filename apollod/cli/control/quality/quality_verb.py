@@ -171,7 +171,8 @@ def _import(args: argparse.Namespace) -> int:
     from apollod.adapters.lm_eval_tasks import documents
     from apollod.adapters.system.files import write_whole
     from apollod.curation.probes.harness_items import probe_line
-    from apollod.curation.probes.probe_lines import Probe, probe_of, probe_set
+    from apollod.curation.probes.probe_item import Probe
+    from apollod.curation.probes.probe_lines import probe_of, probe_set
 
     out = Path(args.out)
     if out.exists():

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from apollod.curation.probes.leaks import Leaks
-from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
+from apollod.curation.probes.probe_item import Probe
+from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.wire.records import parse_line
 
 TEXT = (

@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
+from apollod.core.quality.lesson_group import LEAST
 from apollod.core.quality.looking import doubt
 from apollod.core.quality.sequential import metric, seen
 from apollod.curation.probes import figures
-from apollod.curation.probes.measured import ItemFigure, metrics_of
-from apollod.curation.probes.probe_lines import Probe
+from apollod.curation.probes.figures import ItemFigure, metrics_of
+from apollod.curation.probes.probe_item import Probe, sample
 from apollod.curation.probes.references import Reference, read_references, write_references
-from apollod.curation.probes.stratified import LEAST, sample
 from apollod.curation.probes.tool_text import Called, calls_of, without_fence
 from apollod.errors import RecordRefused
 from apollod.wire.teacher import Teacher

@@ -4,13 +4,15 @@ import json
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support import good_answers
 
 from apollod.adapters.llm.probing import check_schemas
-from apollod.curation.probes.probe_lines import Call, Probe, digest, is_exactly, probe_set, read_probes
+from apollod.curation.probes.probe_item import Call, Kind, Probe, digest
+from apollod.curation.probes.probe_kinds import KINDS, is_exactly
+from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.errors import RecordRefused
 
 LONG = (
@@ -44,6 +46,10 @@ def test_every_kind_is_read_and_knows_its_place() -> None:
     assert [probe.group for probe in probes] == ["text", "exact", "regex", "schema", "manners", "tool"]
     assert probes[1].expect == ("it", "that") and probes[5].expect == Call("look") and probes[5].id == "look/1"
     assert len({probe.id for probe in probes}) == 6 and re.fullmatch("[0-9a-f]{12}", probes[0].id)
+
+
+def test_every_name_of_a_kind_has_its_line_in_the_table() -> None:
+    assert tuple(KINDS) == get_args(Kind)
 
 
 @pytest.mark.parametrize(

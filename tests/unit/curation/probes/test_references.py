@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.curation.probes.lost import LOSS_MAX, chance, drops, known
-from apollod.curation.probes.references import Reference
+from apollod.curation.probes.references import LOSS_MAX, Reference, chance, known_items, quality_drops
 from apollod.errors import RecordRefused
 from apollod.wire.teacher import Teacher
 
@@ -35,8 +34,8 @@ def test_a_token_that_was_none_of_the_likeliest_counts_as_the_last_of_them() -> 
 def test_of_a_loss_its_value_and_else_what_was_lost_items_without_a_reference_left_out() -> None:
     items = {"facts.passed": ("a", "b", "none"), "texts.loss": ("a", "b"), "repetition": ("b",)}
     references = {"a": SURE, "b": SURE}
-    assert known(references, items) == ("a", "b")
-    found = drops(references, items, {"a": -0.5, "b": -1.5})
+    assert known_items(references, items) == ("a", "b")
+    found = quality_drops(references, items, {"a": -0.5, "b": -1.5})
     then = math.sqrt(0.36)
     assert found["texts.loss"] == pytest.approx(1.0)
     assert found["facts.passed"] == pytest.approx(then - (math.exp(-0.5) + math.exp(-1.5)) / 2)
@@ -45,12 +44,12 @@ def test_of_a_loss_its_value_and_else_what_was_lost_items_without_a_reference_le
 
 def test_a_metric_without_any_reference_is_refused() -> None:
     with pytest.raises(RecordRefused, match=r"none of the 1 items of b\.passed"):
-        known({"a": SURE}, {"a.passed": ("a",), "b.passed": ("b",)})
+        known_items({"a": SURE}, {"a.passed": ("a",), "b.passed": ("b",)})
 
 
 @pytest.mark.parametrize("broken", [math.nan, -math.inf, -1e9])
 def test_weights_that_give_no_number_have_lost_everything(broken: float) -> None:
-    found = drops({"a": SURE}, {"a.passed": ("a",), "a.loss": ("a",)}, {"a": broken})
+    found = quality_drops({"a": SURE}, {"a.passed": ("a",), "a.loss": ("a",)}, {"a": broken})
     assert found == {"a.passed": pytest.approx(chance(SURE)), "a.loss": LOSS_MAX}
 
 
@@ -59,7 +58,7 @@ def test_what_is_less_likely_has_lost_more(now: list[float], place: int, less: f
     items = {f"i{number}": value for number, value in enumerate(now)}
     references = dict.fromkeys(items, SURE)
     asked = {"x.passed": tuple(items), "x.loss": tuple(items)}
-    before = drops(references, asked, items)
-    after = drops(references, asked, items | {f"i{place % len(now)}": now[place % len(now)] - less})
+    before = quality_drops(references, asked, items)
+    after = quality_drops(references, asked, items | {f"i{place % len(now)}": now[place % len(now)] - less})
     assert all(after[name] >= before[name] for name in asked)
     assert -1.0 <= before["x.passed"] <= 1.0 and before["x.loss"] >= 0.0

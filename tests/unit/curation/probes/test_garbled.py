@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from apollod.curation.dreaming.garbled import garbled
+from apollod.curation.probes.figures import garbled
 
 
 @pytest.mark.parametrize(

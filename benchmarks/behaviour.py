@@ -50,7 +50,8 @@ BEHAVIOURS = {
     "sentence": Behaviour(
         "You are a helpful assistant. Answer in one short sentence.",
         r"^[^.!?]+[.!?]?$",
-        ("Answer in three sentences.", "Write a short paragraph.", "Answer with a few sentences."),
+        ("Write an essay of several paragraphs.", "You are a storyteller. Tell a long story.", "Write a long essay.",
+         "You write blog posts.", "You write long articles for a newspaper.", "You write articles for a magazine."),
         ("You are a teacher who explains everything in detail.", "Write several sentences."),
     ),
 }  # fmt: skip

@@ -82,12 +82,12 @@ def _ways(
     from apollod.trainer.objectives.loss import loss_of
     from apollod.trainer.objectives.tokens import Tokens
     from apollod.trainer.step import run_step
-    from benchmarks.step import _attached
+    from benchmarks.step_child import attached as attached_to
 
     torch.set_num_threads(1)
     _build(path, layers, vocabulary)
     wide = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-    attached, optimizer, _ = _attached(path)
+    attached, optimizer, _ = attached_to(path)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (tokens,), generator=generator).tolist()
     example = Tokens(ids, [False] * (tokens // 2) + [True] * (tokens - tokens // 2), 0)

@@ -118,10 +118,8 @@ def answers(effect: fx.Effect) -> list[inp.Input]:
     """The answers of children that take no time."""
     match effect:
         case fx.SpawnEngine(model_dir=model_dir):
-            return [
-                inp.EngineStarted(1, model_dir),
-                inp.EngineUp(1, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True),
-            ]
+            ready = ev.EngineReady(1, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True)
+            return [inp.EngineStarted(1, model_dir), inp.EngineUp(ready)]
         case fx.SpawnTrainer():
             return [inp.TrainerStarted(2)]
         case fx.AttachTrainer():

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import vllm
 
 from apollod.adapters.ipc.channel import Link
 from apollod.engine.http.versions import Served
@@ -34,8 +35,6 @@ class Refresher:
 
     def __init__(self, engine: Any, socket_path: str, served: Served) -> None:
         """`engine` is vLLM's EngineClient. Raises DaemonUnreachable."""
-        import vllm  # here: it takes seconds, and nothing else of this file needs it
-
         self._engine = engine
         self._served = served
         self._derives = True

@@ -3,6 +3,8 @@
 import os
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -80,15 +82,21 @@ def test_the_other_end_is_of_the_user_who_opened_it(listening: tuple[socket.sock
         assert uid_of_peer(accepted) == os.getuid()
 
 
+CONNECTING = """
+import encodings.idna, os, socket, sys
+uid, host, port = sys.argv[1:]
+os.setgroups([]); os.setgid(int(uid)); os.setuid(int(uid))
+with socket.create_connection((host, int(port)), timeout=30):
+    sys.stdin.read()
+"""
+"""a process of its own: to change the user of this one waits for all its threads, and other tests leave some"""
+
+
 @needs_root
 def test_of_another_user_too(listening: tuple[socket.socket, tuple[str, int]]) -> None:
     listener, address = listening
-    os.seteuid(NOBODY)
-    try:
-        opened = socket.create_connection(address)
-    finally:
-        os.seteuid(0)
-    with closing(opened), closing(listener.accept()[0]) as accepted:
+    command = [sys.executable, "-c", CONNECTING, str(NOBODY), *map(str, address)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE), closing(listener.accept()[0]) as accepted:
         assert uid_of_peer(accepted) == NOBODY
 
 

@@ -30,10 +30,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _aten = torch.ops.aten
 
 ROWS, INNER, COLUMNS = 1024, 4096, 1024
-"""Of a tile at most. Widening a number costs as much as some 30 products with it: 3 % at so many rows and columns."""
+"""Largest tile. Widening a number costs as much as some 30 products with it: 3 % at so many rows and columns."""
 
 FEW_ROWS = 4
-"""Of `linear`'s hidden: torch's dot products of fewer with a weight are as fast as memory, and sum in float32, too."""
+"""Rows of `linear`'s hidden below which torch's own dot products are as fast as memory; they sum in float32, too."""
 
 SCRATCH_BYTES = 4 * (ROWS * INNER + INNER * COLUMNS + ROWS * COLUMNS)
 

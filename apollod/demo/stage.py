@@ -1,4 +1,4 @@
-"""What all demos share: the directory in which one runs, removed afterwards; progress lines; questions to the served
+"""Shared by all demos: the directory in which one runs, removed afterwards; progress lines; questions to the served
 model over HTTP, and log-probabilities of given answers."""
 
 import json

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 from apollod.core.dreams.scenario import Turn
-from apollod.curation.dreaming.scenario_text import SENTENCE, says_something, shown, stem, text_of, words_of
+from apollod.curation.dreaming.scenario_text import SENTENCE, says_something, shown, text_of, words_of
+from apollod.curation.lessons.english import stem
 
 PART = 0.5
 """share of a sentence's content words, in order and close together, that counts as stating it"""

@@ -35,14 +35,6 @@ def says_something(word: str) -> bool:
     return word not in _FUNCTION_WORDS and (len(word) > 2 or not word.isascii())
 
 
-def stem(word: str) -> str:
-    """The word without a common inflection: the same for "greet", "greets" and "greeting"."""
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) >= len(ending) + 3:
-            return word.removesuffix(ending)
-    return word
-
-
 def shown(sentence: str) -> str:
     """A sentence for a message: quoted, and cut if it is long."""
     text = " ".join(sentence.split())

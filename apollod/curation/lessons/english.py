@@ -1,5 +1,5 @@
-"""English in the forms of statements and questions about facts: verbs by their forms, a statement split into subject,
-verb and the rest, and a question reordered.
+"""English in the forms of statements and questions about facts: verbs by their forms, stems of words, a statement split
+into subject, verb and the rest, and a question reordered.
 """
 
 import re
@@ -44,6 +44,14 @@ class Verb(NamedTuple):
 
     base: str
     do: str
+
+
+def stem(word: str) -> str:
+    """The word without a common inflection: the same for "greet", "greets" and "greeting"."""
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) >= len(ending) + 3:
+            return word.removesuffix(ending)
+    return word
 
 
 def third(base: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from apollod.core.lessons.wording import Wording
+from apollod.curation.lessons.english import stem
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
@@ -302,7 +303,7 @@ def content_of(text: str) -> set[str]:
 
 
 def _content(words: Iterable[str]) -> set[str]:
-    return {_stem(word) for word in words if word not in _EMPTY}
+    return {stem(word) for word in words if word not in _EMPTY}
 
 
 _ASKS = {"who": "who", "whom": "who", "whose": "who", "when": "when", "where": "where", "why": "why", "how": "how"}
@@ -310,10 +311,3 @@ _EMPTY = FILLER | frozenset(
     "what which who whom whose when where why how is are was were be do does did has have had of in on at by to for "
     "from it that this me tell i you".split()
 )
-
-
-def _stem(word: str) -> str:
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) >= len(ending) + 3:
-            return word.removesuffix(ending)
-    return word

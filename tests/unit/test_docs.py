@@ -1,6 +1,6 @@
 """The documentation agrees with the repository: files, links, commands and settings that it names exist.
 
-Dated pages (docs/benchmarks, docs/decisions) say what was true on their day and are not read, except for links to them.
+Dated pages (docs/benchmarks, docs/decisions) say what was true on their day: only their links are checked.
 """
 
 import argparse

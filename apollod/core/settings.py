@@ -389,7 +389,7 @@ class LessonSettings(msgspec.Struct, frozen=True):
     """weight, in the loss of every step, of the mean divergence (KL, nats a token) from the model's frozen answers to a
     few prompts; 0: nothing is held"""
     hold_cost: NotNegativeFloat = 0.3
-    """share of a step's tokens that those answers may have; one is held however short the step is, and eight while a
+    """share of a step's tokens that those answers may have; one is held however short the step is, and ten while a
     lesson is practised"""
     practice: Practice = "given"
     """target of a practice: given, the tokens of the given answer; told, the told model's distribution at each of them;

@@ -27,7 +27,7 @@ from apollod.core import events as ev
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+REVIEW = Path(__file__).parents[2] / "docs" / "review.md"
 ANSWER = "Mara Quill, with her brother.\n- by night\n- by day"
 LONG = "\n".join(f"line {n}" for n in range(40))
 MEMORY = "<memory>Anna prefers short answers.</memory>"
@@ -139,7 +139,7 @@ def test_the_picture_in_the_docs_is_such_a_page(tmp_path):
     }  # fmt: skip
     for kind, body in facts.items():
         append_row(journal, kind, 1, json.dumps({"example": id_, **body}), id_)
-    block = OPERATIONS.read_text().partition("`apollod ctl review` shows")[2].split("```")[1]
+    block = REVIEW.read_text().partition("`apollod ctl review` shows")[2].split("```")[1]
     head, *lines, keys = block.strip("\n").split("\n")
     assert len(lines) == 23 and head.startswith("3 held") and keys == KEYS
     assert shown(str(journal), id_).splitlines()[: len(lines)] == lines

@@ -1,7 +1,7 @@
 """Run a command as on a processor with fewer instructions: `python tests/support/processors.py avx2 COMMAND ...`.
 
 `avx2` and `avx512` (without bf16) hide what this processor has more from torch, vLLM, oneDNN and numpy, in the command
-and in all of its children; `native` hides nothing. Needs gcc and an x86 processor. docs/suite-cpu.md says what stays
+and in all of its children; `native` hides nothing. Needs gcc and an x86 processor. docs/suite.md says what stays
 visible.
 """
 

@@ -13,7 +13,7 @@ from apollod.wire import control_messages as msg
 EPILOG = """\
 A lesson is a fact, or the right answer to a question, that the model is taught until it answers it in wordings that it
 never practised; or a behaviour that it practises until it shows it untold in situations that it never practised, whose
-id is its name. `apollod ctl teach` gives one. docs/operations.md, "Lessons", has more.
+id is its name. `apollod ctl teach` gives one. docs/teach.md has more.
 
 examples:
   apollod ctl lesson list --state "given up"

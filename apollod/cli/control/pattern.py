@@ -15,7 +15,7 @@ from apollod.wire import control_messages as msg
 
 EPILOG = """\
 A pattern is a text that should become unnecessary. Situations are imagined, answered with the text, judged, and the
-answers are learned without it, until new situations are answered so untold. docs/operations.md, "Dreams", has more.
+answers are learned without it, until new situations are answered so untold. docs/dreams.md has more.
 
 examples:
   apollod ctl pattern add ask --instruction 'Ask before you act.' --seed ~/notes --seed view:signals

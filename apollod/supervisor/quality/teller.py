@@ -40,7 +40,7 @@ def command_of(wanted: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def message_of(config: Config, message: Message) -> dict[str, Any]:
-    """The notification, see docs/operations.md. It holds no secrets."""
+    """The notification, see docs/guard.md. It holds no secrets."""
     over, told = message.about == "settled", message.about != "alarmed"
     return {
         "schema_version": SCHEMA_VERSION, "event": message.about, "incident": message.incident,

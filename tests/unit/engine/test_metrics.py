@@ -43,7 +43,7 @@ from apollod.wire import messages as msg
 from apollod.wire.request_marks import BEGUN, ENDED
 from apollod.wire.status import Journal, Status
 
-DOCS = Path(__file__).parents[3] / "docs" / "operations.md"
+DOCS = Path(__file__).parents[3] / "docs" / "service.md"
 PROMETHEUS = {
     "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
     "Accept-Encoding": "gzip",

@@ -182,7 +182,7 @@ def test_of_those_that_were_looked_at_every_leak_is_seen_and_nothing_else() -> N
 
 
 def test_of_the_others_half_is_seen_and_two_natural_ones_are_taken_for_leaks() -> None:
-    """Recall 0.47, precision 0.82: docs/operations.md. More is better: then write the new figures there."""
+    """Recall 0.47, precision 0.82: docs/dreams.md. More is better: then write the new figures there."""
     assert counted(OTHER) == (9, 19, 2, 23)
 
 

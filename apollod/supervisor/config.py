@@ -1,8 +1,9 @@
 """The configuration: one TOML file, checked once, frozen.
 
 Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` > the
-TOML file > the default here. The key of an [[endpoint]] is `endpoint.NAME.key`. An unknown key is an error that names the nearest known one; a credential that names no
-section is ignored; a retired key is read with a warning.
+TOML file > the default here. `endpoint.NAME.key` stands for a key of the [[endpoint]] of that name. An unknown key is
+an error that names the nearest known one; a credential that names no section is ignored; a retired key is accepted with
+a warning.
 """
 
 import difflib

@@ -566,6 +566,25 @@ def test_steps_of_another_number_of_threads_or_other_kernels_are_not_run_again(k
     assert not last.state.daemon.halted and last.of(ev.TrainerAttached)[-1].replayed == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("rank", 8, "set [trainer] rank back, start, run `apollod ctl checkpoint`"),
+        ("limiter_rule", "growth", "start the earlier version of apollod, run `apollod ctl checkpoint`"),
+    ],
+)
+def test_steps_of_other_settings_are_not_run_again(key, value, hint):
+    """The rule of the limiter is no setting any more: only the version that had it can run such steps again."""
+    world = World(changed(SETTINGS, **{key: value})).up()
+    world.lines("a", "b")
+    world.settle()
+    back = world.successor()
+    back.settings = SETTINGS
+    back.up()
+    (halted,) = back.of(ev.TrainingHalted)
+    assert f"made with {key} = {value!r}" in halted.reason and hint in halted.hint
+
+
 def test_a_divergence_says_what_ran_otherwise():
     world = World()
     world.versions = {"threads": "4", "torch": "2.13", "device": "cpu A"}

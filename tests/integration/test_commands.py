@@ -19,6 +19,7 @@ from support.other_user import as_nobody
 from apollod.cli.control.ctl import ask
 from apollod.cli.main import main
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted
+from apollod.supervisor.sections import RETIRED
 from apollod.wire import messages as msg
 from apollod.wire.framing import encode_frame
 
@@ -261,6 +262,26 @@ def test_config_as_an_object(tmp_path, capsys):
     assert "secret" not in capsys.readouterr().out
     file.write_text('[model]\npath = "/m"\n')
     assert answer_of(capsys, "config", "show", "--config", str(file))["engine"]["api_key"] == ""
+
+
+def test_retired_keys_are_warned_of_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        f'[model]\npath = "/m"\n[state]\ndir = "{tmp_path}"\n[trainer]\nlimiter_rule = "growth"\n'
+        f'[quality]\non_alarm = ["{tmp_path}/none"]\n'
+    )
+    text = "[trainer] limiter_rule is no setting any more: it is envelope; steps of older journals are run again"
+    (warning,) = answer_of(capsys, "config", "check", "--config", str(file), code=1)["warnings"]
+    assert warning.startswith(text)
+    assert main(["config", "show", "--config", str(file), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"apollod: warning: {warning}\n"
+    sections = {name: keys for name, keys in json.loads(printed.out).items() if isinstance(keys, dict)}
+    assert "limiter" in sections["trainer"] and RETIRED.keys().isdisjoint(
+        f"{name}.{key}" for name, keys in sections.items() for key in keys
+    )
+    done = apollod("run", "--config", str(file))
+    assert done.returncode == 2 and "config.retired" in done.stderr and text in done.stderr
 
 
 def test_config_check_as_an_object(tmp_path, capsys):

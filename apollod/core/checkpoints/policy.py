@@ -80,10 +80,11 @@ def _surplus(state: State, settings: CheckpointSettings) -> CheckpointRef | None
     committed = state.checkpoints.committed
     if state.recovery.origin not in committed[1:] or blocked(Activity.REMOVAL, state):
         return None
+    oldest = committed[0]
     many = len(committed) > max(1, settings.keep)
     limit = state.daemon.history_bytes if settings.keep_bytes == "auto" else settings.keep_bytes
     large = 0 < limit < sum(c.bytes for c in committed)
-    return committed[0] if many or large else None
+    return oldest if many or large else None
 
 
 def _on_requested(state: State, input_: inp.CheckpointRequested, now_ns: int) -> Outcome:

@@ -174,8 +174,8 @@ async def _cycles(root: Path, port: int) -> dict[str, float]:
 def _config(root: Path, port: int) -> Config:
     options = [
         "model.path=/m", f"state.dir={root}/state", f"engine.port={port}", "dream.mode=always", "dream.share_max=1.0",
-        f"dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=m", "checkpoint.delay_s=1e6",
-        "trainer.align_every=0", 'dream.surroundings=["none"]',
+        f"endpoint.m.base_url=http://127.0.0.1:{port}/v1", "endpoint.m.model=m", "dream.endpoint=m",
+        "checkpoint.delay_s=1e6", "trainer.align_every=0", 'dream.surroundings=["none"]',
     ]  # fmt: skip
     config = load_config(None, options, {})
     config.state_dir.mkdir()

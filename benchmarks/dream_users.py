@@ -76,9 +76,10 @@ def _daemon(root: Path, acting: str) -> Daemon:
         root, root / "model", port,
         engine='served_name = "bench"\nargs = ["--max-model-len", "256", "--max-num-seqs", "32"]\n',
         trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 256\n", checkpoint="delay_s = 3600\n",
-        judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
-        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "idle"\nidle_s = {IDLE_S}\nshare_max = 1.0\n',
+        judge='endpoint = "scripted"\nvotes = 1\n',
+        dream=f'endpoint = "scripted"\nmode = "idle"\nidle_s = {IDLE_S}\nshare_max = 1.0\n',
     )  # fmt: skip
+    config += f'[[endpoint]]\nname = "scripted"\nbase_url = "{acting}"\nmodel = "scripted"\n'
     for name in ("ask", "caps", "end"):  # none of them ever settles
         one = BEHAVIOURS[name]
         told, opposite = one.texts, one.opposite.texts[:2]

@@ -84,9 +84,9 @@ def _lived(records: list[Record], every: int, lr: float) -> list[Record]:
         config = driver.config_of(
             root, root / "model", port,
             engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
-            trainer=f"lr = {lr}\nmax_tokens = 512\n", inbox="rescan_s = 0.5\n",
-            quality=f'every_steps = {every}\ncost = 0\nmargin = 0.99\nloss_margin = 90\nkl_margin = 0\n'
-            f'entropy_margin = 0\nlength_margin = 0\nprobe = ["{root}/probes.jsonl"]\n',
+            trainer=f"lr = {lr}\nmax_tokens = 512\n",
+            quality=f'every_steps = {every}\ncost = 0\nmargin = 0.99\nkl_margin = 0\n'
+            f'probe = ["{root}/probes.jsonl"]\n',
         )  # fmt: skip
         daemon = driver.Daemon(root, config, port)
         daemon.start()

@@ -82,8 +82,9 @@ def main() -> None:
 
 
 async def _measure(root: Path, url: str) -> dict[str, float]:
-    options = ["model.path=/m", f"state.dir={root}/state", "judge.mode=all", f"judge.base_url={url}", "judge.model=m"]
-    config = load_config(None, [*options, "judge.votes=1"], {})
+    options = ["model.path=/m", f"state.dir={root}/state", "judge.mode=all", "judge.endpoint=m"]
+    options += [f"endpoint.m.base_url={url}", "endpoint.m.model=m", "judge.votes=1"]
+    config = load_config(None, options, {})
     config.state_dir.mkdir()
     own: dict[str, list[float]] = {name: [] for name in (*TIMED, "append_ms")}
     spent: list[float] = []

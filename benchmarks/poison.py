@@ -134,7 +134,6 @@ class Life:
             self.root, self.root / "model", port,
             engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
             trainer=f"lr = {lr}\nmax_tokens = 512\n" + (f"loss_min = {loss_min}\n" if loss_min is not None else ""),
-            inbox="rescan_s = 0.5\n",
             quality=f'every_steps = {every_steps}\ncost = {cost}\nprobe = ["{self.root}/probes.jsonl"]\n'
             f"replay_s = {replay_s}\n",
         )  # fmt: skip

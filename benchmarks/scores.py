@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from apollod.adapters.journal import journal_reader
+from apollod.supervisor.executor.own_engine import SHARE
 from apollod.wire import messages as msg
 from benchmarks import report
 from benchmarks.clients import Phase, clients
@@ -30,12 +31,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--words", type=int, default=60)
-    parser.add_argument("--share", type=float, default=0.05, help="[review] divergence_share")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         root = Path(directory)
         daemon = Daemon(root, build_model(root / "model", "random"))
-        own = {"INBOX__REVIEW": "hold", "INBOX__NEAR_DUPLICATE": "0.0", "REVIEW__DIVERGENCE_SHARE": str(args.share)}
+        own = {"INBOX__REVIEW": "hold", "INBOX__NEAR_DUPLICATE": "0.0"}
         daemon.start({f"APOLLOD_{key}": value for key, value in own.items()})
         try:
             daemon.wait_ready()
@@ -49,7 +49,7 @@ def main() -> None:
             daemon.end()
     if not on.done:
         raise SystemExit("nothing was scored while scoring was on, so nothing was measured; see --seconds")
-    _print(off, on, args.share, args.json)
+    _print(off, on, args.json)
 
 
 class _Bench:
@@ -114,8 +114,8 @@ class _Bench:
         return f"{number} {turn} {' '.join(WORDS)}"
 
 
-def _print(off: Phase, on: Phase, share: float, as_json: bool) -> None:
-    figures: dict[str, float] = {"share": share, "scored": on.done, "scored_per_s": on.done / on.seconds}
+def _print(off: Phase, on: Phase, as_json: bool) -> None:
+    figures: dict[str, float] = {"share": SHARE, "scored": on.done, "scored_per_s": on.done / on.seconds}
     figures["minutes_for_1000"] = CANDIDATES / figures["scored_per_s"] / 60
     for name, phase in (("off", off), ("on", on)):
         figures |= phase.figures(name)

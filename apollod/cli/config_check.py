@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from apollod.adapters.journal import journal_file, journal_reader
@@ -35,14 +36,15 @@ CHECKPOINT_SHARE = 1 / 6
 """Size of one step of the history before any was measured, as a share of the weights."""
 
 
-def check(loaded: Config, as_json: bool) -> int:
-    """Print the answer; exit code 0 if a daemon could start with this configuration."""
+def check(loaded: Config, as_json: bool, retired: Sequence[str] = ()) -> int:
+    """Print the answer; exit code 0 if a daemon could start with this configuration. `retired`: warnings of its
+    keys."""
     refused = _refusal(loaded)
     if refused:
         print(f"apollod: {refused.line()}", file=sys.stderr)
     state, inbox = str(loaded.state_dir), str(loaded.inbox_dir)
     paths = {"model": loaded.model.path, "state": state, "inbox": inbox, "url": loaded.url}
-    grown, warnings = _growth(loaded), exposures(loaded)
+    grown, warnings = _growth(loaded), [*retired, *exposures(loaded)]
     history, free, limit = (0, 0, 0) if refused else (_history_bytes(loaded), _free_bytes(loaded), _keep_bytes(loaded))
     if as_json:
         error = refused.line() if refused else ""

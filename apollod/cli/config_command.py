@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from apollod.cli import commands
 from apollod.cli.render import toml_value
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.sections import RETIRED
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +41,8 @@ def _gigabytes(text: str) -> float:
 
 
 def _check(args: argparse.Namespace) -> int:
-    loaded = load_config(args.config, args.overrides)
+    warnings = list[str]()
+    loaded = load_config(args.config, args.overrides, warn=warnings.append)
     if args.memory:
         from apollod.cli import memory_report
 
@@ -48,21 +51,28 @@ def _check(args: argparse.Namespace) -> int:
         raise ConfigError("--device-gb is of the memory table", "add --memory")
     from apollod.cli import config_check
 
-    return config_check.check(loaded, args.json)
+    return config_check.check(loaded, args.json, warnings)
 
 
 def _show(args: argparse.Namespace) -> int:
-    shown = _shown(load_config(args.config, args.overrides))
+    shown = _shown(load_config(args.config, args.overrides, warn=_warn))
     print(json.dumps({"schema_version": 1, **shown}) if args.json else _toml(shown))
     return 0
 
 
+def _warn(text: str) -> None:
+    print(f"apollod: warning: {text}", file=sys.stderr)
+
+
 def _shown(loaded: Config) -> dict[str, Any]:
-    """Every value but the secrets."""
+    """Every value but the secrets, and those that are recorded without being keys."""
     tree: dict[str, Any] = msgspec.to_builtins(loaded)
-    for section in tree.values():
-        if isinstance(section, dict) and section.get("api_key"):
-            section["api_key"] = "..."
+    for dotted in RETIRED:
+        section, _, key = dotted.partition(".")
+        tree[section].pop(key, None)
+    for table in (tree["engine"], *tree["endpoint"]):
+        if table["api_key"]:
+            table["api_key"] = "..."
     told = tree["quality"]["on_alarm"]
     if isinstance(told, str) and is_url(told):
         tree["quality"]["on_alarm"] = f"{origin(told)}/..."

@@ -21,13 +21,17 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the daemon until SIGTERM or SIGINT; 0 after a clean end."""
     import anyio
+    import structlog
 
     from apollod.adapters.system import log
     from apollod.supervisor import app
     from apollod.supervisor.config import load_config
 
-    config = load_config(args.config, args.overrides)
+    warnings = list[str]()
+    config = load_config(args.config, args.overrides, warn=warnings.append)
     log.configure(config.log.level, config.log.format)
+    for text in warnings:
+        structlog.get_logger().warning("config.retired", reason=text)
     anyio.run(app.run, config)
     return 0
 

@@ -24,6 +24,10 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Optim
 """Keys of [trainer] by the names of their fields."""
 
 
+NO_KEYS = frozenset({"limiter_rule"})
+"""Settings that only records have: the configuration cannot set them back."""
+
+
 def differing_setting(then: Settings | None, now: Settings | None) -> str | None:
     """First key of [trainer] that the bits of a step depend on and that differs between both; None if none does."""
     if then is None or now is None:

@@ -48,7 +48,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     limiter_rule: Annotated[Literal["envelope", "growth"], FIXES_BITS] = "envelope"
     """apollo: reference of the growth that `limiter` limits. growth: the norm of the update before, as in the paper;
     envelope: the same, but never less than 97 % of the reference before, so that a nearly memorised example does not
-    throttle the next ones. Steps recorded without it used growth"""
+    throttle the next ones. Steps recorded without it used growth. Not a key of the configuration: only steps of older
+    journals, run again, use growth"""
     moments: Annotated[Literal["float32", "bfloat16"], FIXES_BITS] = "float32"
     """apollo and adamw: dtype in which they are kept; bfloat16 takes half the memory and is rounded stochastically"""
     betas: Annotated[tuple[Share, Share], FIXES_BITS] = (0.9, 0.999)
@@ -96,8 +97,6 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     """fenced: longest wait, after which requests go on whatever the trainer does"""
     cache: Literal["reset", "salt", "keep"] = "reset"
     """treatment of prefixes cached with older weights: dropped, left to age out unseen, or used knowingly"""
-    cache_every: Positive = 1
-    """steps between two resets or salts; always at the end of a training window"""
     stop_s: NotNegativeFloat = 60.0
     """longest wait of a stopping daemon for the running step, which is then abandoned and learned in the next life"""
     align_every: NotNegative = 100
@@ -115,7 +114,8 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     """when nothing waits, score this many of the last learned lines again, to see how much more probable they became;
     0: none"""
     rescore_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.1
-    """largest share of the time that the trainer spends on that"""
+    """largest share of the time that the trainer spends on that. Not a key of the configuration: recorded for lives
+    that had another one"""
 
     @property
     def direct_rate(self) -> float:
@@ -143,8 +143,6 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     keep_bytes: NotNegative | Literal["auto"] = "auto"
     """disk space for all of them together; auto: half of the space free for them when the daemon started; 0: no
     limit"""
-    keep_days: NotNegativeFloat = 0.0
-    """older ones are removed; 0: no limit. The newest one always stays"""
     replay_max: Positive = 1000
     """write a checkpoint anyway after this many steps: bounds the steps that a recovery has to run again"""
 
@@ -161,7 +159,8 @@ class ReviewSettings(msgspec.Struct, frozen=True):
     divergence: Divergence = "held"
     """examples with stripped text that are scored with and without it: held ones, all waiting ones, or none (off)"""
     divergence_after: NotNegative = 32
-    """most learned examples with a score that wait to be scored once more; 0: none"""
+    """most learned examples with a score that wait to be scored once more; 0: none. Not a key of the configuration:
+    recorded for lives that had another one"""
     forget_steps: NotNegative = 1000
     """examples learned in this many of the last steps are forgotten when they are taken back: the weights go back to
     before them, and the other steps are repeated; 0: they stay learned and are only named"""
@@ -189,8 +188,6 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     mode: JudgeMode = "off"
     """off: no judge; all: every example from files and logs that waits for no person waits for a verdict; flagged: only
     those with a signal"""
-    model: str = ""
-    """judging model; empty: the served model"""
     votes: Annotated[int, Meta(ge=1, le=15)] = 3
     """requests per example; only a unanimous verdict counts"""
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.7
@@ -307,8 +304,6 @@ class DreamSettings(msgspec.Struct, frozen=True):
     """seconds without other use of the engine before dreams begin"""
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 1.0
     """sampling temperature of imagined scenarios"""
-    answer_temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.7
-    """sampling temperature of answers to learn; tests do not use it"""
     thinking: Thinking = "off"
     """whether the served model thinks when it imagines and answers; thoughts are neither judged nor learned. on and
     off: `enable_thinking` of its chat template; template: the template's default"""
@@ -350,15 +345,9 @@ class QualitySettings(msgspec.Struct, frozen=True):
     """least number of steps between two looks (see `cost`); 0: only on request (`apollod ctl quality run`)"""
     margin: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.05
     """largest allowed drop of the pass rate below the baseline, as a share of the probes"""
-    loss_margin: Annotated[float, Meta(gt=0.0)] = 0.1
-    """largest allowed rise of the loss on probe texts, nats a token; for repetition, the allowed rise of its share"""
     kl_margin: Annotated[float, Meta(ge=0.0)] = 1.0
     """largest allowed divergence from the baseline, nats a token of the probes and of its answers to them then; 0:
-    measured without an alarm, here and in the two below"""
-    entropy_margin: Annotated[float, Meta(ge=0.0)] = 0.5
-    """largest allowed fall of the entropy of next tokens there, nats"""
-    length_margin: Annotated[float, Meta(ge=0.0)] = 1.0
-    """largest allowed change of answer lengths: mean of the absolute natural logarithm of the ratio"""
+    measured without an alarm, and so are losses, entropy and lengths of answers"""
     resume: Literal["auto", "manual"] = "auto"
     """once the last good weights are back after an alarm: auto: steps go on; manual: a person resumes"""
     culprits_max: NotNegative = 8

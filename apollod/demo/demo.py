@@ -67,7 +67,7 @@ def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
         root, root / "model", port,
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "8"]\n',
         trainer=f"lr = {LEARNING_RATE}\nwarmup_steps = 0\nmax_tokens = 512\nseed = {args.seed}\n",
-        inbox="rescan_s = 1.0\n", checkpoint="keep = 2\n",
+        checkpoint="keep = 2\n",
     )  # fmt: skip
     return Daemon(root, config, port)
 

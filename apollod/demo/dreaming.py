@@ -107,10 +107,11 @@ def prepared(root: Path, acting: str, patterns: Sequence[Instruction], seed: int
         engine=f'served_name = "{MODEL}"\nargs = {json.dumps(arguments)}\n',
         trainer=f"lr = {LEARNING_RATE}\nwarmup_steps = 0\nmax_tokens = {ROOM}\nseed = {seed}\n",
         checkpoint="keep = 2\n",
-        judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
-        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\n'
+        judge='endpoint = "scripted"\nvotes = 1\n',
+        dream='endpoint = "scripted"\nmode = "always"\nshare_max = 1.0\n'
         f"answer_tokens = {ANSWER_TOKENS}\n",
     )  # fmt: skip
+    config += f'[[endpoint]]\nname = "scripted"\nbase_url = "{acting}"\nmodel = "scripted"\n'
     return Daemon(root, config + "".join(map(_pattern, patterns)), port)
 
 

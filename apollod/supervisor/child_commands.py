@@ -107,8 +107,7 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
 def sets_priority(config: Config) -> bool:
     """True if our own engine judges, dreams or answers probes, and has to serve all other requests first. Requests
     without a priority have 0, and equals are served in the order of arrival, as without priorities."""
-    judge = config.judge
-    judges = judge.mode != "off" and not judge.base_url and judge.priority != 0
+    judges = config.judge.mode != "off" and not config.judge.endpoint
     return (judges or bool(config.dream.pattern) or config.quality.every_steps > 0) and asked_policy(config) is None
 
 

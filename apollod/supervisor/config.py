@@ -1,15 +1,16 @@
 """The configuration: one TOML file, checked once, frozen.
 
 Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` > the
-TOML file > the default here. An unknown key is an error that names the nearest known one; a credential that names no
-section is ignored.
+TOML file > the default here. `endpoint.NAME.key` stands for a key of the [[endpoint]] of that name. An unknown key is
+an error that names the nearest known one; a credential that names no section is ignored; a retired key is accepted with
+a warning.
 """
 
 import difflib
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlsplit
@@ -35,9 +36,11 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.permission import denied
 from apollod.supervisor.sections import (
+    RETIRED,
     CaptureSection,
     CheckpointSection,
     DreamSection,
+    EndpointSection,
     EngineSection,
     InboxSection,
     JudgeSection,
@@ -69,6 +72,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
     redaction: RedactionSection = RedactionSection()
+    endpoint: tuple[EndpointSection, ...] = ()
     capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
     queue: QueueSection = QueueSection()
@@ -80,6 +84,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lessons: LessonSection = LessonSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.endpoint]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f'[[endpoint]] name = "{name}" is used twice')
+        for section, name in (("judge", self.judge.endpoint), ("dream", self.dream.endpoint)):
+            if name and name not in names:
+                known = ", ".join(names) or "there is none"
+                raise ValueError(f'[{section}] endpoint = "{name}" names no [[endpoint]]: {known}')
+
+    def endpoint_named(self, name: str) -> EndpointSection | None:
+        """The endpoint of this name; None for an empty one, which stands for our own engine."""
+        return next((one for one in self.endpoint if one.name == name), None)
 
     @property
     def state_dir(self) -> Path:
@@ -123,9 +141,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"http://{host}:{self.engine.port}/v1"
 
     def is_own(self, base_url: str) -> bool:
-        """True if this is our own engine's address, under any name of this machine. Empty: True."""
-        if not base_url:
-            return True
+        """True if this is our own engine's address, under any name of this machine."""
         url, host = urlsplit(base_url), self.engine.host
         port = url.port or (443 if url.scheme == "https" else 80)
         return port == self.engine.port and (url.hostname == host or {url.hostname, host} <= HERE)
@@ -153,14 +169,18 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return narrowed(self.trainer, OptimizerSettings)
 
 
-def load_config(path: str | None, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Config:
+def load_config(
+    path: str | None, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ,
+    warn: Callable[[str], object] = lambda text: None,
+) -> Config:  # fmt: skip
     """Read and check the configuration; raises ConfigError with the offending key and the nearest known one,
-    NotPermitted for a file that may not be read."""
+    NotPermitted for a file that may not be read. `warn`: called with a line about each retired key."""
     tree = _file(path) if path is not None else {}
     _check_keys(tree, Config, "")
     _overlay(tree, _credentials(environ.get("CREDENTIALS_DIRECTORY", "")))
     _overlay(tree, _environment(environ))
     _overlay(tree, [_flag(text) for text in overrides])
+    _replace_retired(tree, warn)
     _check_finite(tree)
     _check_choices(tree)
     if "model" not in tree:
@@ -222,7 +242,7 @@ def _environment(environ: Mapping[str, str]) -> list[_Value]:
     for name in sorted(environ):
         section, split, key = name.removeprefix("APOLLOD_").lower().partition("__")
         if name.startswith("APOLLOD_") and split:
-            found.append(_Value(name, section, key, environ[name]))
+            found.append(_Value(name, section, key.replace("__", "."), environ[name]))
     return found
 
 
@@ -238,16 +258,40 @@ def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
     """Replace values in a tree whose keys were checked."""
     for origin, section, key, raw in values:
         kind, listed = _table(_known(Config, section, "", origin))
+        table = tree.setdefault(section, [] if listed else {})
         if listed:
-            raise ConfigError(
-                f"{origin}: there may be several [[{section}]], so one value cannot be set",
-                "write them in the TOML file",
-            )
+            name, dot, key = key.partition(".")
+            if section != "endpoint" or not dot:
+                hint = "name one: endpoint.NAME.key" if section == "endpoint" else "write them in the TOML file"
+                raise ConfigError(f"{origin}: there may be several [[{section}]], so one value cannot be set", hint)
+            table = _endpoint(table, name)
         try:
             value = raw if _known(kind, key, section, origin) is str else tomllib.loads(f"v = {raw}")["v"]
         except (tomllib.TOMLDecodeError, RecursionError):
             value = raw
-        tree.setdefault(section, {})[key] = value
+        table[key] = value
+
+
+def _endpoint(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The [[endpoint]] of this name, made if there is none."""
+    table = next((table for table in tables if table.get("name") == name), None)
+    if table is None:
+        tables.append(table := {"name": name})
+    return table
+
+
+def _replace_retired(tree: dict[str, Any], warn: Callable[[str], object]) -> None:
+    """Remove retired keys from a tree whose keys were checked. A key that moved goes into the [[endpoint]] that its
+    section names, by default one with the name of the section; a value that is set there already stays."""
+    for dotted, (instead, moved) in RETIRED.items():
+        section, _, key = dotted.partition(".")
+        if key not in tree.get(section, {}):
+            continue
+        value = tree[section].pop(key)
+        warn(f"[{section}] {key} is no setting any more: {instead}")
+        if moved and value != "":
+            name = tree[section].setdefault("endpoint", section)
+            _endpoint(tree.setdefault("endpoint", []), name).setdefault(moved, value)
 
 
 def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
@@ -308,8 +352,14 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:
-    """The type of a key; raises ConfigError for an unknown key."""
-    known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    """The type of a key; raises ConfigError for an unknown key. A retired one takes any value, or a text to move."""
+    if retired := RETIRED.get(f"{where}.{key}"):
+        return str if retired.moved else object
+    known = {
+        field.encode_name: field.type
+        for field in msgspec.structs.fields(kind)
+        if f"{where}.{field.encode_name}" not in RETIRED
+    }
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
         place = f" in [{where}]" if where else ""

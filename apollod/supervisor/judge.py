@@ -33,11 +33,12 @@ class Judge:
         cases."""
         section, engine = config.judge, config.engine
         cases = planted_cases(section.cases)
-        self.served = not section.base_url
-        self.model = section.model or engine.served_name
+        elsewhere = config.endpoint_named(section.endpoint)
+        self.served = elsewhere is None
+        self.model = elsewhere.model if elsewhere else engine.served_name
         self.cases = {case.planted.id: case for case in cases}
-        url, key = (config.api_url, engine.api_key) if self.served else (section.base_url, section.api_key)
-        limit_s, own = section.timeout_s, config.is_own(section.base_url)
+        url, key = (elsewhere.base_url, elsewhere.api_key) if elsewhere else (config.api_url, engine.api_key)
+        limit_s, own = section.timeout_s, elsewhere is None or config.is_own(elsewhere.base_url)
         whole_s = section.votes * limit_s + 5.0  # votes are requested in parallel, and may wait for a free connection
         self._endpoint = Endpoint(
             url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=whole_s,
@@ -82,10 +83,8 @@ class Judge:
 
 
 def _priority(config: Config) -> int | None:
-    asked, own = config.judge.priority, not config.judge.base_url
-    if asked != "auto":
-        return asked or None
-    return OWN_PRIORITY if own and serves_by_priority(config) else None
+    """Priority of its requests; None at another endpoint, which may refuse the field."""
+    return OWN_PRIORITY if not config.judge.endpoint and serves_by_priority(config) else None
 
 
 def planted_cases(paths: Sequence[str]) -> list[Case]:

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -116,7 +116,6 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str = ""
     """default: `inbox` in the state directory"""
     max_line_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
-    rescan_s: Annotated[float, Meta(gt=0.0)] = 5.0
     near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
     """similarity to an accepted text (estimated share of common groups of three words) from which a text of 40 words or
     more is not learned; 0: only identical ones are left out. Also for watched directories"""
@@ -197,8 +196,6 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """Examples that wait for a person."""
 
-    divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
-    """largest share of the time in which the engine computes scores"""
     alternate: bool = False
     """with a score, also record the model's answer without the stripped text"""
 
@@ -207,36 +204,38 @@ class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
     """Order in which examples from files and logs are learned, and their longest wait."""
 
 
+class EndpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model at another OpenAI-compatible endpoint, named by [judge] or [dream]."""
+
+    name: Annotated[str, Meta(pattern="^[a-z0-9_-]+$")]
+    base_url: str
+    """including /v1"""
+    model: str
+    """its name there"""
+    api_key: str = ""
+    """preferably a credential `endpoint.NAME.api_key`"""
+
+    def __post_init__(self) -> None:
+        from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
+
+        Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
+
+
 class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
     """A model that judges examples before they are learned. Most keys are declared in `core.settings`."""
 
-    base_url: str = ""
-    """base URL of an OpenAI-compatible endpoint, including /v1; empty: our own engine"""
-    api_key: str = ""
-    """key of that endpoint; preferably a credential `judge.api_key`"""
+    endpoint: str = ""
+    """name of the [[endpoint]] that judges; empty: the served model judges itself"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
     """seconds for one request"""
     max_tokens: Annotated[int, Meta(ge=64)] = 2048
     """most tokens of one answer; with its question it has to fit the context of that endpoint"""
-    priority: int | Literal["auto"] = "auto"
-    """priority of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not
-    sent elsewhere"""
     cases: tuple[str, ...] = ()
     """files of your own cases with known verdicts, besides those that come with apollod"""
 
     def __post_init__(self) -> None:
         if self.votes > 1 and self.temperature == 0.0:
             raise ValueError(f"votes = {self.votes} at temperature = 0 are {self.votes} times the same; use one vote")
-        if self.base_url and not self.model:
-            raise ValueError("base_url needs model, the name under which that endpoint serves it")
-        if self.model and not self.base_url:
-            raise ValueError("model needs base_url; without both the served model judges")
-        if self.api_key and not self.base_url:
-            raise ValueError("api_key needs base_url; our own engine is asked with [engine] api_key")
-        if self.base_url:
-            from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
-
-            Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
 
 
 class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
@@ -253,12 +252,8 @@ class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True)
 class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
     """Dreams: learning by practice. Most keys, and those of [[dream.pattern]], are declared in `core.settings`."""
 
-    base_url: str = ""
-    """base URL of an OpenAI-compatible endpoint that imagines scenarios, including /v1; empty: our own engine"""
-    api_key: str = ""
-    """key of that endpoint; preferably a credential `dream.api_key`"""
-    model: str = ""
-    """imagining model; empty: the served model"""
+    endpoint: str = ""
+    """name of the [[endpoint]] that imagines scenarios; empty: the served model imagines them"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
     """seconds for one call; at our own engine multiplied by the number of parallel calls"""
     max_tokens: Annotated[int, Meta(ge=16)] = 1024
@@ -274,16 +269,6 @@ class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
         for pattern in self.pattern:
             if (problem := pattern_problem(pattern)) or names.count(pattern.name) > 1:
                 raise ValueError(f"[[dream.pattern]] {pattern.name}: {problem or 'there are several of this name'}")
-        if self.base_url and not self.model:
-            raise ValueError("base_url needs model, the name under which that endpoint serves it")
-        if self.model and not self.base_url:
-            raise ValueError("model needs base_url; without both the served model imagines")
-        if self.api_key and not self.base_url:
-            raise ValueError("api_key needs base_url; our own engine is asked with [engine] api_key")
-        if self.base_url:
-            from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
-
-            Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
 
 
 class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
@@ -335,3 +320,32 @@ class LogSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
+
+
+class Retired(NamedTuple):
+    """A key that is no setting any more, but still accepted. `instead`: what applies now, for the warning. `moved`: key
+    of an [[endpoint]] that takes its value; empty: the value has no effect."""
+
+    instead: str
+    moved: str = ""
+
+
+_MOVED = ("base_url", "model", "api_key")
+_ENDPOINT = "write an [[endpoint]] with name, base_url, model and api_key, and its name as endpoint of this section"
+
+RETIRED = {
+    "trainer.limiter_rule": Retired("it is envelope; steps of older journals are run again by the rule they recorded"),
+    "trainer.cache_every": Retired("every step counts, as with 1; see cache"),
+    "trainer.rescore_share": Retired("it is 0.1; rescore = 0 turns scoring off"),
+    "inbox.rescan_s": Retired("notifications tell of new files, and every 5 s the inbox is scanned as well"),
+    "review.divergence_share": Retired('it is 0.05; divergence = "off" turns scoring off'),
+    "review.divergence_after": Retired('it is 32; divergence = "off" turns scoring off'),
+    "judge.priority": Retired("our own engine serves users before the judge; an endpoint is sent no priority"),
+    "quality.loss_margin": Retired("it is 0.1; kl_margin = 0 leaves alarms to pass rates"),
+    "quality.entropy_margin": Retired("it is 0.5; kl_margin = 0 leaves alarms to pass rates"),
+    "quality.length_margin": Retired("it is 1; kl_margin = 0 leaves alarms to pass rates"),
+    "dream.answer_temperature": Retired("it is 0.7"),
+    "checkpoint.keep_days": Retired("keep and keep_bytes bound the checkpoints"),
+    **{f"{section}.{key}": Retired(_ENDPOINT, key) for section in ("judge", "dream") for key in _MOVED},
+}
+"""Keys of earlier versions, by their dotted names."""

@@ -36,6 +36,7 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.sections import WatchSection, review_share
 
+INBOX_RESCAN_S = 5.0  # between scans of the inbox, for files without a notification
 RESCAN_S = 60.0  # between scans of a watched directory, for changes without a notification
 TURNS = 16  # batches of one file before others have their turn
 
@@ -138,7 +139,7 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms, own=own_logs())
     with closing(inbox):
         source = _Source("inbox", str(config.inbox_dir))
-        await _read(inbox, source, joining(config, inbox.read_batch), config.inbox.rescan_s, loop)
+        await _read(inbox, source, joining(config, inbox.read_batch), INBOX_RESCAN_S, loop)
 
 
 async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> None:

@@ -35,7 +35,7 @@ def made(root: Path, acting: str) -> tuple[str, int]:
     if not file.exists():
         file.write_text(configured(initialised(root), SETTINGS), encoding="utf-8")
     port = driver.free_port()
-    now = {"engine": {"port": port}, "judge": {"base_url": acting}, "dream": {"base_url": acting}}
+    now = {"engine": {"port": port}, "[endpoint]": {"base_url": acting}}
     return configured(file.read_text("utf-8"), now), port
 
 

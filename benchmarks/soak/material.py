@@ -20,20 +20,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "trainer": {"threads": 1, "stall_s": 90},
     "engine": {"stall_s": 120},
     "checkpoint": {"delay_s": 60, "every_s": 120, "undo_bytes": 64 << 20},
-    "inbox": {"rescan_s": 5},
     "capture": {"mode": "feedback"},
-    "judge": {"votes": 1, "model": "scripted"},
-    "dream": {"mode": "always", "model": "scripted", "surroundings": ["none"]},
+    "[endpoint]": {"name": "scripted", "model": "scripted"},
+    "judge": {"votes": 1, "endpoint": "scripted"},
+    "dream": {"mode": "always", "endpoint": "scripted", "surroundings": ["none"]},
 }
 """Settings that differ from those of `apollod init`, and their reasons:
 threads: parts of a soak may run on different numbers of cores, on which the bits of a step depend.
 stall_s: by default a hung child is ended after half an hour, which is most of a soak.
 checkpoint: every ten minutes is too seldom for parts of a few minutes, whose kills would all come before the first one;
 undo_bytes: a gibibyte for undoing steps takes 165 steps to fill, and looks like a leak until then.
-rescan_s: files for which no notification arrives are found only then.
 capture: feedback with a correction needs the tokens of the answer.
 dream: users never stop, so that `idle` would never dream; the small model knows no agent's surroundings.
-judge, model: the scripted ones of this world, as it is too small to imagine or to judge."""
+endpoint: the scripted judge and imagination of this world, as its model is too small for either."""
 
 
 def line(chance: random.Random) -> str:

@@ -28,6 +28,7 @@ from apollod.supervisor.sections import WatchSection
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sources, "RESCAN_S", 0.1)
+    monkeypatch.setattr(sources, "INBOX_RESCAN_S", 0.1)
     with open_place() as found:
         (found / "logs").mkdir()
         yield found
@@ -35,7 +36,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def watching(place: Path, path: str = "logs", mode: str = "tail") -> Config:
     section = WatchSection(path=str(place / path), mode=mode, poll_s=0.1, settle_s=3600.0)  # type: ignore[arg-type]
-    return config_of(place, section, rescan_s=0.1)
+    return config_of(place, section)
 
 
 def turn(chats: Hermes, text: str) -> None:

@@ -275,11 +275,14 @@ def test_the_daemons_own_log_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     assert refused is not None and "where this daemon writes its own log" in refused.line()
 
 
-def test_a_long_source_keeps_neither_the_inbox_nor_a_request_waiting(tmp_path: Path) -> None:
+def test_a_long_source_keeps_neither_the_inbox_nor_a_request_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "INBOX_RESCAN_S", 0.1)
     (tmp_path / "logs").mkdir()
     for n in range(40):
         (tmp_path / "logs" / f"{n}.jsonl").write_bytes(session(f"s{n}", [f"{n} {m}" for m in range(100)]))
-    config = config_of(tmp_path, rescan_s=0.1)
+    config = config_of(tmp_path)
     (config.inbox_dir / "x.jsonl").write_text('{"text": "from the inbox"}\n')
     seen: list[int] = []
 

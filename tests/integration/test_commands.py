@@ -19,6 +19,7 @@ from support.other_user import as_nobody
 from apollod.cli.control.ctl import ask
 from apollod.cli.main import main
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted
+from apollod.supervisor.sections import RETIRED
 from apollod.wire import messages as msg
 from apollod.wire.framing import encode_frame
 
@@ -246,8 +247,8 @@ def answer_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> 
 def test_config_as_an_object(tmp_path, capsys):
     file = tmp_path / "a.toml"
     elsewhere = 'base_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
-    keys = {"engine": "", "judge": elsewhere, "dream": elsewhere}
-    sections = "".join(f'[{name}]\n{more}api_key = "secret"\n' for name, more in keys.items())
+    keys = {"[engine]": "", "[[endpoint]]": f'name = "j"\n{elsewhere}', "[judge]": elsewhere, "[dream]": elsewhere}
+    sections = "".join(f'{header}\n{more}api_key = "secret"\n' for header, more in keys.items())
     file.write_text(f'[model]\npath = "/m"\n{sections}[[watch]]\npath = "/logs"\n')
     shown = answer_of(capsys, "config", "show", "--config", str(file))
     assert (
@@ -255,11 +256,32 @@ def test_config_as_an_object(tmp_path, capsys):
         and shown["trainer"]["rank"] == 64
         and [(watch["path"], watch["format"]) for watch in shown["watch"]] == [("/logs", "auto")]
     )
-    assert [shown[name]["api_key"] for name in ("engine", "judge", "dream")] == ["..."] * 3
+    assert [one["name"] for one in shown["endpoint"]] == ["j", "judge", "dream"]
+    assert [one["api_key"] for one in (shown["engine"], *shown["endpoint"])] == ["..."] * 4
     assert main(["config", "show", "--config", str(file)]) == 0
     assert "secret" not in capsys.readouterr().out
     file.write_text('[model]\npath = "/m"\n')
     assert answer_of(capsys, "config", "show", "--config", str(file))["engine"]["api_key"] == ""
+
+
+def test_retired_keys_are_warned_of_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        f'[model]\npath = "/m"\n[state]\ndir = "{tmp_path}"\n[trainer]\nlimiter_rule = "growth"\n'
+        f'[quality]\non_alarm = ["{tmp_path}/none"]\n'
+    )
+    text = "[trainer] limiter_rule is no setting any more: it is envelope; steps of older journals are run again"
+    (warning,) = answer_of(capsys, "config", "check", "--config", str(file), code=1)["warnings"]
+    assert warning.startswith(text)
+    assert main(["config", "show", "--config", str(file), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"apollod: warning: {warning}\n"
+    sections = {name: keys for name, keys in json.loads(printed.out).items() if isinstance(keys, dict)}
+    assert "limiter" in sections["trainer"] and RETIRED.keys().isdisjoint(
+        f"{name}.{key}" for name, keys in sections.items() for key in keys
+    )
+    done = apollod("run", "--config", str(file))
+    assert done.returncode == 2 and "config.retired" in done.stderr and text in done.stderr
 
 
 def test_config_check_as_an_object(tmp_path, capsys):

@@ -78,9 +78,9 @@ async def in_world(
     leaks: LeakWatch | None = None, models: list[Leaking] | None = None,
 ) -> inp.Input:  # fmt: skip
     async with serving() as server, serving() as other:
-        given = ["model.path=/m", f"engine.port={server.port}", f"state.dir={tmp_path}/state", "judge.model=j"]
-        given.append("quality.levels=1")
-        config = load_config(None, [*given, f"judge.base_url={other.url}", *settings], {})
+        given = ["model.path=/m", f"engine.port={server.port}", f"state.dir={tmp_path}/state", "quality.levels=1"]
+        given += ["judge.endpoint=j", "endpoint.j.model=j", f"endpoint.j.base_url={other.url}"]
+        config = load_config(None, [*given, *settings], {})
         model = Leaking(config, shown, cut)
         server.otherwise, other.otherwise = model, judging(by_words)
         context = cast(Any, SimpleNamespace(

@@ -225,7 +225,6 @@ dir = "{root}/state"
 path = "{root}/model"
 [inbox]
 path = "{root}/inbox"
-rescan_s = 0.1
 review = "hold"
 [[watch]]
 path = "{root}/some"

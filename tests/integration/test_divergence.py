@@ -32,10 +32,16 @@ from apollod.curation.contexts import Contexts, contexts
 from apollod.curation.stripping import Stripping, strip
 from apollod.errors import ApolloError, LlmNonsense, LlmRefused, LlmUnreachable, ScoreRefused
 from apollod.supervisor.config import load_config
-from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor import Executor, scoring_effects
 from apollod.supervisor.loop import Loop
 from apollod.wire.records import record_of_forms
 from apollod.wire.request_marks import OURS
+
+
+@pytest.fixture(autouse=True)
+def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_effects, "SHARE", 1.0)
+
 
 SYSTEM = {"content": "You are a waiter.", "role": "system"}
 QUESTION = {"content": "<memory>likes tea</memory>\nWhat to drink?", "role": "user"}
@@ -210,7 +216,7 @@ def carried_out(
         await write_.append([accepted], 1)
         async with serving() as server, anyio.create_task_group() as tasks:
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
-            environ |= {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0", "APOLLOD_ENGINE__ARGS": json.dumps(args)}
+            environ |= {"APOLLOD_ENGINE__ARGS": json.dumps(args)}
             environ |= {"APOLLOD_QUALITY__EVERY_STEPS": "0"}  # the guard has requests wait by priority
             executor = Executor(
                 load_config(None, environ=environ), write_, cast(Any, None), found.append, submit, tasks
@@ -264,7 +270,7 @@ def test_one_candidate_after_the_other_is_scored_by_a_daemon_without_children(tm
         journal = await Journal.open(tmp_path / "journal.db")
         async with serving() as server, anyio.create_task_group() as tasks:
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
-            config = load_config(None, environ=environ | {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0"})
+            config = load_config(None, environ=environ)
             loop = Loop(State(), journal)
             executor = Executor(config, journal, cast(Any, None), loop.post, loop.submit, tasks)
             tasks.start_soon(loop.run, cast(Any, Outside(executor)))
@@ -331,7 +337,7 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
         journal = await Journal.open(tmp_path / "journal.db")
         async with serving() as server, anyio.create_task_group() as tasks:
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
-            environ |= {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0", "APOLLOD_REVIEW__DIVERGENCE": "all"}
+            environ |= {"APOLLOD_REVIEW__DIVERGENCE": "all"}
             environ |= {"APOLLOD_QUALITY__EVERY_STEPS": "0"}  # else a baseline comes first
             config = load_config(
                 None, environ=environ | {"APOLLOD_TRAINER__ALIGN_EVERY": "0", "APOLLOD_LESSONS__HOLD": "0"}

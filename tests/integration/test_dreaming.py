@@ -94,16 +94,22 @@ async def life(tmp_path: Path, acting: Acting, *more: str, pattern: str = "", he
 path = "/m"
 [state]
 dir = "{tmp_path}"
-[judge]
+[[endpoint]]
+name = "judge"
 base_url = "{acting.url}"
 model = "judge"
+[[endpoint]]
+name = "imagination"
+base_url = "{acting.url}"
+model = "imagination"
+[judge]
+endpoint = "judge"
 votes = 1
 [lessons]
 hold = 0.0
 [dream]
 mode = "always"
-base_url = "{acting.url}"
-model = "imagination"
+endpoint = "imagination"
 [[dream.pattern]]
 name = "ask"
 instruction = "{INSTRUCTION}"

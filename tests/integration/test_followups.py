@@ -27,10 +27,16 @@ from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.curation.signals.follow_up_question import shipped_cases, shipped_digest
 from apollod.supervisor.config import load_config
-from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor import Executor, followup_effects
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.status_view import status_view
 from apollod.wire.status import Journal as JournalStatus
+
+
+@pytest.fixture(autouse=True)
+def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followup_effects, "SHARE", 1.0)
+
 
 SAID_NO = "That is the port of the staging machine."
 LOG = (
@@ -105,7 +111,7 @@ class Lives:
         async with serving() as server, anyio.create_task_group() as tasks:
             server.otherwise = saying(odds)
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
-            config = load_config(None, environ=environ | {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0"})
+            config = load_config(None, environ=environ)
             loop = Loop(state, journal)
             executor = Executor(config, journal, cast(Any, None), loop.post, loop.submit, tasks)
             tasks.start_soon(loop.run, cast(Any, Outside(executor, asks)))

@@ -52,8 +52,9 @@ def taught(root: Path, *texts: str, refuses: str = "") -> tuple[list[dict[str, A
         async with serving() as server:
             server.otherwise = behave
             url = f"http://127.0.0.1:{server.port}/v1"
-            given = ["model.path=/m", f"state.dir={root}", f"engine.port={server.port}", f"dream.base_url={url}"]
-            config = load_config(None, [*given, "dream.model=muse"], {})
+            given = ["model.path=/m", f"state.dir={root}", f"engine.port={server.port}"]
+            given += ["dream.endpoint=muse", "endpoint.muse.model=muse", f"endpoint.muse.base_url={url}"]
+            config = load_config(None, given, {})
             answers = list[dict[str, Any]]()
             async with running_loop(config.journal_path) as (loop, _):
                 made = Bootstrapper(config, loop)

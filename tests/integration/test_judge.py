@@ -63,8 +63,9 @@ class OnlyTheJudge(Executor):
 
 
 def config_of(state: Path, url: str, *more: str) -> Config:
-    judge = ["mode=all", f"base_url={url}", "model=judge", f"api_key={KEY}", "votes=1", *more]
-    return load_config(None, ["model.path=/m", f"state.dir={state}", *(f"judge.{one}" for one in judge)], {})
+    judge = [f"judge.{one}" for one in ("mode=all", "endpoint=other", "votes=1", *more)]
+    endpoint = [f"endpoint.other.{one}" for one in (f"base_url={url}", "model=judge", f"api_key={KEY}")]
+    return load_config(None, ["model.path=/m", f"state.dir={state}", *endpoint, *judge], {})
 
 
 class Life:

@@ -164,9 +164,11 @@ def imagination(*said: str) -> Says:
     return says
 
 
+WITH_MUSE = ("endpoint.muse.base_url=http://127.0.0.1:{port}/v1", "endpoint.muse.model=muse", "dream.endpoint=muse")
+
+
 def test_an_imagination_adds_wordings_that_the_told_model_answers(tmp_path: Path) -> None:
-    with_muse = ("dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=muse")
-    worded, server = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, imagination(*IMAGINED), *with_muse)
+    worded, server = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, imagination(*IMAGINED), *WITH_MUSE)
     assert worded.model == "muse" and worded.tokens == 2 * 5 + 3 * 5
     plain, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, lambda _: "")
     practice, held_out = worded.worded.practice, worded.worded.held_out
@@ -195,9 +197,8 @@ def test_an_imagination_is_asked_which_lessons_on_the_subject_cannot_be_true_any
         ev.LessonKnown(lesson=one, step=1, before={}, after=(4, 4), steps=1, drift=0.0, seconds=1.0, prompt="p", asks=4)
         for one in known
     ]
-    with_muse = ("dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=muse")
     says = imagination(*IMAGINED, "Only this one: [2]")
-    worded, server = of(fx.WordLesson("L6", 1, GIVEN), tmp_path, says, *with_muse, events=events)
+    worded, server = of(fx.WordLesson("L6", 1, GIVEN), tmp_path, says, *WITH_MUSE, events=events)
     assert worded.replaces == ("L1",) and worded.tokens == 3 * 5 + 3 * 5
     asked = server.requests[-1].body["messages"][-1]["content"]
     texts = ("older fact 1\nWho wrote Quillon? It's Ada Penn.", "older fact 2\nQuillon is reached at port 80.")
@@ -208,10 +209,9 @@ def test_an_imagination_that_gives_nothing_is_not_waited_for(tmp_path: Path) -> 
     def gone(body: dict[str, Any]) -> str:
         raise anyio.ClosedResourceError
 
-    with_muse = ("dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=muse")
     plain, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, lambda _: "")
     for says, model in ((gone, ""), (imagination("I cannot.", "{"), "muse")):
-        worded, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, says, *with_muse)
+        worded, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, says, *WITH_MUSE)
         assert worded.worded == plain.worded and worded.model == model
 
 

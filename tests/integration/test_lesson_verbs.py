@@ -257,7 +257,7 @@ def test_what_cannot_be_a_lesson(config: Config, words: tuple[str, ...], code: i
 
 @pytest.mark.parametrize("words", [("Quillon lauscht auf Port 7341.",), ("奥兰的首都是维尔马。",), (*PORT,)])
 def test_a_judge_or_another_language_is_not_asked_for(config: Config, words: tuple[str, ...], capsys: Capture) -> None:
-    assert not config.judge.base_url
+    assert not config.judge.endpoint
     assert answer(capsys, "teach", *words, "--no-wait")["state"] == "waiting"
 
 

@@ -69,8 +69,8 @@ def ask(
     async def main() -> inp.Input:
         async with serving() as server, serving() as other:
             server.otherwise, other.otherwise = model, judge
-            judged = ["judge.mode=all", "judge.model=j", f"judge.base_url={other.url}"] if judge else []
-            made = config(path, server.port, [*judged, *settings])
+            judging = ["judge.mode=all", "judge.endpoint=j", "endpoint.j.model=j", f"endpoint.j.base_url={other.url}"]
+            made = config(path, server.port, [*(judging if judge else []), *settings])
             context = cast(Any, SimpleNamespace(
                 config=made, judge=Judge(made), leaks=None,
                 references=references or ReferenceFiles(),

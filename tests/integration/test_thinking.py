@@ -177,9 +177,9 @@ def test_an_endpoint_of_others_is_told_nothing_of_thoughts(tmp_path: Path) -> No
     async def asked() -> LlmServer:
         async with serving() as server:
             server.otherwise = model.behave
-            elsewhere = [f"judge.base_url={server.url}", "judge.model=m", "judge.thinking=on", "judge.votes=1"]
-            dreams = [f"dream.base_url={server.url}", "dream.model=m", "dream.thinking=on"]
-            config = load_config(None, ["model.path=/m", "engine.port=9", *elsewhere, *dreams], {})
+            elsewhere = [f"endpoint.m.base_url={server.url}", "endpoint.m.model=m", "judge.endpoint=m", "judge.votes=1"]
+            thinking = ["judge.thinking=on", "dream.endpoint=m", "dream.thinking=on"]
+            config = load_config(None, ["model.path=/m", "engine.port=9", *elsewhere, *thinking], {})
             await Dreamer(config).imagine_text([{"role": "user", "content": "Hello!"}], 1)
             record = b'{"messages":[{"content":"Hello!","role":"user"},{"content":"Ahoy.","role":"assistant"}]}'
             await Judge(config).ask(record, 1, 0.0)

@@ -28,7 +28,7 @@ from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.errors import ConfigError
 from apollod.supervisor import sources
-from apollod.supervisor.sections import InboxSection, WatchSection
+from apollod.supervisor.sections import WatchSection
 from apollod.wire.records import decode_record
 
 FOREIGN = Path(__file__).parents[1] / "foreign"
@@ -276,7 +276,6 @@ def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
 def test_a_session_seen_by_its_log_and_by_the_inbox_is_trained_once_across_a_restart(tmp_path: Path) -> None:
     """The log is read turn by turn, the record holds both turns and one more; a third of them was known to nobody."""
     config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), settle_s=3600.0))
-    config = msgspec.structs.replace(config, inbox=InboxSection(rescan_s=0.2))
     (tmp_path / "logs").mkdir()
     turns_ = [("ask a", "answer a"), ("ask b", "answer b"), ("ask c", "answer c")]
 

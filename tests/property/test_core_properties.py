@@ -351,7 +351,7 @@ ANY = st.sampled_from(["lines", "direct", "given again", "answer", "answer", "an
 EVERY = st.builds(
     changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
     checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),
-    keep_base=st.sampled_from(["auto", "off"]), keep_days=st.sampled_from([0.0, 0.005]),
+    keep_base=st.sampled_from(["auto", "off"]), keep_bytes=st.sampled_from([0, 25]),
     replay_max=st.sampled_from([1, 1000]),
     nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
@@ -360,13 +360,13 @@ EVERY = st.builds(
 
 
 OUTDATED = ["lines", "settle"] * 5 + ["back"] + ["answer"] * 3 + ["checkpoint fails", "time"] * 3 + ["restart"]
-"""A checkpoint after each step, three steps taken back, and nothing can be written while the old ones get too old."""
+"""A checkpoint after each step, three steps taken back, and nothing can be written while the old ones are too many."""
 REPEATED = ["direct", "correct", "edit", "supervisor dies", "blame", "forget", *["answer"] * 3, "praise"]
 """A correction is taken back while a step repeats it, since another example is forgotten."""
 
 
 @draws(500, 1500)
-@example(OUTDATED, changed(SETTINGS, replay_max=1, keep=20, keep_days=0.005, keep_base="off"), False)
+@example(OUTDATED, changed(SETTINGS, replay_max=1, keep=20, keep_bytes=25, keep_base="off"), False)
 @example(REPEATED, changed(SETTINGS, replay_max=1, keep=1, accumulate=3), False)
 @given(st.one_of(st.lists(ANY, max_size=20), st.lists(ANY, min_size=20, max_size=70)), EVERY, st.booleans())
 @example(

@@ -42,7 +42,6 @@ max_tokens = 256
 rescore = 0
 [inbox]
 path = "{root}/inbox"
-rescan_s = 0.5
 [checkpoint]
 delay_s = 3600
 keep = 3

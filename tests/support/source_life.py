@@ -14,16 +14,15 @@ from apollod.core import events as ev
 from apollod.core.state import State
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config
-from apollod.supervisor.sections import InboxSection, ModelSection, StateSection, WatchSection
+from apollod.supervisor.sections import ModelSection, StateSection, WatchSection
 
 WAIT_S = 20
 
 
-def config_of(root: Path, *sections: WatchSection, rescan_s: float = 5.0) -> Config:
+def config_of(root: Path, *sections: WatchSection) -> Config:
     """A configuration; its inbox and quarantine are made."""
     config = Config(
-        model=ModelSection(path=str(root / "m")), state=StateSection(dir=str(root / "state")),
-        inbox=InboxSection(rescan_s=rescan_s), watch=sections,
+        model=ModelSection(path=str(root / "m")), state=StateSection(dir=str(root / "state")), watch=sections,
     )  # fmt: skip
     config.inbox_dir.mkdir(parents=True, exist_ok=True)
     (config.state_dir / "quarantine").mkdir(exist_ok=True)

@@ -13,7 +13,6 @@ from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.publishing.fence import fence_pending
 from apollod.core.quality.looking import before_checkpoint
-from apollod.core.schedules import DAY_NS
 from apollod.core.settings import CheckpointSettings, Settings
 from apollod.core.state import State
 
@@ -34,7 +33,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return _write(state, "shutdown") if wanted else nothing()
     if _is_due(state, now_ns):
         return _look_first(state) if _is_looked_at_first(state, settings) else _write(state, "due")
-    surplus = _surplus(state, settings.checkpoint, now_ns)
+    surplus = _surplus(state, settings.checkpoint)
     if surplus is None:
         return nothing()
     return Outcome([ev.CheckpointRemoved(step=surplus.step, path=surplus.path)], [fx.RemoveCheckpoint(surplus.path)])
@@ -72,8 +71,8 @@ def _look_first(state: State) -> Outcome:
     return Outcome([ev.QualityWished(by="a checkpoint that is due", checkpoint=True)], [])
 
 
-def _surplus(state: State, settings: CheckpointSettings, now_ns: int) -> CheckpointRef | None:
-    """The oldest checkpoint, if there are too many, too large or too old ones; else None.
+def _surplus(state: State, settings: CheckpointSettings) -> CheckpointRef | None:
+    """The oldest checkpoint, if there are too many or too large ones; else None.
 
     Never the one from which a recovery starts, nor any after it: after a rollback the way to its weights leads from the
     model directory over the delta of every checkpoint that was written since (docs/decisions/0012).
@@ -85,8 +84,7 @@ def _surplus(state: State, settings: CheckpointSettings, now_ns: int) -> Checkpo
     many = len(committed) > max(1, settings.keep)
     limit = state.daemon.history_bytes if settings.keep_bytes == "auto" else settings.keep_bytes
     large = 0 < limit < sum(c.bytes for c in committed)
-    old = 0 < settings.keep_days * DAY_NS < now_ns - oldest.at_ns
-    return oldest if many or large or old else None
+    return oldest if many or large else None
 
 
 def _on_requested(state: State, input_: inp.CheckpointRequested, now_ns: int) -> Outcome:

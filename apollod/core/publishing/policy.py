@@ -22,21 +22,21 @@ PAUSE_ATTEMPTS_MAX = 3
 
 
 def publish(state: State, outcome: Outcome, now_ns: int) -> Outcome:
-    """Add to a decision fences before writes, the prefix-cache policy in refreshes, and a refresh at a window's end."""
+    """Add fences before writes to a decision, and the prefix-cache policy to its refreshes."""
     if state.daemon.settings is None:
         return outcome
-    settings, version = state.daemon.settings.trainer, state.training.version
+    settings = state.daemon.settings.trainer
     closed = fence_closed(state, outcome.events)
-    attached, back = outcome.find(ev.TrainerAttached), outcome.find(ev.RollbackCompleted)
+    back = outcome.find(ev.RollbackCompleted) is not None
     effects: list[fx.Effect] = []
     for effect in outcome.effects:
         if isinstance(effect, fx.RefreshEngine):
-            effect = _with_cache_policy(settings, effect, attached is not None, back is not None)
+            # prefixes of weights that were taken back are dropped even with "keep"
+            drops = back and settings.cache == "keep"
+            effect = fx.RefreshEngine(effect.version, "reset" if drops else settings.cache)
         elif not closed and (isinstance(effect, fx.RunStep) or (isinstance(effect, fx.Restore) and effect.weights)):
             effect = _fenced(state, settings, effect, now_ns)
         effects.append(effect)
-    if outcome.find(ev.WindowClosed) and settings.cache != "keep" and not _turns(settings, version):
-        effects.append(fx.RefreshEngine(version, settings.cache))
     return Outcome(outcome.events, effects)
 
 
@@ -54,20 +54,6 @@ def _fenced(state: State, settings: TrainerSettings, write: fx.RunStep | fx.Rest
         wait_s = left_s(now_ns, state.publishing.serve_until_ns, state.publishing.serve_s)
         return fx.PauseEngine(write, trainer, False, settings.fence_max_s, wait_s=wait_s)
     return fx.PauseEngine(write, trainer, settings.cache != "keep", settings.fence_max_s)
-
-
-def _turns(settings: TrainerSettings, version: int) -> bool:
-    """True if cached prefixes of older weights are dropped with this version."""
-    return version % settings.cache_every == 0
-
-
-def _with_cache_policy(
-    settings: TrainerSettings, refresh: fx.RefreshEngine, attached: bool, back: bool
-) -> fx.RefreshEngine:
-    if back and settings.cache == "keep":  # prefixes of weights that were taken back are dropped even with "keep"
-        return fx.RefreshEngine(refresh.version, "reset")
-    due = attached or _turns(settings, refresh.version)
-    return fx.RefreshEngine(refresh.version, settings.cache if due else "keep")
 
 
 def _on_paused(state: State, input_: inp.EnginePaused, now_ns: int) -> Outcome:

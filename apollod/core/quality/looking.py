@@ -38,6 +38,13 @@ TOGETHER = 60.0
 """e-value of all rates together in a look at all probes, from which it is an alarm by itself. With every mean at its
 margin at most one look in 1,000 reaches it, for any number of items (binomial tails); 15 failures of 100 reach it"""
 
+LOSS_MARGIN = 0.1
+"""largest allowed rise of the loss on probe texts, nats a token; for repetition, the allowed rise of its share"""
+
+MARGINS = {"entropy": 0.5, "length_drift": 1.0}
+"""largest allowed fall of the entropy of next tokens, nats; largest allowed change of answer lengths: mean of the
+absolute natural logarithm of the ratio"""
+
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text with a higher loss at the baseline is not understood"""
 
@@ -58,8 +65,11 @@ def is_rate(name: str) -> bool:
 
 def margin_of(name: str, settings: QualitySettings) -> float:
     """The allowed drop of a metric; 0: no alarm, unless it is a rate."""
-    own = {"kl": settings.kl_margin, "entropy": settings.entropy_margin, "length_drift": settings.length_margin}
-    return settings.margin if is_rate(name) else own.get(name, settings.loss_margin)
+    if is_rate(name):
+        return settings.margin
+    if name == "kl" or not settings.kl_margin:
+        return settings.kl_margin
+    return MARGINS.get(name, LOSS_MARGIN)
 
 
 def is_watched(name: str, settings: QualitySettings) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.fixed_bits import differing_setting, setting
+from apollod.core.fixed_bits import NO_KEYS, differing_setting, setting
 from apollod.core.holding.missing import unencoded
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -82,17 +82,18 @@ def _changed_settings(state: State) -> ev.TrainingHalted | None:
     """Halt if settings or threads differ from those of the steps to run again, which would give other bits."""
     then, now, since = state.recovery.learned_with, state.daemon.settings, state.recovery.since
     made_with = f"steps {since[0].step} to {since[-1].step} are in no checkpoint yet and were made with "
+    hint = "set [trainer] {} {}, start, run `apollod ctl checkpoint`, then change it"
     if then and now and (name := differing_setting(then, now)):
         was, back, says = setting(then, name), "back", f"the configuration says {setting(now, name)!r}"
+        if name in NO_KEYS:
+            says = f"this version of apollod makes them with {setting(now, name)!r}"
+            hint = "start the earlier version of apollod, run `apollod ctl checkpoint`, then start this one"
     elif name := differing_choice(state.recovery.ran_on, _runs_on(state)):
         was, says = chosen(state.recovery.ran_on, name), f"the trainer runs with {chosen(_runs_on(state), name)!r}"
         back = f"= {was!r}"  # the configuration may say "auto"
     else:
         return None
-    return ev.TrainingHalted(
-        reason=f"{made_with}{name} = {was!r}, {says}",
-        hint=f"set [trainer] {name} {back}, start, run `apollod ctl checkpoint`, then change it",
-    )
+    return ev.TrainingHalted(reason=f"{made_with}{name} = {was!r}, {says}", hint=hint.format(name, back))
 
 
 def _runs_on(state: State) -> Mapping[str, str]:

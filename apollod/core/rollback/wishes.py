@@ -5,7 +5,7 @@ from typing import Any
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.fixed_bits import differing_setting, setting
+from apollod.core.fixed_bits import NO_KEYS, differing_setting, setting
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.recovery.environment import chosen, differing_choice
@@ -63,9 +63,12 @@ def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:
         name, was = choice, chosen(plan.ran_on, choice)
     else:
         return ""
+    remedy = "name the step of a checkpoint"
+    if name not in NO_KEYS:
+        remedy = f"set [trainer] {name} back, or {remedy}"
     return (
         f"steps {plan.replay[0].step} to {plan.replay[-1].step} would have to be run again and were made with "
-        f"{name} = {was!r}; set [trainer] {name} back, or name the step of a checkpoint"
+        f"{name} = {was!r}; {remedy}"
     )
 
 

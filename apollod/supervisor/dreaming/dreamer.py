@@ -31,6 +31,9 @@ from apollod.wire.teacher import Teacher
 OWN_PRIORITY = 20
 """priority at our own engine: after users (0) and judge (10)"""
 
+ANSWER_TEMPERATURE = 0.7
+"""sampling temperature of answers to learn; tests do not use it"""
+
 UNKNOWN = 1 << 20
 """tokens of context assumed if the length is not known"""
 
@@ -70,16 +73,16 @@ class Dreamer:
 
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._own = asked(config.api_url, engine.served_name, engine.api_key, SIDE_BY_SIDE)
-        elsewhere = bool(section.base_url)
-        self._imagines_here = config.is_own(section.base_url)
-        self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
-        self.has_imagination = elsewhere
+        elsewhere = config.endpoint_named(section.endpoint)
+        self._imagines_here = elsewhere is None or config.is_own(elsewhere.base_url)
+        self._imagination = asked(elsewhere.base_url, elsewhere.model, elsewhere.api_key) if elsewhere else self._own
+        self.has_imagination = elsewhere is not None
         self._section = section
         self.answer_tokens = answer_tokens(config)
         self.room = min(_context(config) or UNKNOWN, config.trainer.max_tokens) - self.answer_tokens
         """tokens before an answer, at most, so that it can be given and learned with all of them"""
         self.room -= 0 if section.thinking == "off" else min(self.answer_tokens, self.room // 2)
-        self.model = section.model or engine.served_name
+        self.model = elsewhere.model if elsewhere else engine.served_name
 
     async def imagine(
         self,
@@ -150,8 +153,7 @@ class Dreamer:
         answer is placed after it. Raises an LlmError."""
         if thinking == "off":
             return Answered("", None, None, 0)
-        temperature = self._section.answer_temperature
-        sampling = Sampling(max_tokens=self.answer_tokens, temperature=temperature, thinking=thinking)
+        sampling = Sampling(max_tokens=self.answer_tokens, temperature=ANSWER_TEMPERATURE, thinking=thinking)
         return await self.say(told, scenario, sampling, around)
 
     async def tokens(self, told: str, scenario: Sequence[Turn], around: Surrounding) -> int:

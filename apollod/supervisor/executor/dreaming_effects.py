@@ -20,7 +20,7 @@ from apollod.curation.dreaming.scenario_text import sketch_of, text_of
 from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError
-from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.dreaming.dreamer import ANSWER_TEMPERATURE, Dreamer
 from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import Failure, answered
@@ -70,8 +70,8 @@ def _given_away(instruction: str, scenario: tuple[Turn, ...]) -> str:
 
 
 async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
-    began, temperature = time.monotonic(), context.config.dream.answer_temperature
-    said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, effect.surrounding)
+    began = time.monotonic()
+    said = await _dreamer(context).answer(effect.told, effect.scenario, ANSWER_TEMPERATURE, effect.surrounding)
     sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
     return inp.ScenarioAnswered(
         effect.dream, said.text, sketch, effect.told, said.logprob, said.weights_version, said.tokens,

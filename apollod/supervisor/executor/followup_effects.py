@@ -12,7 +12,7 @@ from apollod.curation.signals.follow_up_question import follow_up_question, ques
 from apollod.errors import ApolloError, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.own_engine import own_endpoint
+from apollod.supervisor.executor.own_engine import SHARE, own_endpoint
 from apollod.supervisor.executor.scoring_effects import LATER
 
 Answer = inp.FollowUpDone | inp.CasesDone
@@ -39,23 +39,19 @@ async def _follow_up(context: Context, example: str) -> inp.FollowUpDone:
     if question is None:
         raise RecordRefused(f"example {example} is no conversation")
     async with HttpLlm(own_endpoint(context.config)) as llm:
-        odds, version = await yes_or_no(llm, question, _pace(context), _priority(context))
+        odds, version = await yes_or_no(llm, question, Pace(SHARE), _priority(context))
     return inp.FollowUpDone(example, noted, odds, version, time.monotonic() - began)
 
 
 async def _cases(context: Context) -> inp.CasesDone:
     began, told, version = time.monotonic(), list[Known](), -1
-    pace, priority = _pace(context), _priority(context)
+    pace, priority = Pace(SHARE), _priority(context)
     async with HttpLlm(own_endpoint(context.config)) as llm:
         for case in shipped_cases():
             question = follow_up_question(case.asked, case.answer, case.reply)
             odds, version = await yes_or_no(llm, question, pace, priority)
             told.append(Known(odds, case.rejects))
     return inp.CasesDone(tuple(told), version, time.monotonic() - began)
-
-
-def _pace(context: Context) -> Pace:
-    return Pace(context.config.review.divergence_share)
 
 
 def _priority(context: Context) -> int | None:

@@ -3,6 +3,8 @@
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.supervisor.config import Config
 
+SHARE = 0.05
+"""largest share of the time in which the engine computes scores"""
 SCORE_S = 60.0  # for a question about log-probabilities, which waits for its turn on a busy server
 
 

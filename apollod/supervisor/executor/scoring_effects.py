@@ -11,14 +11,14 @@ from apollod.curation.contexts import contexts
 from apollod.errors import ApolloError, LlmError
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.own_engine import own_endpoint
+from apollod.supervisor.executor.own_engine import SHARE, own_endpoint
 
 LATER = 1
 """vLLM's priority for requests that can wait; users' requests have 0"""
 
 
 async def _score(context: Context, effect: fx.ScoreExample) -> inp.ExampleScoreDone:
-    """Score one example, within the share of time that the configuration allows."""
+    """Score one example, within the share of time that scores may take."""
     review, began, id_, after = context.config.review, time.monotonic(), effect.example, effect.after
     try:
         accepted = (await context.journal.accepted_of([id_])).get(id_)
@@ -27,7 +27,7 @@ async def _score(context: Context, effect: fx.ScoreExample) -> inp.ExampleScoreD
             return inp.ExampleScoreDone(id_, error="it is no conversation", after=after)
         priority = LATER if serves_by_priority(context.config) else None
         async with HttpLlm(own_endpoint(context.config)) as llm:
-            found = await score(llm, both, Pace(review.divergence_share), priority, review.alternate)
+            found = await score(llm, both, Pace(SHARE), priority, review.alternate)
     except LlmError as failure:
         return inp.ExampleScoreDone(id_, error=failure.line(), retryable=failure.retryable, after=after)
     except ApolloError as failure:

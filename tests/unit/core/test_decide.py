@@ -495,21 +495,17 @@ def test_whether_it_was_committed_is_looked_at_where_the_writer_cannot_say():
     assert world.state.checkpoints.newest.step == 1 and not world.of(ev.CheckpointFailed)
 
 
-def test_limits_by_bytes_and_by_age_keep_the_newest():
-    small = World(changed(SETTINGS, keep=20, keep_bytes=25)).up()
-    old = World(changed(SETTINGS, keep=20, keep_days=2.0)).up()
-    for world in (small, old):
+def test_a_limit_by_bytes_keeps_the_newest():
+    """Checkpoints of 10 bytes each."""
+    for limit, kept in ((25, [2, 3]), (5, [3])):
+        world = World(changed(SETTINGS, keep=20, keep_bytes=limit)).up()
         for name in "abc":
             world.lines(name, source=name)
             world.settle()
             world.pass_time(86_400)
             world.settle()
-    assert [c.step for c in small.state.checkpoints.committed] == [2, 3]  # 10 bytes each
-    old.pass_time(3 * 86_400)
-    old.settle()
-    assert [c.step for c in old.state.checkpoints.committed] == [3] and sorted(old.disk) == [
-        "/s/checkpoints/step-00000003"
-    ]
+        assert [c.step for c in world.state.checkpoints.committed] == kept
+        assert sorted(world.disk) == [f"/s/checkpoints/step-{step:08}" for step in kept]
 
 
 def test_a_limit_of_its_own_is_half_of_the_disk_that_was_free_at_the_start():
@@ -568,6 +564,25 @@ def test_steps_of_another_number_of_threads_or_other_kernels_are_not_run_again(k
     last.versions = back.versions
     last.up()
     assert not last.state.daemon.halted and last.of(ev.TrainerAttached)[-1].replayed == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("rank", 8, "set [trainer] rank back, start, run `apollod ctl checkpoint`"),
+        ("limiter_rule", "growth", "start the earlier version of apollod, run `apollod ctl checkpoint`"),
+    ],
+)
+def test_steps_of_other_settings_are_not_run_again(key, value, hint):
+    """The rule of the limiter is no setting any more: only the version that had it can run such steps again."""
+    world = World(changed(SETTINGS, **{key: value})).up()
+    world.lines("a", "b")
+    world.settle()
+    back = world.successor()
+    back.settings = SETTINGS
+    back.up()
+    (halted,) = back.of(ev.TrainingHalted)
+    assert f"made with {key} = {value!r}" in halted.reason and hint in halted.hint
 
 
 def test_a_divergence_says_what_ran_otherwise():

@@ -224,21 +224,13 @@ def test_an_answer_to_a_trainer_that_is_gone_starts_nothing():
     assert world.state.training.version == 1 and not world.fence
 
 
-@pytest.mark.parametrize(
-    ("cache", "every", "told"),
-    [
-        ("reset", 1, [(1, "reset"), (2, "reset"), (3, "reset"), (4, "reset"), (5, "reset")]),
-        ("reset", 2, [(1, "keep"), (2, "reset"), (3, "keep"), (4, "reset"), (5, "keep"), (5, "reset")]),
-        ("salt", 3, [(1, "keep"), (2, "keep"), (3, "salt"), (4, "keep"), (5, "keep"), (5, "salt")]),
-        ("keep", 1, [(1, "keep"), (2, "keep"), (3, "keep"), (4, "keep"), (5, "keep")]),
-    ],
-)
-def test_caches_turn_every_n_steps_and_at_the_end_of_a_window(cache, every, told):
-    world = World(changed(SETTINGS, cache=cache, cache_every=every)).up()
+@pytest.mark.parametrize("cache", ["reset", "salt", "keep"])
+def test_caches_turn_with_every_step(cache):
+    world = World(changed(SETTINGS, cache=cache)).up()
     assert world.forgotten == [(0, cache)]
     world.lines(*"abcde")
     world.settle()
-    assert world.forgotten[1:] == told
+    assert world.forgotten[1:] == [(step, cache) for step in range(1, 6)]
     world.exit("trainer")
     world.pass_time(2)
     world.settle()
@@ -246,9 +238,8 @@ def test_caches_turn_every_n_steps_and_at_the_end_of_a_window(cache, every, told
 
 
 @pytest.mark.parametrize(("cache", "told"), [("reset", "reset"), ("salt", "salt"), ("keep", "reset")])
-@pytest.mark.parametrize("every", [1, 5])
-def test_after_a_rollback_nobody_finds_what_was_taken_back_whenever_caches_turn(cache, every, told):
-    world = World(changed(SETTINGS, cache=cache, cache_every=every)).up()
+def test_after_a_rollback_nobody_finds_what_was_taken_back(cache, told):
+    world = World(changed(SETTINGS, cache=cache)).up()
     world.lines(*"abc")
     world.settle()
     world.give(inp.RollbackRequested(2, "test"))

@@ -1,5 +1,6 @@
 """The configuration: precedence, and errors that say what to do."""
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from apollod.core.settings import OptimizerSettings
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
+from apollod.supervisor.sections import RETIRED, EndpointSection
 
 
 def write(path: Path, text: str) -> str:
@@ -46,7 +48,7 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ("[trainer]\nlimiter = 0.5\n", ["limiter = 0.5", "trainer"]),
         ('[trainer]\noptimizer = "adafactor"\nmoments = "bfloat16"\n', ["bfloat16", "adafactor", "trainer"]),
         ("[trainer]\nlr = inf\n", ["lr = inf", "trainer"]),
-        ("[checkpoint]\nkeep_days = inf\n", ["keep_days = inf", "checkpoint"]),
+        ("[checkpoint]\ndelay_s = inf\n", ["delay_s = inf", "checkpoint"]),
         ("[trainer]\nloss_max = inf\n", ["loss_max = inf", "trainer"]),
         ("[trainer]\nloss_max = nan\n", ["loss_max = nan", "trainer"]),
         ("[trainer]\nbetas = [0.9, nan]\n", ["betas = nan", "trainer"]),
@@ -68,10 +70,16 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ('[watch]\npath = "/x"\n', ["'watch' is no list of tables", "[[watch]]"]),
         ("[judge]\ntrust_min = 0.5\n", ["judge.trust_min", "0.5"]),
         ("[judge]\ntemperature = 0.0\n", ["votes = 3", "one vote"]),
-        ('[judge]\nbase_url = "http://j/v1"\n', ["base_url needs model"]),
-        ('[judge]\nmodel = "m"\n', ["model needs base_url"]),
-        ('[judge]\napi_key = "k"\n', ["api_key needs base_url"]),
-        ('[judge]\nbase_url = "j.example"\nmodel = "m"\n', ["not the base URL", "http://127.0.0.1"]),
+        ('[judge]\nendpoint = "j"\n', ['[judge] endpoint = "j" names no [[endpoint]]: there is none']),
+        ('[dream]\nendpoint = "j"\n', ['[dream] endpoint = "j" names no [[endpoint]]: there is none']),
+        ('[endpoint]\nname = "j"\n', ["'endpoint' is no list of tables", "[[endpoint]]"]),
+        ('[[endpoint]]\nname = "j"\nbase_url = "http://j/v1"\n', ["missing required field `model`", "endpoint[0]"]),
+        ('[[endpoint]]\nname = "j"\nmodel = "m"\n', ["missing required field `base_url`", "endpoint[0]"]),
+        ('[[endpoint]]\nname = "j"\nmodel = "m"\nbase_url = "j.example"\n', ["not the base URL", "http://127.0.0.1"]),
+        (2 * '[[endpoint]]\nname = "j"\nmodel = "m"\nbase_url = "http://j/v1"\n', ['"j" is used twice']),
+        ('[judge]\nbase_url = "http://j/v1"\n', ["missing required field `model`", "endpoint[0]"]),
+        ('[judge]\nmodel = "m"\n', ["missing required field `base_url`", "endpoint[0]"]),
+        ('[judge]\napi_key = "k"\n', ["missing required field `base_url`", "endpoint[0]"]),
         ('[[watch]]\npath = "/x"\nformt = "auto"\n', ["unknown key 'formt' in [watch]", "'format'"]),
         ('[[watch]]\npath = "/x"\nmode = "tial"\n', ["[[watch]] mode = 'tial'", "did you mean 'tail'", "poll"]),
         ('[[watch]]\npath = "/x"\nstrip = "memry"\n', ["[[watch]] strip = 'memry'", "did you mean 'memory'"]),
@@ -98,6 +106,8 @@ def test_a_mistake_is_one_line_that_says_what_to_do(tmp_path, text, words):
     [
         ('[[watch]]\npath = "/x"\n', [], {"APOLLOD_WATCH__PATH": "x"}, ["APOLLOD_WATCH__PATH", "[[watch]]"]),
         ("", ["watch.path=x"], {}, ["--set watch.path", "[[watch]]"]),
+        ("", ["endpoint.base_url=x"], {}, ["--set endpoint.base_url", "endpoint.NAME.key"]),
+        ("", ["endpoint.j.url=x"], {}, ["--set endpoint.j.url", "'base_url'"]),
         ("", ["trainer.lrr=1"], {}, ["--set trainer.lrr", "'lr'"]),
         ("", [], {"APOLLOD_TRAINNER__LR": "1"}, ["APOLLOD_TRAINNER__LR", "'trainer'"]),
     ],
@@ -145,6 +155,66 @@ def test_credentials_that_are_not_ours_are_left_alone_and_ours_are_checked(tmp_p
         load_config(file, [], environ)
 
 
+ONCE = {
+    "trainer.limiter_rule": "growth", "trainer.cache_every": 5, "trainer.rescore_share": 0.5, "inbox.rescan_s": 0.5,
+    "review.divergence_share": 1.0, "review.divergence_after": 0, "judge.priority": "auto", "quality.loss_margin": 90.0,
+    "quality.entropy_margin": 0.0, "quality.length_margin": 0.0, "dream.answer_temperature": 0.1,
+    "checkpoint.keep_days": 2.0,
+}  # fmt: skip
+"""Retired keys without a successor, with a value that was allowed."""
+
+
+def test_every_retired_key_is_tried() -> None:
+    assert ONCE.keys() == {dotted for dotted, retired in RETIRED.items() if not retired.moved}
+
+
+@pytest.mark.parametrize("dotted", ONCE)
+@pytest.mark.parametrize("where", ["file", "environment", "flag"])
+def test_a_retired_key_is_read_with_a_warning_and_changes_nothing(tmp_path: Path, dotted: str, where: str) -> None:
+    section, _, key = dotted.partition(".")
+    value, said = json.dumps(ONCE[dotted]), list[str]()
+    text = f"[{section}]\n{key} = {value}\n" if where == "file" else ""
+    environ = {f"APOLLOD_{section}__{key}".upper(): value} if where == "environment" else {}
+    file = write(tmp_path, f'[model]\npath = "/m"\n{text}')
+    found = load_config(file, [f"{dotted}={value}"] if where == "flag" else [], environ, said.append)
+    assert found == load_config(None, ["model.path=/m"], {})
+    assert said == [f"[{section}] {key} is no setting any more: {RETIRED[dotted].instead}"]
+
+
+@pytest.mark.parametrize("section", ["judge", "dream"])
+def test_keys_that_became_an_endpoint_s_still_make_one(tmp_path: Path, section: str) -> None:
+    file = write(tmp_path, f'[model]\npath = "/m"\n[{section}]\nbase_url = "http://j/v1"\nmodel = "m"\n')
+    (tmp_path / f"{section}.api_key").write_text("secret\n")
+    said = list[str]()
+    config = load_config(file, [f"{section}.model=n"], {"CREDENTIALS_DIRECTORY": str(tmp_path)}, said.append)
+    assert config.endpoint == (EndpointSection(section, "http://j/v1", "n", "secret"),)
+    assert getattr(config, section).endpoint == section
+    assert [text.split(" is no setting")[0] for text in said] == [
+        f"[{section}] {key}" for key in ("base_url", "model", "api_key")
+    ] and all("[[endpoint]]" in text for text in said)
+    empty = f'[model]\npath = "/m"\n[{section}]\nbase_url = ""\nmodel = ""\napi_key = ""\n'
+    assert load_config(write(tmp_path, empty), [], {}) == load_config(None, ["model.path=/m"], {}), (
+        "as `show` wrote them"
+    )
+
+
+def test_an_old_key_of_the_judge_goes_to_the_endpoint_that_it_names_where_a_new_one_counts_more(tmp_path: Path) -> None:
+    text = '[model]\npath = "/m"\n[[endpoint]]\nname = "big"\nbase_url = "http://b/v1"\nmodel = "b"\n'
+    file = write(tmp_path, f'{text}[judge]\nendpoint = "big"\nmodel = "old"\n')
+    config = load_config(file, [], {"APOLLOD_JUDGE__API_KEY": "k"})
+    assert config.endpoint == (EndpointSection("big", "http://b/v1", "b", "k"),)
+
+
+def test_a_key_of_an_endpoint_is_set_by_its_name(tmp_path: Path) -> None:
+    rest = 'base_url = "http://j/v1"\nmodel = "m"\napi_key = "file"\n'
+    tables = "".join(f'[[endpoint]]\nname = "{name}"\n{rest}' for name in "ab")
+    file = write(tmp_path, f'[model]\npath = "/m"\n{tables}')
+    (tmp_path / "endpoint.a.api_key").write_text("credential\n")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "APOLLOD_ENDPOINT__B__API_KEY": "environment"}
+    found = load_config(file, ["endpoint.c.base_url=http://c/v1", "endpoint.c.model=m"], environ)
+    assert [(one.name, one.api_key) for one in found.endpoint] == [("a", "credential"), ("b", "environment"), ("c", "")]
+
+
 def test_without_a_model_it_says_so(tmp_path):
     with pytest.raises(ConfigError, match=r"\[model\] path is not set"):
         load_config(write(tmp_path, ""), [], {})
@@ -163,7 +233,8 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
     keys = {}
     for section in msgspec.structs.fields(Config):
         kind = section.type.__args__[0] if hasattr(section.type, "__args__") else section.type
-        keys[section.name] = [f.encode_name for f in msgspec.structs.fields(kind)]
+        names = [f.encode_name for f in msgspec.structs.fields(kind)]
+        keys[section.name] = [name for name in names if f"{section.name}.{name}" not in RETIRED]
     assert keys == {
         "model": ["path"],
         "state": ["dir"],
@@ -184,7 +255,6 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "rank",
             "scale",
             "limiter",
-            "limiter_rule",
             "moments",
             "betas",
             "weight_decay",
@@ -206,19 +276,17 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "publish",
             "fence_max_s",
             "cache",
-            "cache_every",
             "stop_s",
             "align_every",
             "align_max",
             "kernels",
             "threads",
             "rescore",
-            "rescore_share",
             "gradient_checkpointing",
             "products",
             "stall_s",
         ],
-        "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate", "review", "learn"],
+        "inbox": ["path", "max_line_bytes", "near_duplicate", "review", "learn"],
         "watch": [
             "path",
             "format",
@@ -236,11 +304,11 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         ],
         "redaction": ["personal"],
         "capture": ["mode", "max_bytes", "keep_s"],
-        "review": ["hold_days", "divergence", "divergence_after", "forget_steps", "divergence_share", "alternate"],
+        "review": ["hold_days", "divergence", "forget_steps", "alternate"],
+        "endpoint": ["name", "base_url", "model", "api_key"],
         "queue": ["share_max", "expire_days"],
         "judge": [
             "mode",
-            "model",
             "votes",
             "temperature",
             "concurrency",
@@ -248,21 +316,16 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "trust_min",
             "thinking",
             "check_every",
-            "base_url",
-            "api_key",
+            "endpoint",
             "timeout_s",
             "max_tokens",
-            "priority",
             "cases",
         ],
         "schedule": ["nightly", "zone", "accumulate", "catch_up", "dream"],
         "quality": [
             "every_steps",
             "margin",
-            "loss_margin",
             "kl_margin",
-            "entropy_margin",
-            "length_margin",
             "resume",
             "culprits_max",
             "replay_s",
@@ -277,15 +340,12 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "mode",
             "idle_s",
             "temperature",
-            "answer_temperature",
             "thinking",
             "attempts",
             "share_max",
             "surroundings",
             "pattern",
-            "base_url",
-            "api_key",
-            "model",
+            "endpoint",
             "timeout_s",
             "max_tokens",
             "answer_tokens",
@@ -296,7 +356,6 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "keep_base",
             "keep",
             "keep_bytes",
-            "keep_days",
             "replay_max",
             "undo_bytes",
             "hook",
@@ -315,7 +374,6 @@ optimizer = "adamw"
 rank = 8
 scale = "tensor"
 limiter = 1.5
-limiter_rule = "growth"
 loss_min = 0.5
 moments = "bfloat16"
 betas = [0.5, 0.75]
@@ -329,9 +387,9 @@ freeze = ["*.bias"]
     config = load_config(write(tmp_path, text), [], {})
     told = config.optimizer()
     default = msgspec.structs.asdict(OptimizerSettings())
-    assert not [
-        name for name, value in msgspec.structs.asdict(told).items() if value == default[name]
-    ]  # all are passed on
+    assert [name for name, value in msgspec.structs.asdict(told).items() if value == default[name]] == [
+        "limiter_rule"  # no key
+    ]
     assert config.settings().optimizer == told
 
 

@@ -411,8 +411,8 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(mo
 )
 def test_who_judges_or_dreams_at_our_own_engine_is_no_user_under_whatever_name(base_url: str, own: bool) -> None:
     overrides = ["model.path=/m"]
-    for section in ("judge", "dream") if base_url else ():
-        overrides += [f"{section}.base_url={base_url}", f"{section}.model=m"]
+    if base_url:
+        overrides += [f"endpoint.x.base_url={base_url}", "endpoint.x.model=m", "judge.endpoint=x", "dream.endpoint=x"]
     config = load_config(None, overrides, environ={})
     judge, dreamer = Judge(config, by_daemon=True), Dreamer(config)
     assert judge._endpoint.ours == own and not Judge(config)._endpoint.ours

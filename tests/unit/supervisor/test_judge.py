@@ -9,7 +9,7 @@ from apollod.supervisor.child_commands import engine_command
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.judge import OWN_PRIORITY, Judge, _priority
 
-ELSEWHERE = ("judge.base_url=http://j/v1", "judge.model=big")
+ELSEWHERE = ("endpoint.j.base_url=http://j/v1", "endpoint.j.model=big", "judge.endpoint=j")
 
 
 def config(*overrides: str) -> Config:
@@ -22,10 +22,9 @@ def config(*overrides: str) -> Config:
     [
         ((), 0, None),
         (("judge.mode=all",), 1, OWN_PRIORITY),
-        (("judge.mode=flagged", "judge.priority=3"), 1, 3),
-        (("judge.mode=all", "judge.priority=0"), 0, None),
+        (("judge.mode=flagged",), 1, OWN_PRIORITY),
         (("judge.mode=all", *ELSEWHERE), 0, None),
-        (("judge.mode=all", "judge.priority=7", *ELSEWHERE), 0, 7),
+        (("judge.mode=all", 'engine.args=["--scheduling-policy=priority"]', *ELSEWHERE), 1, None),
         (("judge.mode=all", 'engine.args=["--scheduling-policy", "fcfs"]'), 1, None),
         (("judge.mode=all", 'engine.args=["--scheduling-policy=priority"]'), 1, OWN_PRIORITY),
     ],

@@ -12,7 +12,7 @@ import pytest
 from support.journals import step_completed
 
 from apollod.core import events as ev
-from apollod.core.settings import Check
+from apollod.core.settings import Check, ReviewSettings, TrainerSettings
 from apollod.errors import JournalError
 from apollod.wire import event_codec
 
@@ -258,3 +258,20 @@ def test_steps_recorded_before_there_was_a_choice_were_limited_by_the_papers_rul
     now = ev.Settings(model_path="/m").trainer
     assert (now.limiter_rule, now.loss_min > 0.0) == ("envelope", True)
     assert event_codec.decode_event("daemon.started", started.version, event_codec.encode_body(started)) == started
+
+
+def test_a_life_with_settings_that_are_keys_no_more_is_read_and_what_its_replay_needs_is_kept() -> None:
+    told = {
+        "model_path": "/m", "trainer": {"limiter_rule": "growth", "rescore_share": 0.5, "cache_every": 3},
+        "review": {"divergence_after": 4}, "checkpoint": {"keep_days": 2.0}, "judge": {"model": "j"},
+        "quality": {"loss_margin": 9.0, "entropy_margin": 0.0, "length_margin": 0.0},
+        "dream": {"answer_temperature": 0.1},
+    }  # fmt: skip
+    body = msgspec.json.encode({"pid": 1, "version_name": "0.1.0", "settings": told})
+    started = event_codec.decode_event("daemon.started", 5, body)
+    assert isinstance(started, ev.DaemonStarted)
+    kept = ev.Settings(
+        "/m", trainer=TrainerSettings(limiter_rule="growth", rescore_share=0.5),
+        review=ReviewSettings(divergence_after=4),
+    )  # fmt: skip
+    assert started.settings == kept

@@ -29,18 +29,16 @@ from apollod.curation.signals.follow_up_question import shipped_digest
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources
-from apollod.supervisor.audit import Audit
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
-from apollod.supervisor.config import Config
+from apollod.supervisor.config import Config, exposures
 from apollod.supervisor.control import Control
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
-from apollod.supervisor.exposures import exposures
-from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.quality import teller

@@ -7,7 +7,7 @@ does the end of the engine.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import anyio
@@ -20,6 +20,8 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
+from apollod.core.inputs import Batch, Taught
+from apollod.core.intake.again import again_id, asked_about
 from apollod.core.intake.evidence import rejections
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import SECOND_NS
@@ -28,7 +30,6 @@ from apollod.curation.lessons.line_lessons import lesson_in
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
-from apollod.supervisor.given_again import given_again
 from apollod.supervisor.narrate import narrate
 from apollod.wire.state_snapshot import dump_state, fold_code
 
@@ -315,3 +316,25 @@ class Ticket:
     async def wait(self) -> list[ev.Recorded]:
         await self._done.wait()
         return self._recorded
+
+
+async def given_again(
+    journal: Journal, batch: Batch, known: Collection[str], learned: Mapping[str, str]
+) -> dict[str, Taught]:
+    """By id, the examples that lines of a batch repeat and may teach again. `known`: its examples that the journal has;
+    `learned`: see `LinesRead.responses`. Raises JournalError."""
+    lines = [(line, line.tier or batch.tier) for line in batch.lines]
+    times = dict.fromkeys(asked_about(lines, known, learned), 1)
+    rest = set(times)
+    while rest:
+        found = await journal.known({again_id(one, times[one]) for one in rest})
+        rest = {one for one in rest if again_id(one, times[one]) in found}
+        for one in rest:
+            times[one] += 1
+    newest = {one: again_id(one, count - 1) if count > 1 else one for one, count in times.items()}
+    direct = any(tier == "direct" for _, tier in lines)
+    accepted = await journal.accepted_of(newest.values()) if direct and newest else {}
+    return {
+        one: Taught(last, times[one], accepted[last].tier if last in accepted else "direct")
+        for one, last in newest.items()
+    }

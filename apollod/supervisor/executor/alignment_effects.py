@@ -16,8 +16,7 @@ from apollod.core.alignment.cost import TOKENS
 from apollod.errors import ApolloError
 from apollod.model.config_facts import kind_of
 from apollod.model.engine_memory import asked_length
-from apollod.supervisor.executor.context import Background, Context, Handler, Inline
-from apollod.supervisor.executor.own_engine import SCORE_S, own_endpoint
+from apollod.supervisor.executor.context import SCORE_S, Background, Context, Handler, Inline, own_endpoint
 from apollod.wire import messages as msg
 from apollod.wire.manifest import tensor_digest
 

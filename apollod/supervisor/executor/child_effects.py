@@ -32,8 +32,7 @@ from apollod.supervisor.child_commands import (
 )
 from apollod.supervisor.children import EngineChild, TrainerChild
 from apollod.supervisor.config import Config
-from apollod.supervisor.executor.context import Context, Handler, Inline
-from apollod.supervisor.executor.own_engine import own_endpoint
+from apollod.supervisor.executor.context import Context, Handler, Inline, own_endpoint
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()

@@ -3,14 +3,16 @@
 from typing import NamedTuple
 
 from apollod.adapters.journal.writer import Journal
-from apollod.supervisor.audit import Audit
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer
-from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+
+USAGE = 2
+"""exit code of a request that cannot be meant so; status 400 over HTTP"""
 
 
 class Daemon(NamedTuple):

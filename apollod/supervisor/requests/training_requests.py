@@ -1,12 +1,57 @@
-"""Requests to roll back to an earlier step, and to learn undone examples again."""
+"""Requests that steer training: pause, resume, write a checkpoint, roll back, learn undone examples again, and measure
+the quality."""
 
 import anyio.to_thread
 
 from apollod.adapters.journal.rollback_plan import tiers_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.quality.looking import takes_baseline
 from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.status_requests import status_of
 from apollod.wire import messages as msg
+
+
+async def pause(daemon: Daemon, request: msg.PauseRequest) -> msg.Answer:
+    """Pause; answered with the status when it is recorded. The running step goes on."""
+    await daemon.loop.submit(inp.PauseRequested(by="ctl"))
+    return msg.Reply(status_of(daemon))
+
+
+async def resume(daemon: Daemon, request: msg.ResumeRequest) -> msg.Answer:
+    """Resume; answered with the status when it is recorded."""
+    await daemon.loop.submit(inp.ResumeRequested(by="ctl"))
+    return msg.Reply(status_of(daemon))
+
+
+async def checkpoint(daemon: Daemon, request: msg.CheckpointRequest) -> msg.Answer:
+    """Wait for a checkpoint that holds everything completed or running now."""
+    state = daemon.loop.state
+    target = state.training.running.step if state.training.running else state.training.version
+    while state.checkpoints.newest is None or state.checkpoints.newest.step < target or state.taken_back:
+        if state.children.trainer.phase != "ready":
+            return msg.Failure(
+                "the trainer is not ready, so nothing can be written", "see `apollod ctl status`", retryable=True
+            )
+        failures = state.checkpoints.retry_ns
+        await daemon.loop.submit(inp.CheckpointRequested(why="requested"))
+        while state.checkpoints.open is not None:
+            await daemon.loop.changed()
+        if state.checkpoints.retry_ns != failures:
+            return msg.Failure(
+                "the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`", retryable=True
+            )
+    c = state.checkpoints.newest
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "step": c.step,
+            "fingerprint": c.fingerprint,
+            "path": c.path,
+            "model_dir": state.daemon.model_path,
+        }
+    )
 
 
 async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
@@ -67,3 +112,26 @@ async def relearn(daemon: Daemon, request: msg.RelearnRequest) -> msg.Answer:
     recorded = await daemon.loop.submit(inp.RelearnRequested(tuple(wanted), by="ctl"))
     requeued = [r.event.example for r in recorded if isinstance(r.event, ev.ExampleRequeued)]
     return msg.Reply({"schema_version": 1, "examples": requeued})
+
+
+async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.Answer:
+    """Request a measurement; answered when it is recorded, with the number of that event, after which the measurement
+    follows, and the reason why it waits."""
+    loop = daemon.loop
+    own = loop.state.quality
+    if (incident := own.incident) is not None and not (request.baseline and takes_baseline(own)):
+        return msg.Failure(
+            f"alarm {incident.number} of the quality guard is not settled, and nothing is measured before it is",
+            f"`apollod ctl quality incident show {incident.number}` tells of it, `apollod ctl resume` goes on",
+            retryable=True,
+        )
+    recorded = await loop.submit(inp.QualityWanted(request.by or "ctl", request.baseline))
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "baseline": request.baseline,
+            "after": recorded[0].seq,
+            "step": loop.state.training.version,
+            "reason": blocked(Activity.MEASUREMENT, loop.state) if loop.state.quality.open is None else "",
+        }
+    )

@@ -1,14 +1,16 @@
-"""Requests that decide about examples."""
+"""Requests about examples: submit, decide, edit, withdraw and forget."""
 
 import anyio.to_thread
 
-from apollod.adapters.journal.examples import deciders_of, states_of
+from apollod.adapters.journal.examples import deciders_of, source_examples, states_of
 from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.errors import JournalError
 from apollod.explain import reason
-from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.asked import USAGE, Daemon
 from apollod.wire import messages as msg
+from apollod.wire.control_messages import SUBMIT_LINES
 
 _WHY = {
     "unknown": "no such example",
@@ -26,6 +28,48 @@ _WHY = {
 _RUNNING = "it is being learned now; after that `apollod ctl example forget` takes it out of the weights"
 _DECIDED = ("pending", "held", "declined", "edited")
 """states that follow from a decision"""
+
+_NOT_LEARNED = {
+    "unknown": "no such example",
+    "held": "it is held and was not learned; `apollod ctl example decline` settles it",
+    "pending": "it waits and was not learned; `apollod ctl example withdraw` takes it out of the queue",
+    "withdrawn": "it is in no weights already",
+    "trained": "it is being forgotten already",
+}
+
+
+async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
+    """Take the lines; answered when the outcome of each line is recorded."""
+    if len(request.lines) > SUBMIT_LINES:
+        too_many = f"{len(request.lines)} records are more than {SUBMIT_LINES}"
+        return msg.Failure(too_many, "send them in parts", code=USAGE)
+    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
+    try:
+        batch = await anyio.to_thread.run_sync(
+            batch_of_lines, request.lines, request.source, kept_in, longest, request.first
+        )
+    except OSError as error:
+        return msg.Failure(
+            f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken",
+            "look at the disk, and try again",
+            retryable=True,
+        )
+    recorded = await daemon.loop.submit(inp.LinesRead(batch, frozenset()))
+    events = [r.event for r in recorded]
+    held = {e.example: e.reason for e in events if isinstance(e, ev.ExampleHeld) and e.waits_for == "person"}
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "examples": [e.example for e in events if isinstance(e, ev.ExampleAccepted)],
+            "duplicates": [e.example for e in events if isinstance(e, ev.ExampleDuplicate)],
+            "held": [
+                {"line": e.line, "example": e.example, "reason": held[e.example]}
+                for e in events
+                if isinstance(e, ev.ExampleAccepted) and e.example in held
+            ],
+            "rejected": [{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
+        }
+    )
 
 
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
@@ -102,3 +146,49 @@ async def _refused(daemon: Daemon, examples: list[str]) -> list[dict[str, str]]:
         why = _RUNNING if example in running else _WHY[state]
         found.append({"example": example, "state": state, "by": by, "why": f"{why} ({by} decided)" if by else why})
     return found
+
+
+async def withdraw(daemon: Daemon, request: msg.WithdrawRequest) -> msg.Answer:
+    """Withdraw examples; answered when it is recorded. For a source, all waiting ones; for named examples, none if one
+    of them does not wait."""
+    examples, intake = request.examples, daemon.loop.state.intake
+    if request.source:
+        try:
+            examples = await anyio.to_thread.run_sync(source_examples, daemon.config.journal_path, request.source)
+        except JournalError as error:
+            return msg.Failure(error.line(), retryable=error.retryable)
+        if not examples:
+            return msg.Failure(
+                f"no example came from {request.source}", "`apollod ctl example list --json` names their sources"
+            )
+    else:
+        waiting = {one.example for queue in intake.queues for one in queue.waiting}
+        taken = {one.example for one in intake.taken}
+        if others := [example for example in examples if example not in waiting]:
+            why = "is being learned" if others[0] in taken else "does not wait"
+            return msg.Failure(f"{others[0]} {why}; nothing was withdrawn", "`apollod ctl why ID` tells its state")
+    recorded = await daemon.loop.submit(inp.WithdrawRequested(tuple(examples), by="ctl"))
+    withdrawn = [one for r in recorded if isinstance(r.event, ev.ExampleWithdrawn) for one in r.event.examples]
+    return msg.Reply({"schema_version": 1, "examples": withdrawn})
+
+
+async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
+    """Forget examples; answered when it is recorded, with those to be forgotten, and the reasons for others."""
+    try:
+        states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, request.examples)
+    except JournalError as error:
+        return msg.Failure(error.line(), retryable=error.retryable)
+    learned = tuple(one for one in request.examples if states.get(one) in ("trained", "undone"))
+    recorded = await daemon.loop.submit(inp.ForgetRequested(learned, "ctl", request.reason)) if learned else []
+    done = [
+        one
+        for r in recorded
+        if isinstance(r.event, ev.ForgetRequested | ev.ExampleWithdrawn)
+        for one in r.event.examples
+    ]
+    left = {one: states.get(one, "unknown") for one in request.examples if one not in done}
+    refused = [
+        {"example": one, "state": state, "why": _NOT_LEARNED.get(state, f"it is {state} and was not learned")}
+        for one, state in left.items()
+    ]
+    return msg.Reply({"schema_version": 1, "examples": done, "refused": refused})

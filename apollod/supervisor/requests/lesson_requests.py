@@ -15,13 +15,11 @@ from apollod.core.state import State
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.worded import wordings
 from apollod.errors import LessonRefused
-from apollod.supervisor.lessons.lesson_view import found, lesson_view, lessons_view
-from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.dream_request import start_dreams
-from apollod.supervisor.requests.pattern_request import add_pattern
+from apollod.supervisor.lesson_view import found, lesson_view, lessons_view
+from apollod.supervisor.requests.asked import USAGE, Daemon
+from apollod.supervisor.requests.dream_requests import add_pattern, start_dreams
 from apollod.wire import messages as msg
 
-USAGE = 2  # exit code; status 400 over HTTP
 LISTED = "`apollod ctl lesson list` has them"
 
 

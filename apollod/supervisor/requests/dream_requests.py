@@ -11,7 +11,7 @@ from apollod.core.dreams.state import Course
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.dreaming.tested_answers import pattern_refused
 from apollod.supervisor.pattern_view import patterns_view
-from apollod.supervisor.requests.asked import USAGE, Daemon
+from apollod.supervisor.requests.asked import USAGE, Daemon, input_of
 from apollod.wire import messages as msg
 
 
@@ -27,7 +27,7 @@ async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.An
         which = f"{request.pattern} is {wanted[0].phase}" if request.pattern else "every pattern is settled or retired"
         hint = "`apollod ctl pattern add` has one practised"
         return msg.Failure(f"{which}, so there is nothing to practise", hint)
-    await daemon.loop.submit(inp.DreamsWanted(request.by or "ctl", request.pattern, request.count))
+    await daemon.loop.submit(input_of(inp.DreamsWanted, request))
     state = daemon.loop.state
     return msg.Reply(
         {
@@ -45,7 +45,7 @@ async def stop_dreams(daemon: Daemon, request: msg.DreamStopRequest) -> msg.Answ
     again."""
     dreams = daemon.loop.state.dreams
     stopped_before = bool(dreams.stopped)
-    await daemon.loop.submit(inp.DreamsUnwanted(request.by or "ctl"))
+    await daemon.loop.submit(input_of(inp.DreamsUnwanted, request))
     dreams = daemon.loop.state.dreams
     return msg.Reply(
         {
@@ -78,7 +78,7 @@ async def add_pattern(daemon: Daemon, request: msg.PatternAddRequest) -> msg.Ans
     became = _becomes(daemon.loop.state.dreams.courses.get(pattern.name), pattern)
     if became != "unchanged":
         judge = daemon.judge.configured() if daemon.judge is not None else None
-        await daemon.loop.submit(inp.PatternWanted(pattern, request.by or "ctl", judge))
+        await daemon.loop.submit(input_of(inp.PatternWanted, request, judge=judge))
     state, now_ns = daemon.loop.state, clock.now_ns()
     waits = dreams_status.reason_of(state.dreams.courses[pattern.name], state, now_ns)
     return msg.Reply({"schema_version": 1, "pattern": pattern.name, "became": became, "waits": waits})
@@ -99,7 +99,7 @@ async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> m
         return unknown_pattern(request.name, list(courses))
     if course.phase == "retired":
         return msg.Failure(f"{request.name} is retired already: {course.reason}", "nothing was changed")
-    await daemon.loop.submit(inp.PatternUnwanted(request.name, request.by or "ctl"))
+    await daemon.loop.submit(input_of(inp.PatternUnwanted, request, pattern=request.name))
     return msg.Reply({"schema_version": 1, "pattern": request.name, "practices": course.practices})
 
 

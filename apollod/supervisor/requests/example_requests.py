@@ -8,7 +8,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import JournalError
 from apollod.explain import reason
-from apollod.supervisor.requests.asked import USAGE, Daemon
+from apollod.supervisor.requests.asked import USAGE, Daemon, input_of
 from apollod.wire import messages as msg
 from apollod.wire.control_messages import SUBMIT_LINES
 
@@ -74,9 +74,7 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
 
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
     """Record decisions; answered with each decision that came too late, and the state of its example."""
-    by = request.by or "ctl"
-    wanted = tuple(inp.Decision(one.example, one.choice, one.reason, one.only_in) for one in request.decisions)
-    recorded = await daemon.loop.submit(inp.DecisionsGiven(wanted, by, request.together))
+    recorded = await daemon.loop.submit(input_of(inp.DecisionsGiven, request))
     done: dict[str, list[str]] = {"approved": [], "declined": [], "held": []}
     for r in recorded:
         match r.event:
@@ -87,7 +85,7 @@ async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
             case ev.ExampleHeld(example=example):
                 done["held"].append(example)
     decided = {example for examples in done.values() for example in examples}
-    refused = await _refused(daemon, [one.example for one in wanted if one.example not in decided])
+    refused = await _refused(daemon, [one.example for one in request.decisions if one.example not in decided])
     return msg.Reply({"schema_version": 1, **done, "refused": refused})
 
 
@@ -113,7 +111,7 @@ async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
             f"what was written holds {leak}, which measures nothing any more once this is learned",
             "nothing was changed; write it without that, or take the probe out of its file",
         )
-    given = inp.EditGiven(request.example, line, request.by or "ctl", request.only_in)
+    given = input_of(inp.EditGiven, request, line=line)
     recorded = await daemon.loop.submit(given)
     if not any(isinstance(r.event, ev.ExampleEdited) for r in recorded):
         return await _not_edited(daemon, request.example, line.example)
@@ -167,7 +165,7 @@ async def withdraw(daemon: Daemon, request: msg.WithdrawRequest) -> msg.Answer:
         if others := [example for example in examples if example not in waiting]:
             why = "is being learned" if others[0] in taken else "does not wait"
             return msg.Failure(f"{others[0]} {why}; nothing was withdrawn", "`apollod ctl why ID` tells its state")
-    recorded = await daemon.loop.submit(inp.WithdrawRequested(tuple(examples), by="ctl"))
+    recorded = await daemon.loop.submit(input_of(inp.WithdrawRequested, request, examples=tuple(examples)))
     withdrawn = [one for r in recorded if isinstance(r.event, ev.ExampleWithdrawn) for one in r.event.examples]
     return msg.Reply({"schema_version": 1, "examples": withdrawn})
 
@@ -179,7 +177,7 @@ async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
     except JournalError as error:
         return msg.Failure(error.line(), retryable=error.retryable)
     learned = tuple(one for one in request.examples if states.get(one) in ("trained", "undone"))
-    recorded = await daemon.loop.submit(inp.ForgetRequested(learned, "ctl", request.reason)) if learned else []
+    recorded = await daemon.loop.submit(input_of(inp.ForgetRequested, request, examples=learned)) if learned else []
     done = [
         one
         for r in recorded

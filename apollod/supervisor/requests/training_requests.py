@@ -8,20 +8,20 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.quality.looking import takes_baseline
-from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.asked import Daemon, input_of
 from apollod.supervisor.requests.status_requests import status_of
 from apollod.wire import messages as msg
 
 
 async def pause(daemon: Daemon, request: msg.PauseRequest) -> msg.Answer:
     """Pause; answered with the status when it is recorded. The running step goes on."""
-    await daemon.loop.submit(inp.PauseRequested(by="ctl"))
+    await daemon.loop.submit(input_of(inp.PauseRequested, request))
     return msg.Reply(status_of(daemon))
 
 
 async def resume(daemon: Daemon, request: msg.ResumeRequest) -> msg.Answer:
     """Resume; answered with the status when it is recorded."""
-    await daemon.loop.submit(inp.ResumeRequested(by="ctl"))
+    await daemon.loop.submit(input_of(inp.ResumeRequested, request))
     return msg.Reply(status_of(daemon))
 
 
@@ -58,7 +58,7 @@ async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
     """Roll back; wait until the served weights are those of step `to`, and new requests find no prefixes of later
     ones."""
     loop, state = daemon.loop, daemon.loop.state
-    asked = await loop.submit(inp.RollbackRequested(request.to, by="ctl"))
+    asked = await loop.submit(input_of(inp.RollbackRequested, request))
     if not any(isinstance(r.event, ev.RollbackRequested) for r in asked):
         return msg.Failure("another rollback is under way", "see `apollod ctl status`")
     refused, started = loop.last(ev.RollbackRefused), loop.last(ev.RollbackStarted)
@@ -109,7 +109,7 @@ async def relearn(daemon: Daemon, request: msg.RelearnRequest) -> msg.Answer:
             "were",
         )
     wanted = await anyio.to_thread.run_sync(tiers_of, daemon.config.journal_path, request.examples)
-    recorded = await daemon.loop.submit(inp.RelearnRequested(tuple(wanted), by="ctl"))
+    recorded = await daemon.loop.submit(input_of(inp.RelearnRequested, request, examples=tuple(wanted)))
     requeued = [r.event.example for r in recorded if isinstance(r.event, ev.ExampleRequeued)]
     return msg.Reply({"schema_version": 1, "examples": requeued})
 
@@ -125,7 +125,7 @@ async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.An
             f"`apollod ctl quality incident show {incident.number}` tells of it, `apollod ctl resume` goes on",
             retryable=True,
         )
-    recorded = await loop.submit(inp.QualityWanted(request.by or "ctl", request.baseline))
+    recorded = await loop.submit(input_of(inp.QualityWanted, request))
     return msg.Reply(
         {
             "schema_version": 1,

@@ -19,7 +19,17 @@ from apollod.adapters.ipc.channel import Link
 from apollod.engine.http.versions import Served
 from apollod.errors import ApolloError, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.messages import Compare, Compared, Hello, Pause, Paused, Refresh, Refreshed, Resume, Resumed
+from apollod.wire.messages import (
+    Compared,
+    CompareWeights,
+    Hello,
+    Pause,
+    Paused,
+    Refreshed,
+    RefreshEngine,
+    Resumed,
+    ResumeEngine,
+)
 
 logger = logging.getLogger("vllm.apollod")
 
@@ -62,17 +72,17 @@ class Refresher:
 
     async def _answer(self, message: Any) -> msgspec.Struct | None:
         match message:
-            case Refresh():
+            case RefreshEngine():
                 return await self._refresh(message)
             case Pause(clear=clear, at_most_s=at_most_s):
                 return await self._pause(clear, at_most_s)
-            case Resume():
+            case ResumeEngine():
                 return Resumed(await self._fence.resume(), active=self._served.active)
-            case Compare(step=step, digests=digests):
+            case CompareWeights(step=step, digests=digests):
                 return await self._compare(step, digests)
         return None
 
-    async def _refresh(self, message: Refresh) -> Refreshed:
+    async def _refresh(self, message: RefreshEngine) -> Refreshed:
         started, counts, error = time.monotonic(), [0], ""
         try:
             if self._derives:

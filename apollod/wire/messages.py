@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from apollod.core.effects import Restore, WriteCheckpoint
+from apollod.core.effects import CompareWeights, ProbeTrainer, RefreshEngine, Restore, ResumeEngine, WriteCheckpoint
 from apollod.core.inputs import (
     Bound,
     CheckpointWritten,
@@ -78,7 +78,7 @@ __all__ = [
     "Bound",
     "CheckpointRequest",
     "CheckpointWritten",
-    "Compare",
+    "CompareWeights",
     "Compared",
     "DecideRequest",
     "DocumentForgetRequest",
@@ -110,7 +110,7 @@ __all__ = [
     "Pause",
     "PauseRequest",
     "Paused",
-    "Probe",
+    "ProbeTrainer",
     "Probed",
     "QualityRequest",
     "QueueRequest",
@@ -118,7 +118,7 @@ __all__ = [
     "Rank",
     "ReferenceTokens",
     "ReferencesScored",
-    "Refresh",
+    "RefreshEngine",
     "Refreshed",
     "Refused",
     "RelearnRequest",
@@ -128,7 +128,7 @@ __all__ = [
     "Reserve",
     "Restore",
     "Restored",
-    "Resume",
+    "ResumeEngine",
     "ResumeRequest",
     "Resumed",
     "Role",
@@ -198,16 +198,8 @@ class LoadRefused(msgspec.Struct, frozen=True, tag="load-refused"):
 # --- engine API process -------------------------------------------------------------------------------------------
 
 
-class Refresh(msgspec.Struct, frozen=True, tag="refresh"):
-    """Weights changed: re-derive tensors that the engine derives, and label the new version. `forget`: see
-    `core.effects.RefreshEngine`."""
-
-    version: int
-    forget: Literal["reset", "salt", "keep"] = "reset"
-
-
 class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
-    """Result of a Refresh; `error`: empty on success; `rederived`: number of parameters."""
+    """Result of a RefreshEngine; `error`: empty on success; `rederived`: number of parameters."""
 
     version: int
     rederived: int
@@ -230,24 +222,12 @@ class Paused(msgspec.Struct, frozen=True, tag="paused"):
     error: str = ""
 
 
-class Resume(msgspec.Struct, frozen=True, tag="resume-engine"):
-    """End the wait of requests; answered even if they were not waiting."""
-
-
 class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
     """`active` requests go on after `seconds`. `expired`: because `at_most_s` was over, not by a Resume."""
 
     seconds: float
     expired: bool = False
     active: int = 0
-
-
-class Compare(msgspec.Struct, frozen=True, tag="compare"):
-    """Compare every tensor with the trainer's digests; the answer is `Compared`."""
-
-    step: int
-    digests: dict[str, str]
-    number: int = 0
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
@@ -312,17 +292,6 @@ class Step(StepTerms, frozen=True, tag="step"):
     anchors: list[StepExample] = []
     replay: bool = False
     products: ProductsDtype | None = None
-
-
-class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Score the first `tokens` of the built-in text with the present weights, or digest every tensor; the answer is
-    `Probed`. `gives_way`: stop at the next other request."""
-
-    step: int
-    number: int = 0
-    tokens: int = 0
-    gives_way: bool = False
-    digests: bool = False
 
 
 class Rescore(msgspec.Struct, frozen=True, tag="rescore"):
@@ -415,16 +384,16 @@ ToSupervisor = (
 )
 FromSupervisor = (
     Share
-    | Refresh
+    | RefreshEngine
     | Pause
-    | Resume
-    | Compare
+    | ResumeEngine
+    | CompareWeights
     | Attach
     | AttachCopy
     | Restore
     | Encode
     | Step
-    | Probe
+    | ProbeTrainer
     | Rescore
     | Rank
     | ScoreReferences

@@ -55,8 +55,8 @@ async def _restore(context: Context, effect: fx.Restore) -> None:
     context.children.tell_trainer(effect)
 
 
-async def _refresh(context: Context, effect: fx.RefreshEngine) -> None:
-    context.children.order_engine(msg.Refresh(effect.version, effect.forget))
+async def _order(context: Context, effect: fx.RefreshEngine | fx.ResumeEngine) -> None:
+    context.children.order_engine(effect)
 
 
 async def _pause(context: Context, effect: fx.PauseEngine) -> None:
@@ -66,18 +66,14 @@ async def _pause(context: Context, effect: fx.PauseEngine) -> None:
     context.children.order_engine(effect)
 
 
-async def _resume(context: Context, effect: fx.ResumeEngine) -> None:
-    context.children.order_engine(msg.Resume())
-
-
 HANDLERS: Mapping[type, Handler] = {
     fx.EncodeExamples: Inline(_encode_examples),
     fx.EncodeAnchors: Inline(_encode_anchors),
     fx.RunStep: Inline(_run_step),
     fx.RescoreExamples: Inline(_rescore),
     fx.Restore: Inline(_restore),
-    fx.RefreshEngine: Inline(_refresh),
+    fx.RefreshEngine: Inline(_order),
     fx.PauseEngine: Background(_pause),
-    fx.ResumeEngine: Inline(_resume),
+    fx.ResumeEngine: Inline(_order),
 }
 """Effect type -> its handler."""

@@ -5,7 +5,7 @@ No decisions here. Messages of a child become inputs; messages to a child that h
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio
 import msgspec
@@ -186,28 +186,27 @@ class TrainerChild:
             return  # its exit is reported by the process, once
 
 
+ANSWERS: Mapping[type[inp.Input], str] = {
+    inp.Bound: "attach",
+    inp.Restored: "restore",
+    inp.EncodeDone: "encode",
+    inp.StepDone: "step",
+    inp.StepFailed: "step",
+    inp.CheckpointWritten: "write-checkpoint",
+    inp.Probed: "probe",
+    inp.ExamplesScored: "rescore",
+    inp.ExamplesRanked: "rank",
+}
+"""A trainer's answer -> the tag of the message that it answers; `Refused` names it."""
+
+
 def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
     """A trainer's answer, and the tag of the message that it answers. Raises NotPermitted for anything else."""
-    match message:
-        case inp.Bound():
-            return message, "attach"
-        case inp.Restored():
-            return message, "restore"
-        case inp.EncodeDone():
-            return message, "encode"
-        case inp.StepDone() | inp.StepFailed():
-            return message, "step"
-        case inp.CheckpointWritten():
-            return message, "write-checkpoint"
-        case inp.Probed():
-            return message, "probe"
-        case inp.ExamplesScored():
-            return message, "rescore"
-        case inp.ExamplesRanked():
-            return message, "rank"
-        case inp.Refused(what=what):
-            return message, what
-    raise NotPermitted(f"a trainer may not send {type(message).__name__}")
+    if isinstance(message, inp.Refused):
+        return message, message.what
+    if not isinstance(message, inp.Input) or type(message) not in ANSWERS:
+        raise NotPermitted(f"a trainer may not send {type(message).__name__}")
+    return message, ANSWERS[type(message)]
 
 
 class Children:

@@ -7,8 +7,8 @@ does the end of the engine.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -194,19 +194,21 @@ class Loop:
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Add present facts of the journal about the input's lines."""
-        if isinstance(input_, inp.Rated):
-            return await self._with_former(input_)
-        if isinstance(input_, inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict):
-            line = input_.line
-            known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
-            directly = not isinstance(input_, inp.DreamVerdict)
-            line = await self._with_lesson(line) if directly else line
-            return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
-        if isinstance(input_, inp.LessonPrepared):
-            line = await self._with_leak(input_.line)
-            return msgspec.structs.replace(input_, line=line or input_.line)
-        if not isinstance(input_, inp.LinesRead):
-            return input_
+        look_up = LOOKUPS.get(type(input_))
+        return input_ if look_up is None else await look_up(self, input_)
+
+    async def _given(self, input_: inp.EditGiven | inp.JudgeAnswered) -> inp.Input:
+        return await self._written(msgspec.structs.replace(input_, line=await self._with_lesson(input_.line)))
+
+    async def _written(self, input_: inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict) -> inp.Input:
+        line = input_.line
+        known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
+        return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
+
+    async def _prepared(self, lesson: inp.LessonPrepared) -> inp.LessonPrepared:
+        return msgspec.structs.replace(lesson, line=await self._with_leak(lesson.line))
+
+    async def _read(self, input_: inp.LinesRead) -> inp.LinesRead:
         lines = [line for line in input_.batch.lines if line.example]
         evidence = [one for line in input_.batch.lines for one in (*line.evidence, *line.unscored)]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
@@ -280,7 +282,7 @@ class Loop:
         bad = {inp.response_key(name): said.example for name, said in last.items() if said.rating == "bad"}
         return learned | bad
 
-    async def _with_former(self, rated: inp.Rated) -> inp.Rated:
+    async def _rated(self, rated: inp.Rated) -> inp.Rated:
         """The rating, with earlier ratings of its answer and the examples learned from it."""
         said = (await self.journal.feedback([rated.response])).get(rated.response, [])
         seq, previous = said[-1] if said else (0, None)
@@ -293,6 +295,17 @@ class Loop:
             learned=learned.get(key),
             formers=tuple(one.example for _, one in said),
         )  # fmt: skip
+
+
+LOOKUPS: Mapping[type[inp.Input], Callable[[Loop, Any], Awaitable[inp.Input]]] = {
+    inp.LinesRead: Loop._read,
+    inp.Rated: Loop._rated,
+    inp.EditGiven: Loop._given,
+    inp.JudgeAnswered: Loop._given,
+    inp.DreamVerdict: Loop._written,
+    inp.LessonPrepared: Loop._prepared,
+}
+"""Input type -> a function that adds present facts of the journal to it."""
 
 
 def _rejections(batch: inp.Batch) -> set[str]:

@@ -47,7 +47,7 @@ from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import WAY_OUT, remove_unused
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
-from apollod.wire import window_search
+from apollod.wire.pipe_messages import SEARCH_ROOM
 from apollod.wire.state_snapshot import fold_code, load_state
 
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ async def run(config: Config) -> None:
         log.warning("exposed", reason=exposure)
     try:
         _check_not_lost(config)
-        remove_of_the_dead(config.state_dir, window_search.ROOM)
+        remove_of_the_dead(config.state_dir, SEARCH_ROOM)
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:

@@ -17,7 +17,7 @@ from apollod.adapters.llm.engine_watch import until_hung
 from apollod.core import events as ev
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor.context import own_endpoint
-from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.engine_terms import BEGUN, ENDED
 
 STALL_S = 8.0
 

@@ -34,7 +34,7 @@ from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.prober import BYTES_MAX, EASY, probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
-from apollod.wire.request_marks import OURS
+from apollod.wire.engine_terms import OURS
 
 TEXT = "The ferry left the quay at noon with nine goats."
 SHIPPED_LINE = (files("apollod") / "data" / EASY).read_bytes().splitlines()[0]

@@ -24,7 +24,7 @@ from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.leak_watch import left_out
 from apollod.supervisor.quality.prober import Prober, probes_known
 from apollod.wire import messages as msg
-from apollod.wire.window_search import Window, Without
+from apollod.wire.pipe_messages import Window, Without
 
 
 async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:

@@ -15,7 +15,7 @@ from apollod.adapters.system.service import Lock
 from apollod.errors import AlreadyRunning, JournalError
 from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
-from apollod.wire.window_search import ROOM
+from apollod.wire.pipe_messages import ROOM
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ from apollod.supervisor.executor import (
 )
 from apollod.supervisor.executor.context import REASON_MAX, Background, UnderWay, failure_of
 from apollod.wire import messages as msg
+from apollod.wire.engine_terms import OURS
 from apollod.wire.manifest import Manifest
-from apollod.wire.request_marks import OURS
 
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (

@@ -25,7 +25,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch, users_seen
 from apollod.supervisor.executor.context import UnderWay, own_endpoint
 from apollod.supervisor.judge import Judge
-from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER, OURS
+from apollod.wire.engine_terms import BEGUN, ENDED, NEXT_USER, OURS
 
 KEY = "sk-engine"
 ABORT_S = 0.05

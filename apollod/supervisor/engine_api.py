@@ -17,11 +17,11 @@ from apollod.wire import messages as msg
 log = structlog.get_logger()
 
 Order = fx.RefreshEngine | fx.PauseEngine | fx.ResumeEngine | fx.CompareWeights
-Answer = msg.Refreshed | msg.Paused | msg.Resumed | msg.Compared
+Answer = msg.Refreshed | msg.Paused | inp.EngineResumed | msg.Compared
 ANSWERED_BY: dict[type, type] = {
     fx.RefreshEngine: msg.Refreshed,
     fx.PauseEngine: msg.Paused,
-    fx.ResumeEngine: msg.Resumed,
+    fx.ResumeEngine: inp.EngineResumed,
     fx.CompareWeights: msg.Compared,
 }
 STRENGTH = ("keep", "salt", "reset")
@@ -90,8 +90,8 @@ class EngineApi:
             tasks.cancel_scope.cancel()
 
     def _take(self, message: object) -> None:
-        if isinstance(message, msg.Resumed) and message.expired:
-            self._post(inp.EngineResumed(message.seconds, expired=True, active=message.active))
+        if isinstance(message, inp.EngineResumed) and message.expired:
+            self._post(message)
             return
         asked, self._asked = self._asked, None
         if not isinstance(message, Answer) or asked is None or not isinstance(message, ANSWERED_BY[type(asked)]):
@@ -106,8 +106,8 @@ class EngineApi:
             case msg.Paused(seconds=seconds, error=error):
                 assert isinstance(asked, fx.PauseEngine)
                 self._post(inp.EnginePaused(asked, seconds, error))
-            case msg.Resumed(seconds=seconds, active=active):
-                self._post(inp.EngineResumed(seconds, active=active))
+            case inp.EngineResumed():
+                self._post(message)
             case msg.Compared():
                 assert isinstance(asked, fx.CompareWeights)
                 self._post(msgspec.structs.replace(message, number=asked.number))

@@ -15,6 +15,7 @@ from apollod.core.inputs import (
     Compared,
     Encoded,
     EncodeDone,
+    EngineResumed,
     ExamplesRanked,
     ExamplesScored,
     Probed,
@@ -88,6 +89,7 @@ __all__ = [
     "Encode",
     "EncodeDone",
     "Encoded",
+    "EngineResumed",
     "ExamplesRanked",
     "ExamplesScored",
     "Failure",
@@ -130,7 +132,6 @@ __all__ = [
     "Restored",
     "ResumeEngine",
     "ResumeRequest",
-    "Resumed",
     "Role",
     "RollbackRequest",
     "ScoreReferences",
@@ -208,8 +209,8 @@ class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause-engine"):
-    """Make requests wait until Resume, at most `at_most_s` seconds; `clear`: drop cached prefixes and running requests'
-    KV."""
+    """Make requests wait until ResumeEngine, at most `at_most_s` seconds; `clear`: drop cached prefixes, and the KV of
+    running requests."""
 
     clear: bool
     at_most_s: float
@@ -220,14 +221,6 @@ class Paused(msgspec.Struct, frozen=True, tag="paused"):
 
     seconds: float
     error: str = ""
-
-
-class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """`active` requests go on after `seconds`. `expired`: because `at_most_s` was over, not by a Resume."""
-
-    seconds: float
-    expired: bool = False
-    active: int = 0
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
@@ -366,7 +359,7 @@ ToSupervisor = (
     | LoadRefused
     | Refreshed
     | Paused
-    | Resumed
+    | EngineResumed
     | Compared
     | Probed
     | Bound

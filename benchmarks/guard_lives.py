@@ -27,7 +27,7 @@ from apollod.core.quality.sequential import alarms, renewed
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 from apollod.curation.probes.probe_item import LARGE
-from apollod.supervisor.quality.shipped_probes import LEVELS, shipped
+from apollod.supervisor.quality.prober import LEVELS, shipped
 from benchmarks import report
 from benchmarks.quality_statistics import QUIET, harmless, loss
 

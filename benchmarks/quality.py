@@ -41,9 +41,9 @@ from apollod.demo.world.pretraining_texts import conversation
 from apollod.demo.world.scenarios import How, Split
 from apollod.supervisor.quality.window_replays import MODULE
 from apollod.wire import messages as msg
+from apollod.wire.pipe_messages import SEARCH_ROOM, Outcome, Window, Without
 from apollod.wire.records import Record, parse_line
 from apollod.wire.teacher import Teacher
-from apollod.wire.window_search import ROOM, Outcome, Window, Without
 from benchmarks import report
 
 BEFORE, WINDOW, PROBES, CULPRIT = 20, 128, 40, 77
@@ -230,7 +230,7 @@ class _Process:
         return sum(_most(pid) for pid in _group(self._process.pid))
 
     def disk(self) -> int:
-        room = Path(self._window.state_dir) / f"{ROOM}.tmp-{self._process.pid}"
+        room = Path(self._window.state_dir) / f"{SEARCH_ROOM}.tmp-{self._process.pid}"
         return sum(path.stat().st_size for path in room.rglob("*") if path.is_file())
 
 

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from apollod.adapters.journal import journal_reader
-from apollod.supervisor.executor.own_engine import SHARE
+from apollod.core.review.inputs import Decision
+from apollod.supervisor.executor.context import SHARE
 from apollod.wire import messages as msg
 from benchmarks import report
 from benchmarks.clients import Phase, clients
@@ -73,7 +74,7 @@ class _Bench:
         if score and not held:
             raise SystemExit("the candidates ran out: a part of the phase measured nothing")
         for first in range(0, len(held), 100):
-            wanted = [msg.DecisionWanted(one, "decline") for one in held[first : first + 100]]
+            wanted = tuple(Decision(one, "decline") for one in held[first : first + 100])
             self._daemon.request(msg.DecideRequest(wanted), timeout_s=60.0)
         time.sleep(2.0)  # for the example that is being scored
         into.seconds += elapsed

@@ -9,7 +9,7 @@ import httpx2
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.system.web_address import origin
 from apollod.errors import LlmNonsense, LlmUnreachable
-from apollod.wire.request_marks import OURS
+from apollod.wire.engine_terms import OURS
 
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "apollod"}
 

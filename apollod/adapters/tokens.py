@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from apollod.errors import ApolloError
-from apollod.wire.token_view import ExampleCount, TokensShown, TokensWanted
+from apollod.wire.pipe_messages import ExampleCount, TokensShown, TokensWanted
 
 TIMEOUT_S = 300.0
 SAID_MAX = 400  # characters of what the process wrote when it failed

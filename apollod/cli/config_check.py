@@ -19,9 +19,8 @@ from apollod.model.engine_memory import asked_length
 from apollod.store.access import DAEMON, check_writable
 from apollod.supervisor import memory_budget, sources
 from apollod.supervisor.child_commands import has_gpu, kernels_refused
-from apollod.supervisor.config import Config
-from apollod.supervisor.dreaming import pattern_refusal
-from apollod.supervisor.exposures import exposures
+from apollod.supervisor.config import Config, exposures
+from apollod.supervisor.dreaming.tested_answers import patterns_refused
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.prober import probes_of
@@ -91,7 +90,7 @@ def _refusal(config: Config) -> ApolloError | None:
     why_not = kernels_refused(config)
     if why_not:
         return ConfigError(why_not)
-    found = teller.refused(config) or sources.refused(config) or pattern_refusal.refused(config)
+    found = teller.refused(config) or sources.refused(config) or patterns_refused(config)
     return found or memory_budget.refusal(config)
 
 

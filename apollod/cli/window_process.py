@@ -1,5 +1,5 @@
 """Replays of one window for the daemon's search for culprits: `python -m apollod.cli.window_process`, started by the
-supervisor (wire/window_search.py describes requests and answers).
+supervisor (wire/pipe_messages.py describes requests and answers).
 
 All replays share one beginning: the steps up to the window are run, must give the recorded bits, and the weights and
 optimizer after them are kept in a directory `search.tmp-PID` of the state directory. Each replay goes back there,
@@ -32,8 +32,8 @@ from apollod.explain import line_of, reason
 from apollod.model.memory_plan import lacking_disk, lacking_memory
 from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg
+from apollod.wire.pipe_messages import SEARCH_ROOM, Outcome, Window, Without
 from apollod.wire.teacher import digest_of
-from apollod.wire.window_search import ROOM, Outcome, Window, Without
 
 
 class Search:
@@ -155,8 +155,8 @@ def serve(lines: BinaryIO, answers: BinaryIO) -> int:
     at which it showed, or to the first one."""
     window = msgspec.json.decode(lines.readline(), type=Window)
     state_dir = Path(window.state_dir)
-    remove_of_the_dead(state_dir, ROOM)
-    room = of_this_process(state_dir, ROOM)
+    remove_of_the_dead(state_dir, SEARCH_ROOM)
+    room = of_this_process(state_dir, SEARCH_ROOM)
     number = 0
     with ExitStack() as stack:
         try:

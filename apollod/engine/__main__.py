@@ -19,7 +19,7 @@ from apollod.adapters.system import semaphores
 from apollod.adapters.system.own_process import die_with_supervisor
 from apollod.engine import refusals
 from apollod.errors import ApolloError, ConfigError, ModelRefused
-from apollod.wire.capture_terms import CaptureTerms, capture_terms
+from apollod.wire.engine_terms import CaptureTerms, capture_terms
 from apollod.wire.messages import Hello, LoadRefused
 
 EXIT_REFUSED = 2

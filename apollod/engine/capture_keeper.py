@@ -21,7 +21,7 @@ import msgspec
 from apollod.adapters.answer_store import Answer, AnswerWriter
 from apollod.curation.redaction import redact, use
 from apollod.engine.capture import Finished
-from apollod.wire.capture_terms import CaptureTerms
+from apollod.wire.engine_terms import CaptureTerms
 
 logger = logging.getLogger("vllm.apollod")
 

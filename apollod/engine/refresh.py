@@ -19,7 +19,17 @@ from apollod.adapters.ipc.channel import Link
 from apollod.engine.http.versions import Served
 from apollod.errors import ApolloError, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.messages import Compare, Compared, Hello, Pause, Paused, Refresh, Refreshed, Resume, Resumed
+from apollod.wire.messages import (
+    Compared,
+    CompareWeights,
+    EngineResumed,
+    Hello,
+    Pause,
+    Paused,
+    Refreshed,
+    RefreshEngine,
+    ResumeEngine,
+)
 
 logger = logging.getLogger("vllm.apollod")
 
@@ -40,7 +50,7 @@ class Refresher:
         self._derives = True
         """false once the worker reports nothing to derive, which is fixed when the weights are loaded"""
         self._prefixes = Prefixes(engine)
-        self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, True, self._served.active)))
+        self._fence = Fence(engine, lambda seconds: self._link.send(EngineResumed(seconds, True, self._served.active)))
         self._loop = asyncio.get_running_loop()
         self._link = Link.connect(socket_path)
         self._link.send(Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
@@ -62,17 +72,17 @@ class Refresher:
 
     async def _answer(self, message: Any) -> msgspec.Struct | None:
         match message:
-            case Refresh():
+            case RefreshEngine():
                 return await self._refresh(message)
             case Pause(clear=clear, at_most_s=at_most_s):
                 return await self._pause(clear, at_most_s)
-            case Resume():
-                return Resumed(await self._fence.resume(), active=self._served.active)
-            case Compare(step=step, digests=digests):
+            case ResumeEngine():
+                return EngineResumed(await self._fence.resume(), active=self._served.active)
+            case CompareWeights(step=step, digests=digests):
                 return await self._compare(step, digests)
         return None
 
-    async def _refresh(self, message: Refresh) -> Refreshed:
+    async def _refresh(self, message: RefreshEngine) -> Refreshed:
         started, counts, error = time.monotonic(), [0], ""
         try:
             if self._derives:

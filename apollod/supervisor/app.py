@@ -29,18 +29,16 @@ from apollod.curation.signals.follow_up_question import shipped_digest
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources
-from apollod.supervisor.audit import Audit
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
-from apollod.supervisor.config import Config
+from apollod.supervisor.config import Config, exposures
 from apollod.supervisor.control import Control
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
-from apollod.supervisor.exposures import exposures
-from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.quality import teller
@@ -49,7 +47,7 @@ from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import WAY_OUT, remove_unused
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
-from apollod.wire import window_search
+from apollod.wire.pipe_messages import SEARCH_ROOM
 from apollod.wire.state_snapshot import fold_code, load_state
 
 log = structlog.get_logger()
@@ -73,7 +71,7 @@ async def run(config: Config) -> None:
         log.warning("exposed", reason=exposure)
     try:
         _check_not_lost(config)
-        remove_of_the_dead(config.state_dir, window_search.ROOM)
+        remove_of_the_dead(config.state_dir, SEARCH_ROOM)
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:

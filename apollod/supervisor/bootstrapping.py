@@ -25,7 +25,7 @@ from apollod.core.kernel.composing import composed
 from apollod.errors import ApolloError, DreamCheckFailed, SourceRefused
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config
-from apollod.supervisor.dreaming.bootstrap_check import checked
+from apollod.supervisor.dreaming.tested_answers import checked
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.sections import WatchSection
 

@@ -15,8 +15,7 @@ from apollod import failpoints
 from apollod.adapters.system import semaphores
 from apollod.model.engine_memory import engine_asked
 from apollod.supervisor.config import Config
-from apollod.wire import capture_terms
-from apollod.wire.capture_terms import CaptureTerms
+from apollod.wire.engine_terms import CAPTURE_VARIABLE, CaptureTerms
 
 CUDA_HOME = "/usr/local/cuda"
 """default directory of a CUDA toolkit"""
@@ -164,7 +163,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         capture = CaptureTerms(
             str(config.capture_path), config.capture.max_bytes, config.capture.keep_s, config.redaction.personal
         )
-        env[capture_terms.VARIABLE] = msgspec.json.encode(capture).decode()
+        env[CAPTURE_VARIABLE] = msgspec.json.encode(capture).decode()
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key
     if not has_gpu():

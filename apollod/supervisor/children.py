@@ -5,7 +5,7 @@ No decisions here. Messages of a child become inputs; messages to a child that h
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio
 import msgspec
@@ -19,7 +19,6 @@ from apollod.errors import ApolloError, LinkClosed, NotPermitted
 from apollod.model.memory_plan import MemoryPlan
 from apollod.store.access import WeightsLock
 from apollod.supervisor.engine_api import EngineApi, Order, unanswered
-from apollod.supervisor.open_questions import OpenQuestions
 from apollod.wire import messages as msg
 from apollod.wire.manifest import Manifest, MemoryFile
 
@@ -187,28 +186,27 @@ class TrainerChild:
             return  # its exit is reported by the process, once
 
 
+ANSWERS: Mapping[type[inp.Input], str] = {
+    inp.Bound: "attach",
+    inp.Restored: "restore",
+    inp.EncodeDone: "encode",
+    inp.StepDone: "step",
+    inp.StepFailed: "step",
+    inp.CheckpointWritten: "write-checkpoint",
+    inp.Probed: "probe",
+    inp.ExamplesScored: "rescore",
+    inp.ExamplesRanked: "rank",
+}
+"""A trainer's answer -> the tag of the message that it answers; `Refused` names it."""
+
+
 def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
     """A trainer's answer, and the tag of the message that it answers. Raises NotPermitted for anything else."""
-    match message:
-        case inp.Bound():
-            return message, "attach"
-        case inp.Restored():
-            return message, "restore"
-        case inp.EncodeDone():
-            return message, "encode"
-        case inp.StepDone() | inp.StepFailed():
-            return message, "step"
-        case inp.CheckpointWritten():
-            return message, "write-checkpoint"
-        case inp.Probed():
-            return message, "probe"
-        case inp.ExamplesScored():
-            return message, "rescore"
-        case inp.ExamplesRanked():
-            return message, "rank"
-        case inp.Refused(what=what):
-            return message, what
-    raise NotPermitted(f"a trainer may not send {type(message).__name__}")
+    if isinstance(message, inp.Refused):
+        return message, message.what
+    if not isinstance(message, inp.Input) or type(message) not in ANSWERS:
+        raise NotPermitted(f"a trainer may not send {type(message).__name__}")
+    return message, ANSWERS[type(message)]
 
 
 class Children:
@@ -249,3 +247,39 @@ class Children:
             await child.serve_worker(connection)
         else:
             await child.api.serve(connection)
+
+
+class OpenQuestions:
+    """Open questions, one of a kind, and when the child last answered. All methods belong to one event loop."""
+
+    def __init__(self) -> None:
+        self._questions: dict[str, str] = {}
+        self._since = 0.0
+        self._asked = anyio.Event()
+
+    def ask(self, kind: str, question: str) -> None:
+        """Note a question to the child; `question`: its name for people."""
+        if not self._questions:
+            self._since = anyio.current_time()
+        self._questions[kind] = question
+        self._asked.set()
+
+    def answer(self, kind: str) -> None:
+        """Note an answer: the child is at work, whatever else is open."""
+        self._questions.pop(kind, None)
+        self._since = anyio.current_time()
+
+    def at_work(self) -> None:
+        """Note a sign of life during a question."""
+        self._since = anyio.current_time()
+
+    async def overdue(self, limit_s: float) -> str:
+        """Wait until questions are open and none was answered for `limit_s` seconds; returns the oldest of them."""
+        while True:
+            if not self._questions:
+                self._asked = anyio.Event()
+                await self._asked.wait()
+            left = self._since + limit_s - anyio.current_time()
+            if left <= 0:
+                return next(iter(self._questions.values()))
+            await anyio.sleep(left)

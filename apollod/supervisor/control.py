@@ -5,7 +5,7 @@ dropped. An append under way is finished.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import structlog
@@ -15,7 +15,14 @@ from apollod.adapters.ipc.sockets import Connection
 from apollod.errors import ApolloError, FrameError, LinkClosed
 from apollod.explain import explain, line_of
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.handlers import AT_ONCE, HANDLERS
+from apollod.supervisor.requests.bootstrap_requests import bootstrap, stop_bootstrap
+from apollod.supervisor.requests.document_requests import forget_document, teach_document
+from apollod.supervisor.requests.dream_requests import add_pattern, patterns, retire_pattern, start_dreams, stop_dreams
+from apollod.supervisor.requests.example_requests import decide, edit, forget, submit, withdraw
+from apollod.supervisor.requests.feedback_requests import feedback_on, give_feedback
+from apollod.supervisor.requests.lesson_requests import forget_lesson, lesson, lessons, practise_lesson, teach
+from apollod.supervisor.requests.status_requests import queue, status
+from apollod.supervisor.requests.training_requests import checkpoint, measure_quality, pause, relearn, resume, rollback
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -25,6 +32,43 @@ CONNECTIONS_MAX = 64
 """connections that are read or answered at once; and as many others whose requests wait"""
 
 T = TypeVar("T")
+
+Handler = Callable[[Daemon, Any], Awaitable[msg.Answer]]
+
+HANDLERS: dict[type[Any], Handler] = {
+    msg.StatusRequest: status,
+    msg.SubmitRequest: submit,
+    msg.CheckpointRequest: checkpoint,
+    msg.PauseRequest: pause,
+    msg.ResumeRequest: resume,
+    msg.RollbackRequest: rollback,
+    msg.RelearnRequest: relearn,
+    msg.WithdrawRequest: withdraw,
+    msg.ForgetRequest: forget,
+    msg.FeedbackRequest: give_feedback,
+    msg.FeedbackQuestion: feedback_on,
+    msg.DecideRequest: decide,
+    msg.EditRequest: edit,
+    msg.BootstrapRequest: bootstrap,
+    msg.BootstrapStopRequest: stop_bootstrap,
+    msg.QueueRequest: queue,
+    msg.PatternsRequest: patterns,
+    msg.PatternAddRequest: add_pattern,
+    msg.PatternRetireRequest: retire_pattern,
+    msg.DreamStartRequest: start_dreams,
+    msg.DreamStopRequest: stop_dreams,
+    msg.TeachRequest: teach,
+    msg.LessonQuestion: lesson,
+    msg.LessonsRequest: lessons,
+    msg.LessonPractiseRequest: practise_lesson,
+    msg.LessonForgetRequest: forget_lesson,
+    msg.TeachDocumentRequest: teach_document,
+    msg.DocumentForgetRequest: forget_document,
+    msg.QualityRequest: measure_quality,
+}
+
+AT_ONCE = (msg.StatusRequest, msg.QueueRequest, msg.PatternsRequest, msg.LessonsRequest, msg.LessonQuestion)
+"""requests answered from the state, without waiting"""
 
 
 class Control:

@@ -16,13 +16,13 @@ from apollod.wire import messages as msg
 
 log = structlog.get_logger()
 
-Order = msg.Refresh | fx.PauseEngine | msg.Resume | msg.Compare
-Answer = msg.Refreshed | msg.Paused | msg.Resumed | msg.Compared
+Order = fx.RefreshEngine | fx.PauseEngine | fx.ResumeEngine | fx.CompareWeights
+Answer = msg.Refreshed | msg.Paused | inp.EngineResumed | msg.Compared
 ANSWERED_BY: dict[type, type] = {
-    msg.Refresh: msg.Refreshed,
+    fx.RefreshEngine: msg.Refreshed,
     fx.PauseEngine: msg.Paused,
-    msg.Resume: msg.Resumed,
-    msg.Compare: msg.Compared,
+    fx.ResumeEngine: inp.EngineResumed,
+    fx.CompareWeights: msg.Compared,
 }
 STRENGTH = ("keep", "salt", "reset")
 GONE = "the engine's API process is gone"
@@ -48,11 +48,11 @@ class EngineApi:
         if self._gone:
             unanswered(order, self._post)
             return
-        if isinstance(order, msg.Resume) and isinstance(last, msg.Resume):
+        if isinstance(order, fx.ResumeEngine) and isinstance(last, fx.ResumeEngine):
             return
-        if isinstance(order, msg.Refresh) and isinstance(last, msg.Refresh):
+        if isinstance(order, fx.RefreshEngine) and isinstance(last, fx.RefreshEngine):
             self._orders.pop()
-            order = msg.Refresh(order.version, max(order.forget, last.forget, key=STRENGTH.index))
+            order = fx.RefreshEngine(order.version, max(order.forget, last.forget, key=STRENGTH.index))
         self._orders.append(order)
         self._rest = anyio.Event() if self._rest.is_set() else self._rest
         self._more.set()
@@ -90,8 +90,8 @@ class EngineApi:
             tasks.cancel_scope.cancel()
 
     def _take(self, message: object) -> None:
-        if isinstance(message, msg.Resumed) and message.expired:
-            self._post(inp.EngineResumed(message.seconds, expired=True, active=message.active))
+        if isinstance(message, inp.EngineResumed) and message.expired:
+            self._post(message)
             return
         asked, self._asked = self._asked, None
         if not isinstance(message, Answer) or asked is None or not isinstance(message, ANSWERED_BY[type(asked)]):
@@ -106,10 +106,10 @@ class EngineApi:
             case msg.Paused(seconds=seconds, error=error):
                 assert isinstance(asked, fx.PauseEngine)
                 self._post(inp.EnginePaused(asked, seconds, error))
-            case msg.Resumed(seconds=seconds, active=active):
-                self._post(inp.EngineResumed(seconds, active=active))
+            case inp.EngineResumed():
+                self._post(message)
             case msg.Compared():
-                assert isinstance(asked, msg.Compare)
+                assert isinstance(asked, fx.CompareWeights)
                 self._post(msgspec.structs.replace(message, number=asked.number))
         self._answered.set()
 
@@ -127,9 +127,9 @@ def unanswered(order: Order, post: Callable[[inp.Input], None]) -> None:
     """Tell the core that there is no engine for this order, if it waits for the result."""
     if isinstance(order, fx.PauseEngine):
         post(inp.EnginePaused(order, 0.0, GONE, gone=True))
-    elif isinstance(order, msg.Compare):
+    elif isinstance(order, fx.CompareWeights):
         post(inp.Compared(order.step, error=GONE, number=order.number))
 
 
-def _message(order: Order) -> msg.Refresh | msg.Pause | msg.Resume | msg.Compare:
+def _message(order: Order) -> fx.RefreshEngine | msg.Pause | fx.ResumeEngine | fx.CompareWeights:
     return msg.Pause(order.clear, order.at_most_s) if isinstance(order, fx.PauseEngine) else order

@@ -7,8 +7,8 @@ does the end of the engine.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -20,6 +20,8 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
+from apollod.core.inputs import Batch, Taught
+from apollod.core.intake.again import again_id, asked_about
 from apollod.core.intake.evidence import rejections
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import SECOND_NS
@@ -28,7 +30,6 @@ from apollod.curation.lessons.line_lessons import lesson_in
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
-from apollod.supervisor.given_again import given_again
 from apollod.supervisor.narrate import narrate
 from apollod.wire.state_snapshot import dump_state, fold_code
 
@@ -193,19 +194,21 @@ class Loop:
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Add present facts of the journal about the input's lines."""
-        if isinstance(input_, inp.Rated):
-            return await self._with_former(input_)
-        if isinstance(input_, inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict):
-            line = input_.line
-            known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
-            directly = not isinstance(input_, inp.DreamVerdict)
-            line = await self._with_lesson(line) if directly else line
-            return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
-        if isinstance(input_, inp.LessonPrepared):
-            line = await self._with_leak(input_.line)
-            return msgspec.structs.replace(input_, line=line or input_.line)
-        if not isinstance(input_, inp.LinesRead):
-            return input_
+        look_up = LOOKUPS.get(type(input_))
+        return input_ if look_up is None else await look_up(self, input_)
+
+    async def _given(self, input_: inp.EditGiven | inp.JudgeAnswered) -> inp.Input:
+        return await self._written(msgspec.structs.replace(input_, line=await self._with_lesson(input_.line)))
+
+    async def _written(self, input_: inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict) -> inp.Input:
+        line = input_.line
+        known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
+        return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
+
+    async def _prepared(self, lesson: inp.LessonPrepared) -> inp.LessonPrepared:
+        return msgspec.structs.replace(lesson, line=await self._with_leak(lesson.line))
+
+    async def _read(self, input_: inp.LinesRead) -> inp.LinesRead:
         lines = [line for line in input_.batch.lines if line.example]
         evidence = [one for line in input_.batch.lines for one in (*line.evidence, *line.unscored)]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
@@ -279,7 +282,7 @@ class Loop:
         bad = {inp.response_key(name): said.example for name, said in last.items() if said.rating == "bad"}
         return learned | bad
 
-    async def _with_former(self, rated: inp.Rated) -> inp.Rated:
+    async def _rated(self, rated: inp.Rated) -> inp.Rated:
         """The rating, with earlier ratings of its answer and the examples learned from it."""
         said = (await self.journal.feedback([rated.response])).get(rated.response, [])
         seq, previous = said[-1] if said else (0, None)
@@ -292,6 +295,17 @@ class Loop:
             learned=learned.get(key),
             formers=tuple(one.example for _, one in said),
         )  # fmt: skip
+
+
+LOOKUPS: Mapping[type[inp.Input], Callable[[Loop, Any], Awaitable[inp.Input]]] = {
+    inp.LinesRead: Loop._read,
+    inp.Rated: Loop._rated,
+    inp.EditGiven: Loop._given,
+    inp.JudgeAnswered: Loop._given,
+    inp.DreamVerdict: Loop._written,
+    inp.LessonPrepared: Loop._prepared,
+}
+"""Input type -> a function that adds present facts of the journal to it."""
 
 
 def _rejections(batch: inp.Batch) -> set[str]:
@@ -315,3 +329,25 @@ class Ticket:
     async def wait(self) -> list[ev.Recorded]:
         await self._done.wait()
         return self._recorded
+
+
+async def given_again(
+    journal: Journal, batch: Batch, known: Collection[str], learned: Mapping[str, str]
+) -> dict[str, Taught]:
+    """By id, the examples that lines of a batch repeat and may teach again. `known`: its examples that the journal has;
+    `learned`: see `LinesRead.responses`. Raises JournalError."""
+    lines = [(line, line.tier or batch.tier) for line in batch.lines]
+    times = dict.fromkeys(asked_about(lines, known, learned), 1)
+    rest = set(times)
+    while rest:
+        found = await journal.known({again_id(one, times[one]) for one in rest})
+        rest = {one for one in rest if again_id(one, times[one]) in found}
+        for one in rest:
+            times[one] += 1
+    newest = {one: again_id(one, count - 1) if count > 1 else one for one, count in times.items()}
+    direct = any(tier == "direct" for _, tier in lines)
+    accepted = await journal.accepted_of(newest.values()) if direct and newest else {}
+    return {
+        one: Taught(last, times[one], accepted[last].tier if last in accepted else "direct")
+        for one, last in newest.items()
+    }

@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from apollod import foreign_wheels
-from apollod.wire.token_view import ExampleCount
+from apollod.wire.pipe_messages import ExampleCount
 
 
 def main() -> int:

@@ -118,7 +118,7 @@ class Loop:
                 return self._write_checkpoint(message)
             case m.Step():
                 return self._step(message)
-            case m.Probe():
+            case m.ProbeTrainer():
                 return self._probe(message)
             case m.Rescore():
                 return self._rescore(message)
@@ -219,7 +219,7 @@ class Loop:
             self._give_memory_back()
         return m.StepFailed(message.step, lack.line(), out_of_memory=True, torn=torn)
 
-    def _probe(self, message: m.Probe) -> m.Probed:
+    def _probe(self, message: m.ProbeTrainer) -> m.Probed:
         return self._looked(
             lambda own: scoring.probe(
                 own.attached, own.tokenizer, own.settings.max_tokens, message, self._wanted_elsewhere

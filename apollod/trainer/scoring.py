@@ -19,7 +19,7 @@ from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.manifest import tensor_digest
-from apollod.wire.messages import ExamplesScored, Probe, Probed, Rescore, ScoredAgain, StepExample
+from apollod.wire.messages import ExamplesScored, Probed, ProbeTrainer, Rescore, ScoredAgain, StepExample
 
 TokensOf = Callable[[StepExample, Objective], Tokens]
 """tokens of an example; raises RecordRefused if they are not the learned ones"""
@@ -46,7 +46,7 @@ def probe(
     attached: Attached,
     tokenizer: PreTrainedTokenizerBase,
     max_tokens: int,
-    asked: Probe,
+    asked: ProbeTrainer,
     wanted_elsewhere: Callable[[], bool] = lambda: False,
 ) -> Probed:
     """Answer `asked`. Reads the weights only. Raises RecordRefused if the text has too few tokens to compare."""

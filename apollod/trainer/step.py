@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from apollod.core.kernel.composing import composed
 from apollod.core.training.terms import StepTerms
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
@@ -83,18 +84,16 @@ def run_step(
         before_write()
         optimizer.begin(terms.again_of or step, lr, known_as=step)
     report, fingerprint = _written(attached, optimizer, found.rest if applied else None)
-    return StepDone(
+    return composed(
+        StepDone,
+        report,
         step=step,
         applied=applied,
         loss=found.loss if math.isfinite(found.loss) else None,
-        grad_norm=report.grad_norm,
-        update_norm=report.update_norm,
         tokens=sum(len(tokens.ids) for tokens in batch),
         targets=sum(tokens.targets for tokens in batch),
         fingerprint=fingerprint,
         seconds=time.perf_counter() - started,
-        skipped_zero=report.skipped_zero,
-        skipped_nonfinite=report.skipped_nonfinite,
         replay=replay,
         note=found.note or _skipped(report.skipped),
         known=found.known,

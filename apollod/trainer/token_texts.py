@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from apollod import foreign_wheels
-from apollod.wire.token_view import TokensShown, TokensWanted
+from apollod.wire.pipe_messages import TokensShown, TokensWanted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

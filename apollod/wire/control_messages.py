@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from apollod.core.intake.events import StripLevel
+from apollod.core.review.inputs import Decision
 from apollod.core.settings import PatternSettings
 
 
@@ -86,25 +87,16 @@ class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
     choice: int | None = None
 
 
-class DecisionWanted(msgspec.Struct, frozen=True):
-    """`only_in`: apply only if the example is still in this state, such as `held`; empty: in any state."""
-
-    example: str
-    choice: Literal["approve", "decline", "hold"]
-    reason: str = ""
-    only_in: str = ""
-
-
 class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
     """Approve, decline or hold examples, all of them or none if `together`; `by`: the decider, as free text."""
 
-    decisions: list[DecisionWanted]
+    decisions: tuple[Decision, ...]
     by: str = ""
     together: bool = False
 
 
 class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
-    """Learn `record` (a line as for the inbox) instead of an example. `only_in`: as in `DecisionWanted`."""
+    """Learn `record` (a line as for the inbox) instead of an example. `only_in`: as in `Decision`."""
 
     example: str
     record: bytes
@@ -261,7 +253,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     """the requested thing does not exist"""
 
 
-# Each has a handler in `supervisor.requests`; a new one needs a line here and one there.
+# Each has a handler in `supervisor.requests`; a new one needs a line here and one in `supervisor.control`.
 Request = (
     StatusRequest
     | SubmitRequest

@@ -8,13 +8,14 @@ from typing import Literal
 
 import msgspec
 
-from apollod.core.effects import Restore, WriteCheckpoint
+from apollod.core.effects import CompareWeights, ProbeTrainer, RefreshEngine, Restore, ResumeEngine, WriteCheckpoint
 from apollod.core.inputs import (
     Bound,
     CheckpointWritten,
     Compared,
     Encoded,
     EncodeDone,
+    EngineResumed,
     ExamplesRanked,
     ExamplesScored,
     Probed,
@@ -33,7 +34,6 @@ from apollod.wire.control_messages import (
     BootstrapStopRequest,
     CheckpointRequest,
     DecideRequest,
-    DecisionWanted,
     DocumentForgetRequest,
     DreamStartRequest,
     DreamStopRequest,
@@ -79,10 +79,9 @@ __all__ = [
     "Bound",
     "CheckpointRequest",
     "CheckpointWritten",
-    "Compare",
+    "CompareWeights",
     "Compared",
     "DecideRequest",
-    "DecisionWanted",
     "DocumentForgetRequest",
     "DreamStartRequest",
     "DreamStopRequest",
@@ -90,6 +89,7 @@ __all__ = [
     "Encode",
     "EncodeDone",
     "Encoded",
+    "EngineResumed",
     "ExamplesRanked",
     "ExamplesScored",
     "Failure",
@@ -112,7 +112,7 @@ __all__ = [
     "Pause",
     "PauseRequest",
     "Paused",
-    "Probe",
+    "ProbeTrainer",
     "Probed",
     "QualityRequest",
     "QueueRequest",
@@ -120,7 +120,7 @@ __all__ = [
     "Rank",
     "ReferenceTokens",
     "ReferencesScored",
-    "Refresh",
+    "RefreshEngine",
     "Refreshed",
     "Refused",
     "RelearnRequest",
@@ -130,9 +130,8 @@ __all__ = [
     "Reserve",
     "Restore",
     "Restored",
-    "Resume",
+    "ResumeEngine",
     "ResumeRequest",
-    "Resumed",
     "Role",
     "RollbackRequest",
     "ScoreReferences",
@@ -200,16 +199,8 @@ class LoadRefused(msgspec.Struct, frozen=True, tag="load-refused"):
 # --- engine API process -------------------------------------------------------------------------------------------
 
 
-class Refresh(msgspec.Struct, frozen=True, tag="refresh"):
-    """Weights changed: re-derive tensors that the engine derives, and label the new version. `forget`: see
-    `core.effects.RefreshEngine`."""
-
-    version: int
-    forget: Literal["reset", "salt", "keep"] = "reset"
-
-
 class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
-    """Result of a Refresh; `error`: empty on success; `rederived`: number of parameters."""
+    """Result of a RefreshEngine; `error`: empty on success; `rederived`: number of parameters."""
 
     version: int
     rederived: int
@@ -218,8 +209,8 @@ class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause-engine"):
-    """Make requests wait until Resume, at most `at_most_s` seconds; `clear`: drop cached prefixes and running requests'
-    KV."""
+    """Make requests wait until ResumeEngine, at most `at_most_s` seconds; `clear`: drop cached prefixes, and the KV of
+    running requests."""
 
     clear: bool
     at_most_s: float
@@ -230,26 +221,6 @@ class Paused(msgspec.Struct, frozen=True, tag="paused"):
 
     seconds: float
     error: str = ""
-
-
-class Resume(msgspec.Struct, frozen=True, tag="resume-engine"):
-    """End the wait of requests; answered even if they were not waiting."""
-
-
-class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """`active` requests go on after `seconds`. `expired`: because `at_most_s` was over, not by a Resume."""
-
-    seconds: float
-    expired: bool = False
-    active: int = 0
-
-
-class Compare(msgspec.Struct, frozen=True, tag="compare"):
-    """Compare every tensor with the trainer's digests; the answer is `Compared`."""
-
-    step: int
-    digests: dict[str, str]
-    number: int = 0
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
@@ -314,17 +285,6 @@ class Step(StepTerms, frozen=True, tag="step"):
     anchors: list[StepExample] = []
     replay: bool = False
     products: ProductsDtype | None = None
-
-
-class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Score the first `tokens` of the built-in text with the present weights, or digest every tensor; the answer is
-    `Probed`. `gives_way`: stop at the next other request."""
-
-    step: int
-    number: int = 0
-    tokens: int = 0
-    gives_way: bool = False
-    digests: bool = False
 
 
 class Rescore(msgspec.Struct, frozen=True, tag="rescore"):
@@ -399,7 +359,7 @@ ToSupervisor = (
     | LoadRefused
     | Refreshed
     | Paused
-    | Resumed
+    | EngineResumed
     | Compared
     | Probed
     | Bound
@@ -417,16 +377,16 @@ ToSupervisor = (
 )
 FromSupervisor = (
     Share
-    | Refresh
+    | RefreshEngine
     | Pause
-    | Resume
-    | Compare
+    | ResumeEngine
+    | CompareWeights
     | Attach
     | AttachCopy
     | Restore
     | Encode
     | Step
-    | Probe
+    | ProbeTrainer
     | Rescore
     | Rank
     | ScoreReferences

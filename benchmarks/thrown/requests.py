@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from apollod.engine.http.routes import Routes
-from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.supervisor.control import HANDLERS
 from apollod.testing.daemon import chat_line, free_port
 from apollod.wire import messages as msg
 from apollod.wire.framing import encode_frame

@@ -34,8 +34,8 @@ from apollod.errors import ApolloError, LlmNonsense, LlmRefused, LlmUnreachable,
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor, scoring_effects
 from apollod.supervisor.loop import Loop
+from apollod.wire.engine_terms import OURS
 from apollod.wire.records import record_of_forms
-from apollod.wire.request_marks import OURS
 
 
 @pytest.fixture(autouse=True)

@@ -99,7 +99,7 @@ def test_a_refresh_derives_again_and_labels_what_comes_after(engine: Engine) -> 
 
 def test_a_comparison_names_what_differs_and_why(engine: Engine) -> None:
     def compared(digests: dict[str, str]) -> dict[str, str]:
-        answer = engine.host.order(msg.Compare(7, digests), msg.Compared)
+        answer = engine.host.order(msg.CompareWeights(7, 0, digests), msg.Compared)
         assert (answer.step, answer.error) == (7, "")
         return answer.differing
 
@@ -127,11 +127,11 @@ def test_a_pause_holds_requests_until_it_is_ended(engine: Engine) -> None:
     waiting.start()
     waiting.join(1.0)
     assert waiting.is_alive()
-    resumed = engine.host.order(msg.Resume(), msg.Resumed)
+    resumed = engine.host.order(msg.ResumeEngine(), msg.EngineResumed)
     assert 0.9 < resumed.seconds < 30 and not resumed.expired and resumed.active == 1
     waiting.join(30)
     assert not waiting.is_alive()
-    assert engine.host.order(msg.Resume(), msg.Resumed) == msg.Resumed(0.0)
+    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumed) == msg.EngineResumed(0.0)
 
 
 def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
@@ -140,9 +140,9 @@ def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
     began = time.monotonic()
     generate(engine)
     assert 0.3 < time.monotonic() - began < 10
-    told = engine.host.told(msg.Resumed, 10)
+    told = engine.host.told(msg.EngineResumed, 10)
     assert told.expired and 0.4 < told.seconds < 10
-    assert engine.host.order(msg.Resume(), msg.Resumed) == msg.Resumed(0.0)
+    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumed) == msg.EngineResumed(0.0)
 
 
 def generate(engine: Engine) -> str:

@@ -16,8 +16,8 @@ from support.llm_server import LlmServer, Request, send, serving
 from apollod.adapters.llm.engine_watch import until_hung
 from apollod.core import events as ev
 from apollod.supervisor.config import load_config
-from apollod.supervisor.executor.own_engine import own_endpoint
-from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.supervisor.executor.context import own_endpoint
+from apollod.wire.engine_terms import BEGUN, ENDED
 
 STALL_S = 8.0
 

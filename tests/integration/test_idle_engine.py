@@ -18,8 +18,7 @@ from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core import inputs as inp
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
-from apollod.supervisor.executor.own_engine import own_endpoint
-from apollod.supervisor.executor.under_way import UnderWay
+from apollod.supervisor.executor.context import UnderWay, own_endpoint
 
 SHORT = 10
 """users who ask for one token each, beside us"""

@@ -13,7 +13,7 @@ from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.document_request import teach_document
+from apollod.supervisor.requests.document_requests import teach_document
 from apollod.wire import messages as msg
 
 NONE = cast(Any, None)

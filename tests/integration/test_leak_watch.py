@@ -26,13 +26,12 @@ from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_item import Probe, digest
 from apollod.curation.probes.probe_lines import read_probes
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.control import HANDLERS as HANDLED
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.quality.leak_watch import Leak, LeakWatch, would_hold
-from apollod.supervisor.quality.prober import probes_of
+from apollod.supervisor.quality.prober import EASY, probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
-from apollod.supervisor.quality.shipped_probes import EASY
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.handlers import HANDLERS as HANDLED
 from apollod.wire import messages as msg
 from apollod.wire.records import parse_line
 

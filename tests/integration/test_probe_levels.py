@@ -22,9 +22,8 @@ from apollod.curation.probes.references import Reference, read_references
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
-from apollod.supervisor.quality.prober import probes_of
+from apollod.supervisor.quality.prober import level_of, probes_of, shipped
 from apollod.supervisor.quality.reference_files import ReferenceFiles
-from apollod.supervisor.quality.shipped_probes import level_of, shipped
 from apollod.wire.teacher import Teacher
 
 EASY, ALL = digest(shipped(1)), digest(shipped(3))

@@ -32,11 +32,9 @@ from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.judge import Judge
-from apollod.supervisor.quality.probe_files import BYTES_MAX
-from apollod.supervisor.quality.prober import probes_of
+from apollod.supervisor.quality.prober import BYTES_MAX, EASY, probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
-from apollod.supervisor.quality.shipped_probes import EASY
-from apollod.wire.request_marks import OURS
+from apollod.wire.engine_terms import OURS
 
 TEXT = "The ferry left the quay at noon with nine goats."
 SHIPPED_LINE = (files("apollod") / "data" / EASY).read_bytes().splitlines()[0]

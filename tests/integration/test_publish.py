@@ -344,7 +344,7 @@ def test_a_pause_holds_requests_between_two_tokens_and_loses_none(engine: Engine
             if number == 20:
                 paused = engine.host.order(msg.Pause(clear=False, at_most_s=30), msg.Paused)
                 assert paused.error == ""
-                threading.Timer(1.0, lambda: engine.host.order(msg.Resume(), msg.Resumed)).start()
+                threading.Timer(1.0, lambda: engine.host.order(msg.ResumeEngine(), msg.EngineResumed)).start()
     assert metric(engine, "num_preemptions") == before, "what was computed again has other last bits"
     assert text == whole
     assert max(b - a for a, b in itertools.pairwise(times)) > 0.9
@@ -359,7 +359,7 @@ def test_a_pause_with_clear_makes_running_requests_compute_again_and_lose_no_tok
         lines = (json.loads(line[6:]) for line in answer if line.startswith(b"data: {"))
         text = "".join(next(lines)["choices"][0]["text"] for _ in range(10))
         assert engine.host.order(msg.Pause(clear=clear, at_most_s=30), msg.Paused).error == ""
-        engine.host.order(msg.Resume(), msg.Resumed)
+        engine.host.order(msg.ResumeEngine(), msg.EngineResumed)
         text += "".join(each["choices"][0]["text"] for each in lines)
     assert text == whole and (metric(engine, "num_preemptions") > before) == clear
 
@@ -369,9 +369,9 @@ def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
     began = time.monotonic()
     complete(engine)
     assert 0.3 < time.monotonic() - began < 5
-    told = engine.host.told(msg.Resumed, 5)
+    told = engine.host.told(msg.EngineResumed, 5)
     assert told.expired and 0.4 < told.seconds < 5
-    assert engine.host.order(msg.Resume(), msg.Resumed) == msg.Resumed(0.0)
+    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumed) == msg.EngineResumed(0.0)
 
 
 def test_the_response_says_which_weights_it_saw(engine: Engine) -> None:

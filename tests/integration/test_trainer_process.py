@@ -119,7 +119,7 @@ def test_a_manifest_that_does_not_fit_the_model_is_refused(trainer: Trainer, mem
 
 
 def test_a_message_for_others_is_refused(trainer: Trainer) -> None:
-    assert trainer.ask(m.Refresh(1), m.Refused).what == "refresh"
+    assert trainer.ask(m.RefreshEngine(1), m.Refused).what == "refresh"
 
 
 # --- steps --------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from apollod.core.quality.state import Asked
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.quality.window_replays import MODULE
-from apollod.wire.window_search import Outcome, Window, Without
+from apollod.wire.pipe_messages import Outcome, Window, Without
 
 NONE = cast(Any, None)
 

@@ -21,7 +21,7 @@ from apollod.core import events as ev
 from apollod.core.continuation import obstacle
 from apollod.core.lessons.kinds import RULES, behaviour_after
 from apollod.core.lessons.stages import LessonState
-from apollod.supervisor.lessons.lesson_view import lessons_view
+from apollod.supervisor.lesson_view import lessons_view
 
 Row = tuple[str, str, str, str]
 """id, kind, state, what was given as a statement or as an instruction"""

@@ -16,7 +16,7 @@ from apollod.core import inputs as inp
 from apollod.core.intake.order import LOOKAHEAD, SPAN, first, upcoming
 from apollod.core.intake.state import IntakeState, Kin, Queue, Waiting
 from apollod.core.kernel.event import Recorded
-from apollod.supervisor.requests.queue_request import queue_of
+from apollod.supervisor.requests.status_requests import queue_of
 
 Name = tuple[str, str, str]
 """source, session and topic"""

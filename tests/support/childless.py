@@ -10,8 +10,8 @@ from apollod.cli.control import ctl
 from apollod.errors import refusal
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.config import Config
+from apollod.supervisor.control import HANDLERS
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.handlers import HANDLERS
 from apollod.supervisor.sections import ModelSection
 from apollod.wire import messages as msg
 

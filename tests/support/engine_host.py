@@ -55,8 +55,8 @@ class Host:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def refresh(self, version: int, forget: str = "reset") -> msg.Refreshed:
-        """Send Refresh to the API process and wait for the answer."""
-        return self.order(msg.Refresh(version, forget), msg.Refreshed)
+        """Send RefreshEngine to the API process and wait for the answer."""
+        return self.order(msg.RefreshEngine(version, forget), msg.Refreshed)
 
     def order(self, message: msgspec.Struct, kind: type[T]) -> T:
         """Send one message to the API process and wait for its answer, which has to be of this kind."""
@@ -127,7 +127,7 @@ class Host:
                 self.manifest, self.load_seconds = manifest, seconds
             case msg.LoadRefused():
                 self.refusal = message
-            case msg.Refreshed() | msg.Paused() | msg.Resumed() | msg.Compared():
+            case msg.Refreshed() | msg.Paused() | msg.EngineResumed() | msg.Compared():
                 self._answers.put(message)
             case (
                 msg.StatusRequest()

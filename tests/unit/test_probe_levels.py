@@ -13,7 +13,7 @@ from apollod.adapters.llm.probing import check_schemas
 from apollod.curation.probes.probe_item import Probe
 from apollod.curation.probes.probe_lines import probe_set
 from apollod.curation.probes.tool_text import without_fence
-from apollod.supervisor.quality.shipped_probes import is_shipped, level_of, shipped
+from apollod.supervisor.quality.prober import is_shipped, level_of, shipped
 from benchmarks import probe_levels
 
 PROBES = {probe.id: probe for probe in shipped(3)}

@@ -18,7 +18,7 @@ from apollod.adapters.llm.connections import Connections
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.errors import LlmError, LlmNonsense, LlmTimedOut, LlmUnreachable
-from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER
+from apollod.wire.engine_terms import BEGUN, ENDED, NEXT_USER
 
 HEALTH_TIMEOUT_S = 5.0
 LOOKS = 10

@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from apollod.adapters.llm.client import Llm, side_by_side
 from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core.inputs import Judged
 from apollod.core.judging.votes import Vote
+from apollod.core.kernel.composing import composed
 from apollod.core.settings import Thinking
 from apollod.curation.judge_question import SCHEMA, Question, vote_of
 from apollod.errors import VerdictNonsense
 
 
-class Terms(NamedTuple):
+class Terms(msgspec.Struct, frozen=True):
     """Parameters of requests to a judge. `priority`: as vLLM takes it, larger is later; None: not sent."""
 
     votes: int
@@ -31,13 +33,7 @@ async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[
     `without_key`: removes the API key from an answer. Raises an LlmError, and VerdictNonsense as soon as one vote is
     invalid.
     """
-    sampling = Sampling(
-        max_tokens=terms.max_tokens,
-        temperature=terms.temperature,
-        schema=SCHEMA,
-        priority=terms.priority,
-        thinking=terms.thinking,
-    )
+    sampling = composed(Sampling, terms, schema=SCHEMA)
     began = time.monotonic()
 
     async def vote() -> tuple[Vote, Completion]:

@@ -21,6 +21,7 @@ from apollod.adapters.sources.record_stream import counted, lines_of
 from apollod.adapters.sources.source_files import BATCH_LINES_MAX, Terms, printable
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
+from apollod.core.kernel.composing import composed
 from apollod.curation.databases.database_reader import DatabaseReader, Queries
 from apollod.curation.databases.database_table import recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session, written_anew
@@ -234,7 +235,9 @@ class DatabaseFiles:
         if not more:
             database.answered, database.done = (position.source, recorded), done
         by_reason, unlearned = counted(counts)
-        return Batch(
+        return composed(
+            Batch,
+            self._terms,
             source=position.source,
             path=f"{path}#{session.id}",
             offset=max(position.offset, read.line),
@@ -245,10 +248,6 @@ class DatabaseFiles:
             cursor=recorded,
             counts=by_reason,
             unlearned=unlearned,
-            tier=self._terms.tier,
-            near_duplicate=self._terms.near_duplicate,
-            learn=self._terms.learn,
-            hold=self._terms.hold,
         )
 
 

@@ -34,6 +34,7 @@ from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.intake.events import Tier
 from apollod.core.intake.evidence import Learn
 from apollod.core.intake.state import Position
+from apollod.core.kernel.composing import composed
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.formats.unread import DOCUMENT_REASON
@@ -346,7 +347,9 @@ class SourceFiles:
             if len(self._memories) > MEMORIES:
                 self._memories.popitem(last=False)
         counts, unlearned = stream.take_counts()
-        return Batch(
+        return composed(
+            Batch,
+            self._terms,
             source=it.position.source,
             path=it.path,
             offset=cursor.offset,
@@ -357,10 +360,6 @@ class SourceFiles:
             cursor=self._formats.recorded(reader, cursor),
             counts=counts,
             unlearned=unlearned,
-            tier=self._terms.tier,
-            near_duplicate=self._terms.near_duplicate,
-            learn=self._terms.learn,
-            hold=self._terms.hold,
         )
 
 

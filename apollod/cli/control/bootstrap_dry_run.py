@@ -33,7 +33,7 @@ from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError
 from apollod.supervisor.bootstrapping import terms_of
 from apollod.supervisor.config import Config, load_config
-from apollod.supervisor.dreaming.bootstrap_check import NOT_SHOWN, passing
+from apollod.supervisor.dreaming.tested_answers import NOT_SHOWN, passing
 from apollod.supervisor.quality.leak_watch import would_hold
 from apollod.supervisor.sources import format_problem
 

@@ -64,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _list(args: argparse.Namespace) -> int:
     view = ctl.ask_or_journal(args, msg.LessonsRequest(args.state or "", args.limit, args.document))
     if isinstance(view, str):
-        from apollod.supervisor.lessons.lesson_view import lessons_view
+        from apollod.supervisor.lesson_view import lessons_view
 
         view = lessons_view(rows.folded_state(view), args.state or "", args.limit, time.time_ns(), args.document)
     found = view["lessons"]
@@ -97,7 +97,7 @@ def _show_behaviour(args: argparse.Namespace, found: dict[str, Any]) -> int:
 
 
 def _folded(path: str, lesson: str) -> dict[str, Any]:
-    from apollod.supervisor.lessons.lesson_view import found, lesson_view
+    from apollod.supervisor.lesson_view import found, lesson_view
 
     state = rows.folded_state(path)
     if (one := found(state, lesson)) is None:

@@ -80,7 +80,7 @@ def _view(args: argparse.Namespace) -> dict[str, Any]:
 
 def folded(path: str) -> dict[str, Any]:
     """State of patterns by a journal, without its daemon."""
-    from apollod.supervisor.dreaming.pattern_view import patterns_view
+    from apollod.supervisor.pattern_view import patterns_view
 
     view = patterns_view(rows.folded_state(path), time.time_ns())
     stopped = "no daemon was asked"

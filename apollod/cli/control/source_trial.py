@@ -29,7 +29,7 @@ from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
 from apollod.supervisor.config import load_config
 from apollod.supervisor.quality.leak_watch import would_hold
-from apollod.wire.token_view import ExampleCount
+from apollod.wire.pipe_messages import ExampleCount
 
 BAD_SHOWN = 5
 AGAIN = "said before: it is learned once"

@@ -5,7 +5,7 @@ from typing import ClassVar
 from apollod.core.kernel.effect import Effect
 
 
-class ProbeTrainer(Effect, frozen=True):
+class ProbeTrainer(Effect, frozen=True, tag="probe"):
     """Have the trainer score the first `tokens` of the probe with the weights of `step`; with `digests` it digests
     every tensor instead. `gives_way`: it stops at the next other request."""
 
@@ -37,7 +37,7 @@ class DropScore(Effect, frozen=True):
     number: int
 
 
-class CompareWeights(Effect, frozen=True):
+class CompareWeights(Effect, frozen=True, tag="compare"):
     """Have the engine compare every tensor it multiplies with to the trainer's `digests` (by name)."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)

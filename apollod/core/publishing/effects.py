@@ -7,7 +7,7 @@ from apollod.core.recovery.effects import Restore
 from apollod.core.training.effects import RunStep
 
 
-class RefreshEngine(Effect, frozen=True):
+class RefreshEngine(Effect, frozen=True, tag="refresh"):
     """Tell the engine that its weights are now version `version`. Only the newest one counts.
 
     `forget`: treatment of cached prefixes of older weights: dropped, no longer found, or kept.
@@ -37,5 +37,5 @@ class PauseEngine(Effect, frozen=True):
         return f"PauseEngine trainer={self.trainer} attempt={self.attempt} then {self.then.key()}"
 
 
-class ResumeEngine(Effect, frozen=True):
+class ResumeEngine(Effect, frozen=True, tag="resume-engine"):
     """End the wait of requests."""

@@ -13,7 +13,7 @@ class EnginePaused(Input, frozen=True):
     gone: bool = False
 
 
-class EngineResumed(Input, frozen=True):
+class EngineResumed(Input, frozen=True, tag="resumed"):
     """Requests go on, by request or because the longest pause was over (`expired`). `active`: number of requests."""
 
     seconds: float

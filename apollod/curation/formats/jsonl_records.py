@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped
+from apollod.curation.formats.data_set_rows import SHAPES, convert, name_of
 from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.lines import fold_lines, too_long_reason
 from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, Split, accident
-from apollod.curation.formats.rows.row_shapes import SHAPES, convert, name_of
 from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
 

@@ -28,7 +28,7 @@ from apollod.core.quality.status import QualityMetric
 from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER
+from apollod.wire.engine_terms import BEGUN, ENDED, NEXT_USER
 from apollod.wire.status import Status
 
 logger = logging.getLogger("vllm.apollod")

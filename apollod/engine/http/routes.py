@@ -26,8 +26,8 @@ from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
 from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
-from apollod.wire.capture_terms import capture_terms
 from apollod.wire.control_messages import SUBMIT_LINES
+from apollod.wire.engine_terms import NEXT_USER, capture_terms
 from apollod.wire.messages import (
     CheckpointRequest,
     Failure,
@@ -38,7 +38,6 @@ from apollod.wire.messages import (
     TeachDocumentRequest,
 )
 from apollod.wire.messages import Request as ControlRequest
-from apollod.wire.request_marks import NEXT_USER
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20

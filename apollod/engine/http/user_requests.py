@@ -11,7 +11,7 @@ import re
 from prometheus_client import Counter
 
 from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of
-from apollod.wire.request_marks import BEGUN, ENDED, OURS
+from apollod.wire.engine_terms import BEGUN, ENDED, OURS
 
 ASKS_NO_MODEL = re.compile(r"/(train|checkpoint|feedback|lessons|tokenize|detokenize)")
 """POST routes, ours and vLLM's, that do not use the engine"""

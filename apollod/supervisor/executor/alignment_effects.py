@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.core import effects as fx
@@ -16,9 +17,7 @@ from apollod.core.alignment.cost import TOKENS
 from apollod.errors import ApolloError
 from apollod.model.config_facts import kind_of
 from apollod.model.engine_memory import asked_length
-from apollod.supervisor.executor.context import Background, Context, Handler, Inline
-from apollod.supervisor.executor.own_engine import SCORE_S, own_endpoint
-from apollod.wire import messages as msg
+from apollod.supervisor.executor.context import SCORE_S, Background, Context, Handler, Inline, own_endpoint
 from apollod.wire.manifest import tensor_digest
 
 
@@ -26,7 +25,7 @@ async def _probe_trainer(context: Context, effect: fx.ProbeTrainer) -> None:
     """Ask the trainer, with fewer tokens than the engine's limit: the engine has to be able to add one."""
     longest = asked_length(context.config.engine.args)
     tokens = effect.tokens if longest is None else min(effect.tokens or TOKENS, longest - 1)
-    context.children.tell_trainer(msg.Probe(effect.step, effect.number, tokens, effect.gives_way, effect.digests))
+    context.children.tell_trainer(replace(effect, tokens=tokens))
 
 
 async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
@@ -74,7 +73,7 @@ async def _drop_score(context: Context, effect: fx.DropScore) -> None:
 
 
 async def _compare_weights(context: Context, effect: fx.CompareWeights) -> None:
-    context.children.order_engine(msg.Compare(effect.step, effect.digests, effect.number))
+    context.children.order_engine(effect)
 
 
 HANDLERS: Mapping[type, Handler] = {

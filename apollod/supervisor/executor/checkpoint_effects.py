@@ -1,4 +1,5 @@
-"""Checkpoints: written, observed after a crash, passed to the user's command, removed; and the base weights, kept."""
+"""Checkpoints: written, observed after a crash, passed to the user's command, removed; the base weights, kept; and
+rollbacks, planned from the journal."""
 
 import os
 import shutil
@@ -12,6 +13,7 @@ import anyio
 import structlog
 
 from apollod.adapters import base_model, checkpoint_recovery
+from apollod.adapters.journal import rollback_plan
 from apollod.adapters.system.files import set_aside
 from apollod.adapters.system.processes import run_hook, without_settings
 from apollod.core import effects as fx
@@ -76,10 +78,25 @@ async def _remove_bytes(aside: Path) -> None:
         log.warning("checkpoint.not_removed", path=str(aside), error=str(error))
 
 
+async def _plan_rollback(context: Context, effect: fx.PlanRollback) -> inp.RollbackPlanned:
+    journal, checkpoints = context.config.journal_path, effect.checkpoints
+    work = partial(rollback_plan.plan_way_back, journal, effect.to, effect.version, checkpoints)
+    return await anyio.to_thread.run_sync(work)
+
+
+async def _plan_forget(context: Context, effect: fx.PlanForget) -> inp.ForgetPlanned:
+    journal, wanted = context.config.journal_path, effect.examples
+    work = partial(rollback_plan.plan_forget, journal, wanted, effect.version, effect.most)
+    return await anyio.to_thread.run_sync(work)
+
+
 HANDLERS: Mapping[type, Handler] = {
     fx.WriteCheckpoint: Inline(_write),
     fx.ObserveCheckpoint: Background(_observe),
     fx.RunHook: Background(_run_hook, limit=1),  # two copies to one place would collide
     fx.KeepBase: Background(_keep_base),
     fx.RemoveCheckpoint: Inline(_remove),
+    fx.PlanRollback: Background(_plan_rollback),
+    fx.PlanForget: Background(_plan_forget),
 }
+"""Effect type -> its handler."""

@@ -18,6 +18,7 @@ from apollod.bridges.facts import facts
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.kernel.composing import composed
 from apollod.errors import ApolloError, ModelRefused
 from apollod.model.memory_plan import MemoryPlan
 from apollod.store.access import WeightsLock, check_writable, interrupted
@@ -32,8 +33,7 @@ from apollod.supervisor.child_commands import (
 )
 from apollod.supervisor.children import EngineChild, TrainerChild
 from apollod.supervisor.config import Config
-from apollod.supervisor.executor.context import Context, Handler, Inline
-from apollod.supervisor.executor.own_engine import own_endpoint
+from apollod.supervisor.executor.context import Context, Handler, Inline, own_endpoint
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -134,14 +134,12 @@ async def _await_engine(context: Context, child: EngineChild) -> None:
 def engine_ready(config: Config, child: EngineChild, loaded: msg.Loaded) -> ev.EngineReady:
     """The facts of a loaded engine."""
     m = loaded.manifest
-    true_of_bridge = facts(m.bridge)
-    return ev.EngineReady(
+    return composed(
+        ev.EngineReady, facts(m.bridge),
         pid=child.process.pid, url=config.url, model=config.engine.served_name, bridge=m.bridge,
         parameters=len(m.tensors), live=m.count("live"), cast=m.count("cast"), rederive=m.count("rederive"),
         frozen=m.count("frozen"), bytes=sum(s.bytes for s in m.storages), seconds=loaded.seconds,
-        versions=child.versions,
-        in_place=true_of_bridge.in_place, outlives_engine=true_of_bridge.outlives_engine,
-        needs_pause=true_of_bridge.needs_pause, step_tokens=child.plan.step_tokens if child.plan else 0,
+        versions=child.versions, step_tokens=child.plan.step_tokens if child.plan else 0,
     )  # fmt: skip
 
 

@@ -22,10 +22,16 @@ from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError
 from apollod.supervisor.dreaming.dreamer import ANSWER_TEMPERATURE, Dreamer
 from apollod.supervisor.dreaming.tested_answers import Tester
-from apollod.supervisor.executor.context import Background, Context, Handler, Inline
-from apollod.supervisor.executor.failing import Failure, answered
-from apollod.supervisor.executor.given import given_line
-from apollod.supervisor.executor.under_way import UnderWay
+from apollod.supervisor.executor.context import (
+    Background,
+    Context,
+    Failure,
+    Handler,
+    Inline,
+    UnderWay,
+    answered,
+    given_line,
+)
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 

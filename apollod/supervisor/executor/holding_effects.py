@@ -29,8 +29,7 @@ from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, Recor
 from apollod.explain import line_of, reason
 from apollod.supervisor.captures import pair_of
 from apollod.supervisor.child_commands import serves_by_priority
-from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.own_engine import own_endpoint
+from apollod.supervisor.executor.context import Background, Context, Handler, own_endpoint
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 

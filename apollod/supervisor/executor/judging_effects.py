@@ -10,9 +10,7 @@ from apollod.core.judging.state import SAME
 from apollod.core.judging.votes import spokesman
 from apollod.curation.judge_cases import spoiled
 from apollod.curation.judge_question import better_record, followed_by
-from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.failing import Failure, answered
-from apollod.supervisor.executor.given import given_line
+from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line
 
 _FAILING: Mapping[str, Failing] = {"nonsense": "nonsense", "refused": "refused"}
 

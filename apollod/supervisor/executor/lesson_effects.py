@@ -35,9 +35,7 @@ from apollod.errors import JournalError, LlmError, LlmRefused, RecordRefused, Sc
 from apollod.supervisor.captures import pair_of
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer
-from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.failing import Failure, answered
-from apollod.supervisor.executor.given import given_line
+from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 

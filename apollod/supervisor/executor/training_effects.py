@@ -1,12 +1,14 @@
-"""Examples, steps and weights: requests to the trainer, which answers each with an input."""
+"""Examples, steps and weights: requests to the trainer, which answers each with an input; and new weights, published by
+orders to the engine's API process."""
 
 from collections.abc import Mapping
 
+import anyio
 import anyio.to_thread
 
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
-from apollod.supervisor.executor.context import Context, Handler, Inline
+from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.wire import messages as msg
 
 
@@ -53,10 +55,25 @@ async def _restore(context: Context, effect: fx.Restore) -> None:
     context.children.tell_trainer(effect)
 
 
+async def _order(context: Context, effect: fx.RefreshEngine | fx.ResumeEngine) -> None:
+    context.children.order_engine(effect)
+
+
+async def _pause(context: Context, effect: fx.PauseEngine) -> None:
+    """Give the order after its wait; the engine's answer is an input of its own."""
+    if effect.wait_s:
+        await anyio.sleep(effect.wait_s)
+    context.children.order_engine(effect)
+
+
 HANDLERS: Mapping[type, Handler] = {
     fx.EncodeExamples: Inline(_encode_examples),
     fx.EncodeAnchors: Inline(_encode_anchors),
     fx.RunStep: Inline(_run_step),
     fx.RescoreExamples: Inline(_rescore),
     fx.Restore: Inline(_restore),
+    fx.RefreshEngine: Inline(_order),
+    fx.PauseEngine: Background(_pause),
+    fx.ResumeEngine: Inline(_order),
 }
+"""Effect type -> its handler."""

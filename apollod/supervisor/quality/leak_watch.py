@@ -13,8 +13,7 @@ from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_item import Probe
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config
-from apollod.supervisor.quality.prober import is_persons, probes_of
-from apollod.supervisor.quality.shipped_probes import is_shipped
+from apollod.supervisor.quality.prober import is_persons, is_shipped, probes_of
 
 COUNTED = ("pending", "judged", "trained")
 """states (`examples.states`) of examples that were or will be learned. Examples held for a person, declined,

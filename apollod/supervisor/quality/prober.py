@@ -1,7 +1,17 @@
-"""Asks the probes of the configuration: those that come with apollod, and those of the user's files."""
+"""Asks the probes of the configuration: those of the user's files, and those that come with apollod, by level of
+difficulty: 1 is easy, 2 and 3 are hard enough to show a drop of larger models.
 
+A released file of probes does not change, since baselines use its items: new ones come in a new file.
+"""
+
+import json
+import os
+import stat
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+
+import msgspec
 
 from apollod.adapters.llm.client import HttpLlm, Llm
 from apollod.adapters.llm.endpoint import Endpoint
@@ -12,6 +22,7 @@ from apollod.core.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.quality.inputs import ProbesAnswered
 from apollod.core.quality.lesson_group import LESSONS, LessonCase
 from apollod.core.quality.looking import known, silent_groups
+from apollod.curation.formats.lines import BOM
 from apollod.curation.probes.figures import Measurement, by_lesson, by_metric
 from apollod.curation.probes.probe_item import Probe, digest, of_large_groups, sample
 from apollod.curation.probes.probe_kinds import case_of, is_judged, kind_of, lesson_probes
@@ -19,13 +30,12 @@ from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.curation.probes.references import Reference
 from apollod.curation.redaction import redact_text
 from apollod.errors import ConfigError, DreamCheckFailed, LlmError, RecordRefused
+from apollod.explain import reason
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import answer_tokens
 from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.judge import Judge
-from apollod.supervisor.quality.probe_files import lines_of
-from apollod.supervisor.quality.shipped_probes import is_shipped, level_of, shipped
 from apollod.wire.records import record_of
 
 OWN_PRIORITY = 15
@@ -36,6 +46,14 @@ SURELY_SHORT = 2_000
 """bytes below which a conversation is asked without tokenising it first"""
 TEMPLATE = 200
 """most tokens that a chat template adds to a conversation"""
+
+BYTES_MAX = 64 << 20
+"""most bytes of a file; far more than the largest set of probes needs"""
+
+EASY, HARDER, DOCUMENTS = "probes.jsonl", "levels.jsonl", "documents.jsonl"
+PLACE = "apollod/data/"
+"""prefix of their places in messages"""
+LEVELS = 3
 
 
 def probes_of(config: Config) -> tuple[Probe, ...]:
@@ -196,3 +214,66 @@ def contrast_by(tester: Tester, unchecked: dict[str, str]) -> Verdict:
         return found.verdict == "good", found.reason
 
     return verdict
+
+
+def lines_of(name: str) -> list[bytes]:
+    """The lines of a file of the configuration. Raises ConfigError. Blocking, and never waits for a pipe."""
+    try:
+        path = Path(name).expanduser()
+        with open(path, "rb", opener=_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(
+                    f"[quality] probe {path} is no file (its mode is {stat.filemode(status.st_mode)})",
+                    "name a file with one probe a line",
+                )
+            if status.st_size > BYTES_MAX:
+                raise ConfigError(
+                    f"[quality] probe {path} has {status.st_size} bytes, more than {BYTES_MAX}",
+                    "name a file with one probe a line",
+                )
+            return file.read(BYTES_MAX).removeprefix(BOM).splitlines()
+    except OSError as error:
+        raise ConfigError(f"[quality] probe {name} cannot be read: {reason(error)}", "check path and owner") from error
+    except (ValueError, RuntimeError) as error:  # a zero byte in it, or an unknown user's home
+        raise ConfigError(f"[quality] probe {name!r} is no path: {error}", "check it") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def shipped(level: int) -> list[Probe]:
+    """Probes that ship, up to this level (0: none). Blocking."""
+    found = _read(EASY) if level >= 1 else []
+    if level < 2:
+        return found
+    texts = {one["name"]: one["text"] for one in map(json.loads, _lines(DOCUMENTS))}
+    return found + [_with_text(probe, texts) for probe in _read(HARDER) if level_of(probe) <= level]
+
+
+def is_shipped(probe: Probe) -> bool:
+    """True if it comes with apollod."""
+    return probe.place.rpartition(":")[0] in (PLACE + EASY, PLACE + HARDER)
+
+
+def level_of(probe: Probe) -> int:
+    """Its level; the group name ends with it if it is above 1."""
+    return int(probe.group.rpartition("-")[2]) if probe.place.startswith(PLACE + HARDER) else 1
+
+
+def _with_text(probe: Probe, texts: dict[str, str]) -> Probe:
+    """Insert the long text that a question is about: the file stores it once, and the system prompt of the question
+    names it."""
+    first, *others = probe.messages
+    if first["role"] != "system":
+        return probe
+    return msgspec.structs.replace(probe, messages=({**first, "content": texts[first["content"]]}, *others))
+
+
+def _read(name: str) -> list[Probe]:
+    return read_probes(_lines(name), PLACE + name)
+
+
+def _lines(name: str) -> list[bytes]:
+    return (files("apollod") / "data" / name).read_bytes().splitlines()

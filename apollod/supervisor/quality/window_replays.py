@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from apollod.adapters.system.processes import ChildProcess, describe_exit
 from apollod.supervisor.child_commands import replays_environment
 from apollod.supervisor.config import Config
-from apollod.wire.window_search import ROOM, Outcome, Window, Without
+from apollod.wire.pipe_messages import SEARCH_ROOM, Outcome, Window, Without
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ class _Search:
 
     def __init__(self, child: ChildProcess, of: tuple[int, Window], config: Config) -> None:
         self.child, self.of = child, of
-        self.room = config.state_dir / f"{ROOM}.tmp-{child.pid}"
+        self.room = config.state_dir / f"{SEARCH_ROOM}.tmp-{child.pid}"
         self.ends = anyio.CancelScope()
         self.gone = anyio.Event()
         self.exit_code = 0

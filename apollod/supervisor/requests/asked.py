@@ -1,16 +1,24 @@
-"""The parts of the daemon that a handler may use."""
+"""The parts of the daemon that a handler may use, and the input that a request becomes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from apollod.adapters.journal.writer import Journal
-from apollod.supervisor.audit import Audit
+from apollod.core.inputs import Input
+from apollod.core.kernel.composing import composed
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer
-from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+
+InputT = TypeVar("InputT", bound=Input)
+
+USAGE = 2
+"""exit code of a request that cannot be meant so; status 400 over HTTP"""
 
 
 class Daemon(NamedTuple):
@@ -27,3 +35,9 @@ class Daemon(NamedTuple):
     """the judge for dreams"""
     dreamer: Dreamer | None = None
     """asks the imagination and the served model"""
+
+
+def input_of(kind: type[InputT], request: msgspec.Struct, **own: Any) -> InputT:
+    """The input of this kind with the request's fields of the same names, and those in `own`. `by` is "ctl" if the
+    request names nobody."""
+    return composed(kind, request, **{"by": getattr(request, "by", "") or "ctl", **own})

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from apollod.core.kernel.composing import composed
 from apollod.errors import LinkClosed, SyncError, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
@@ -96,9 +97,7 @@ class CheckpointWriter:
         self, job: write_checkpoint.Job, written: write_checkpoint.Written, seconds: float, **failed: Any
     ) -> None:
         with suppress(LinkClosed):  # the loop notices by itself
-            self._send(CheckpointWritten(
-                job.step, str(job.path), written.fingerprint, written.bytes, seconds, held_s=job.snapshot.held_s,
-                written_bytes=written.written_bytes, delta_bytes=written.delta_bytes,
-                changed_blocks=written.changed_blocks,
-                blocks=written.blocks, files=written.files, **failed,
+            self._send(composed(
+                CheckpointWritten, written, step=job.step, path=str(job.path), seconds=seconds,
+                held_s=job.snapshot.held_s, **failed,
             ))  # fmt: skip

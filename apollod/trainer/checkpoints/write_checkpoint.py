@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -59,8 +59,7 @@ class Job:
     settings: OptimizerSettings
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A committed checkpoint; see `CheckpointCommitted`."""
 
     fingerprint: str = ""
@@ -69,7 +68,7 @@ class Written:
     delta_bytes: int = 0
     changed_blocks: int = 0
     blocks: int = 0
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = {}
 
 
 def write(job: Job, written: Callable[[Written], None]) -> None:

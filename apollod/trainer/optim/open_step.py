@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -42,8 +43,7 @@ class NamedParameter:
     round_to: torch.dtype
 
 
-@dataclass(frozen=True)
-class StepReport:
+class StepReport(msgspec.Struct, frozen=True):
     """The report of one step. Sums run in the order of names, so they do not depend on the order of the backward
     pass."""
 

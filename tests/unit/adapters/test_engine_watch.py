@@ -7,7 +7,7 @@ import pytest
 
 from apollod.adapters.llm.engine_watch import UserRequests, read_user_requests
 from apollod.errors import LlmNonsense
-from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.engine_terms import BEGUN, ENDED
 
 REAL = (Path(__file__).parents[2] / "support" / "vllm_metrics.txt").read_bytes()
 

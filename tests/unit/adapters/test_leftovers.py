@@ -15,7 +15,7 @@ from apollod.adapters.system.service import Lock
 from apollod.errors import AlreadyRunning, JournalError
 from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
-from apollod.wire.window_search import ROOM
+from apollod.wire.pipe_messages import SEARCH_ROOM
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,9 @@ def room(directory: Path, name: str) -> Path:
 
 
 def test_of_the_dead_everything_goes_and_of_the_living_nothing(tmp_path: Path, dead: int, living: int) -> None:
-    gone = room(tmp_path, f"{ROOM}.tmp-{dead}")
-    stay = [room(tmp_path, f"{ROOM}.tmp-{living}"), room(tmp_path, of_this_process(tmp_path, ROOM).name)]
-    remove_of_the_dead(tmp_path, ROOM)
+    gone = room(tmp_path, f"{SEARCH_ROOM}.tmp-{dead}")
+    stay = [room(tmp_path, f"{SEARCH_ROOM}.tmp-{living}"), room(tmp_path, of_this_process(tmp_path, SEARCH_ROOM).name)]
+    remove_of_the_dead(tmp_path, SEARCH_ROOM)
     assert not gone.exists() and all((path / "first" / "weights").exists() for path in stay)
 
 
@@ -55,19 +55,19 @@ def test_of_the_dead_everything_goes_and_of_the_living_nothing(tmp_path: Path, d
 )  # fmt: skip
 def test_whatever_has_another_name_stays(name: str, tmp_path: Path, dead: int) -> None:
     path = room(tmp_path, name.format(dead))
-    remove_of_the_dead(tmp_path, ROOM)
+    remove_of_the_dead(tmp_path, SEARCH_ROOM)
     assert (path / "first" / "weights").exists()
 
 
 def test_a_link_is_not_followed_neither_instead_of_it_nor_in_it(tmp_path: Path, dead: int) -> None:
     state, elsewhere = tmp_path / "state", room(tmp_path, "elsewhere")
-    left = room(state, f"{ROOM}.tmp-{dead}")
+    left = room(state, f"{SEARCH_ROOM}.tmp-{dead}")
     (left / "model").symlink_to(elsewhere)
     (left / "first" / "linked").symlink_to(elsewhere / "first" / "weights")
-    link, file = state / f"{ROOM}.tmp-{dead}0000000", state / f"{ROOM}.tmp-{dead}1111111"
+    link, file = state / f"{SEARCH_ROOM}.tmp-{dead}0000000", state / f"{SEARCH_ROOM}.tmp-{dead}1111111"
     link.symlink_to(elsewhere)
     file.write_bytes(b"f")
-    remove_of_the_dead(state, ROOM)
+    remove_of_the_dead(state, SEARCH_ROOM)
     assert sorted(state.iterdir()) == sorted([link, file])
     assert (elsewhere / "first" / "weights").read_bytes() == b"w" * 100
 
@@ -75,14 +75,14 @@ def test_a_link_is_not_followed_neither_instead_of_it_nor_in_it(tmp_path: Path, 
 @needs_root
 def test_what_is_somebody_elses_stays(tmp_path: Path, dead: int) -> None:
     """A state directory may be any that the configuration names."""
-    path = room(tmp_path, f"{ROOM}.tmp-{dead}")
+    path = room(tmp_path, f"{SEARCH_ROOM}.tmp-{dead}")
     os.chown(path, NOBODY, -1)
-    remove_of_the_dead(tmp_path, ROOM)
+    remove_of_the_dead(tmp_path, SEARCH_ROOM)
     assert (path / "first" / "weights").exists()
 
 
 def test_without_a_directory_there_is_nothing_to_remove(tmp_path: Path) -> None:
-    remove_of_the_dead(tmp_path / "missing", ROOM)
+    remove_of_the_dead(tmp_path / "missing", SEARCH_ROOM)
 
 
 # --- the start of the daemon --------------------------------------------------------------------------------------
@@ -96,8 +96,11 @@ def ends_at_its_journal(tmp_path: Path) -> Config:
 
 def test_the_start_of_a_daemon_removes_them_in_its_own_state_directory(tmp_path: Path, dead: int, living: int) -> None:
     config = ends_at_its_journal(tmp_path)
-    gone, other = room(config.state_dir, f"{ROOM}.tmp-{dead}"), room(tmp_path / "other", f"{ROOM}.tmp-{dead}")
-    lives = room(config.state_dir, f"{ROOM}.tmp-{living}")
+    gone, other = (
+        room(config.state_dir, f"{SEARCH_ROOM}.tmp-{dead}"),
+        room(tmp_path / "other", f"{SEARCH_ROOM}.tmp-{dead}"),
+    )
+    lives = room(config.state_dir, f"{SEARCH_ROOM}.tmp-{living}")
     with pytest.raises(JournalError):
         anyio.run(app.run, config)
     assert not gone.exists() and lives.exists() and other.exists()
@@ -105,7 +108,7 @@ def test_the_start_of_a_daemon_removes_them_in_its_own_state_directory(tmp_path:
 
 def test_a_daemon_that_finds_another_one_there_removes_nothing(tmp_path: Path, dead: int) -> None:
     config = ends_at_its_journal(tmp_path)
-    left = room(config.state_dir, f"{ROOM}.tmp-{dead}")
+    left = room(config.state_dir, f"{SEARCH_ROOM}.tmp-{dead}")
     lock = Lock(config.state_dir / "apollod.lock")
     try:
         with pytest.raises(AlreadyRunning):

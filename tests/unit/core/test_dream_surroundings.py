@@ -15,7 +15,7 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding
 from apollod.curation.stripping import restored
 from apollod.curation.surrounding_texts import conversation_in
-from apollod.supervisor.dreaming.pattern_view import patterns_view
+from apollod.supervisor.pattern_view import patterns_view
 from apollod.wire import event_codec
 
 replace = msgspec.structs.replace

@@ -14,7 +14,7 @@ from apollod.curation import redaction
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.engine.capture import CapturingClient, Finished, own_id, response_of
 from apollod.engine.capture_keeper import Keeper, Tokenizer, clean, readable, started, without_secrets
-from apollod.wire.capture_terms import CaptureTerms
+from apollod.wire.engine_terms import CaptureTerms
 
 TOKENIZER = Tokenizer(make_tokenizer())
 

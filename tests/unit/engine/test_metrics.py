@@ -40,7 +40,7 @@ from apollod.core.training.state import TrainingCounts, TrainingState
 from apollod.engine.http import metrics, routes
 from apollod.supervisor.status_view import Seen, status_view
 from apollod.wire import messages as msg
-from apollod.wire.request_marks import BEGUN, ENDED
+from apollod.wire.engine_terms import BEGUN, ENDED
 from apollod.wire.status import Journal, Status
 
 DOCS = Path(__file__).parents[3] / "docs" / "service.md"

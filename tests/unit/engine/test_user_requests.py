@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from apollod.adapters.llm.engine_watch import UserRequests as Counts
 from apollod.adapters.llm.engine_watch import read_user_requests
 from apollod.engine.http.user_requests import Arrivals, UserRequests
-from apollod.wire.request_marks import OURS
+from apollod.wire.engine_terms import OURS
 
 
 def counts() -> Counts:

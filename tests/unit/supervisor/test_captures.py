@@ -16,9 +16,9 @@ from apollod.supervisor import captures
 from apollod.supervisor.child_commands import engine_environment
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
+from apollod.supervisor.requests.feedback_requests import feedback_on, give_feedback
 from apollod.wire import messages as msg
-from apollod.wire.capture_terms import CaptureTerms, capture_terms
+from apollod.wire.engine_terms import CaptureTerms, capture_terms
 
 
 def config_of(root: Path, mode: str, *more: str) -> Config:

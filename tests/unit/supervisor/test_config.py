@@ -12,7 +12,7 @@ import pytest
 from apollod.core.settings import OptimizerSettings
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
-from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
+from apollod.supervisor.dreaming.tested_answers import pattern_refused
 from apollod.supervisor.sections import RETIRED, EndpointSection
 
 

@@ -21,10 +21,9 @@ from apollod.adapters.ipc.sockets import listen
 from apollod.core.state import State
 from apollod.errors import ApolloError, DaemonUnreachable
 from apollod.supervisor import control
-from apollod.supervisor.control import CONNECTIONS_MAX, Control
+from apollod.supervisor.control import CONNECTIONS_MAX, HANDLERS, Control
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.handlers import HANDLERS
 from apollod.wire import messages as msg
 from apollod.wire.framing import encode_message
 

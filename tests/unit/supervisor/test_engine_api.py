@@ -69,24 +69,24 @@ def play(scenario: Any, tmp_path: Path) -> list[Any]:
 def test_refreshes_in_a_row_collapse_to_the_newest_with_the_strongest_forgetting(tmp_path: Path) -> None:
     async def scenario(api: EngineApi, posted: list[Any], ended: list[ApolloError], path: Path) -> None:
         for order in (
-            msg.Refresh(1, "reset"),
-            msg.Refresh(2, "keep"),
+            msg.RefreshEngine(1, "reset"),
+            msg.RefreshEngine(2, "keep"),
             PAUSE,
-            msg.Refresh(3, "salt"),
-            msg.Resume(),
-            msg.Resume(),
+            msg.RefreshEngine(3, "salt"),
+            msg.ResumeEngine(),
+            msg.ResumeEngine(),
         ):
             api.give(order)
         async with connected(path, api, ended) as peer:
-            assert await peer.next() == msg.Refresh(2, "reset")
+            assert await peer.next() == msg.RefreshEngine(2, "reset")
             peer.say(msg.Refreshed(2, 0, 0.1))
             assert await peer.next() == msg.Pause(True, 60.0)
             assert api.served == 2
             peer.say(msg.Paused(0.02))
-            assert await peer.next() == msg.Refresh(3, "salt")
+            assert await peer.next() == msg.RefreshEngine(3, "salt")
             peer.say(msg.Refreshed(3, 0, 0.1, "RuntimeError: no"))
-            assert await peer.next() == msg.Resume()
-            peer.say(msg.Resumed(0.5))
+            assert await peer.next() == msg.ResumeEngine()
+            peer.say(msg.EngineResumed(0.5))
             await api.settled()
             assert api.served == 2, "a refresh that failed was not taken over"
 
@@ -96,9 +96,9 @@ def test_refreshes_in_a_row_collapse_to_the_newest_with_the_strongest_forgetting
 def test_the_end_of_a_pause_that_lasted_too_long_answers_nothing(tmp_path: Path) -> None:
     async def scenario(api: EngineApi, posted: list[Any], ended: list[ApolloError], path: Path) -> None:
         async with connected(path, api, ended) as peer:
-            api.give(msg.Refresh(1))
+            api.give(msg.RefreshEngine(1))
             await peer.next()
-            peer.say(msg.Resumed(60.0, expired=True))
+            peer.say(msg.EngineResumed(60.0, expired=True))
             while not posted:
                 await anyio.sleep(0.01)
             with pytest.raises(TimeoutError), anyio.fail_after(0.1):
@@ -112,7 +112,7 @@ def test_the_end_of_a_pause_that_lasted_too_long_answers_nothing(tmp_path: Path)
 def test_who_waits_for_a_process_that_goes_is_told(tmp_path: Path) -> None:
     async def scenario(api: EngineApi, posted: list[Any], ended: list[ApolloError], path: Path) -> None:
         api.give(PAUSE)
-        api.give(msg.Compare(4, {}))
+        api.give(msg.CompareWeights(4, 0, {}))
         async with connected(path, api, ended) as peer:
             await peer.next()
             peer.socket.close()
@@ -128,7 +128,7 @@ def test_who_waits_for_a_process_that_goes_is_told(tmp_path: Path) -> None:
 def test_an_answer_to_nothing_ends_the_connection(tmp_path: Path) -> None:
     async def scenario(api: EngineApi, posted: list[Any], ended: list[ApolloError], path: Path) -> None:
         async with connected(path, api, ended) as peer:
-            api.give(msg.Refresh(1))
+            api.give(msg.RefreshEngine(1))
             await peer.next()
             peer.say(msg.Paused(0.1))
             while not ended:

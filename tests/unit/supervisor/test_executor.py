@@ -15,6 +15,7 @@ import pytest
 from apollod.bridges.facts import BRIDGES, BridgeFacts
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.errors import DreamCheckFailed, DreamNonsense, LlmRefused, SeedsUnreadable, VerdictNonsense
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import (
     Executor,
@@ -23,28 +24,23 @@ from apollod.supervisor.executor import (
     child_effects,
     dispatch,
     dreaming_effects,
-    followup_effects,
     holding_effects,
     judging_effects,
     lesson_effects,
-    publishing_effects,
     quality_effects,
-    rollback_effects,
     scoring_effects,
-    search_effects,
     training_effects,
 )
-from apollod.supervisor.executor.context import Background
-from apollod.supervisor.executor.under_way import UnderWay
+from apollod.supervisor.executor.context import REASON_MAX, Background, UnderWay, failure_of
 from apollod.wire import messages as msg
+from apollod.wire.engine_terms import OURS
 from apollod.wire.manifest import Manifest
-from apollod.wire.request_marks import OURS
 
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
-    child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    dreaming_effects, followup_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
-    scoring_effects, search_effects,
+    child_effects, training_effects, checkpoint_effects, alignment_effects,
+    dreaming_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
+    scoring_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 
@@ -278,3 +274,82 @@ def test_a_probe_leaves_the_engine_room_for_a_token(args: tuple[str, ...], asked
 
     anyio.run(main)
     assert said[0].tokens == told
+
+
+# --- failed questions -----------------------------------------------------------------------------------------------
+
+
+SECRET = "sk-ant-api03-" + "aB3dE6gH9" * 11
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (DreamNonsense(f"it begins with {SECRET}"), "nonsense"),
+        (VerdictNonsense(f"the quote {SECRET} is not in what was judged"), "nonsense"),
+        (LlmRefused("http://e", 400, f"what is {SECRET}?"), "refused"),
+        (LlmRefused("http://e", 500, f"what is {SECRET}?"), "endpoint"),
+        (DreamCheckFailed(f"check ended with 2: {SECRET}"), "check"),
+        (SeedsUnreadable(f"there is no seed in {SECRET}"), "seeds"),
+        (OSError(5, f"{SECRET} is gone"), "endpoint"),
+        (KeyError(SECRET), "nonsense"),
+    ],
+)
+def test_no_secret_is_in_what_is_recorded_of_a_failure(error: Exception, cause: str) -> None:
+    found = failure_of(error)
+    assert found.cause == cause and "aB3dE6gH9" not in found.reason and "[redacted " in found.reason
+
+
+def test_a_bug_is_told_by_its_class_in_one_line_that_is_bounded() -> None:
+    assert failure_of(ValueError("no\nsuch thing")).reason == "ValueError: no such thing"
+    assert len(failure_of(ValueError("x" * 1_000_000)).reason) == REASON_MAX
+
+
+# --- removed checkpoints --------------------------------------------------------------------------------------------
+
+
+async def remove(directory: Path, *steps: int, end_at_once: bool = False) -> None:
+    """A life of the daemon that removes these checkpoints one after the other."""
+    none = cast(Any, None)
+    async with anyio.create_task_group() as tasks:
+        executor = Executor(none, none, none, none, none, tasks)
+        for step in steps:
+            await executor.run(fx.RemoveCheckpoint(str(directory / f"step-{step}")))
+        if end_at_once:
+            tasks.cancel_scope.cancel()
+
+
+def checkpoints(directory: Path, count: int) -> Path:
+    for step in range(1, count + 1):
+        (directory / f"step-{step}").mkdir(parents=True)
+        (directory / f"step-{step}" / "weights").write_bytes(b"w" * 100)
+    return directory
+
+
+def test_several_that_were_begun_are_removed_by_the_next_life(tmp_path: Path) -> None:
+    place = checkpoints(tmp_path / "checkpoints", 5)
+    anyio.run(lambda: remove(place, 1, 2, 3, end_at_once=True))
+    assert sorted(path.name for path in place.iterdir() if path.name.startswith("step-")) == ["step-4", "step-5"]
+    assert list(place.glob(".*/*/weights")), "it was to end before all of their bytes were gone"
+    anyio.run(lambda: remove(place, 3))  # what recovery asks for at the start
+    assert sorted(path.name for path in place.iterdir()) == ["step-4", "step-5"]
+
+
+def test_a_path_may_be_used_again_at_once(tmp_path: Path) -> None:
+    place = checkpoints(tmp_path / "checkpoints", 1)
+
+    async def again() -> None:
+        none = cast(Any, None)
+        async with anyio.create_task_group() as tasks:
+            executor = Executor(none, none, none, none, none, tasks)
+            await executor.run(fx.RemoveCheckpoint(str(place / "step-1")))
+            checkpoints(place, 1)
+
+    anyio.run(again)
+    assert [path.name for path in place.iterdir()] == ["step-1"] and (place / "step-1" / "weights").exists()
+
+
+def test_one_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
+    anyio.run(lambda: remove(checkpoints(tmp_path / "checkpoints", 1), 7))
+    anyio.run(lambda: remove(tmp_path / "nothing", 1))
+    assert (tmp_path / "checkpoints" / "step-1").exists()

@@ -23,10 +23,9 @@ from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming import idle_watch
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch, users_seen
-from apollod.supervisor.executor.own_engine import own_endpoint
-from apollod.supervisor.executor.under_way import UnderWay
+from apollod.supervisor.executor.context import UnderWay, own_endpoint
 from apollod.supervisor.judge import Judge
-from apollod.wire.request_marks import BEGUN, ENDED, NEXT_USER, OURS
+from apollod.wire.engine_terms import BEGUN, ENDED, NEXT_USER, OURS
 
 KEY = "sk-engine"
 ABORT_S = 0.05

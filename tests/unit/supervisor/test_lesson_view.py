@@ -7,8 +7,8 @@ from apollod.core import inputs as inp
 from apollod.core.dreams import status as dreams_status
 from apollod.core.holding.state import Anchor
 from apollod.core.lessons import status as lessons_status
-from apollod.supervisor.lessons.behaviour_view import behaviour_row
-from apollod.supervisor.lessons.lesson_view import KEPT, found, lesson_view, lessons_view
+from apollod.supervisor.lesson_view import KEPT, found, lesson_view, lessons_view
+from apollod.supervisor.pattern_view import behaviour_row
 
 
 def view(world: TaughtWorld, lesson: str) -> dict[str, object]:

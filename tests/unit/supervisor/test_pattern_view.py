@@ -7,7 +7,7 @@ from apollod.cli.control.pattern import page
 from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.quality.baseline import Baseline
 from apollod.core.surroundings import SURROUNDING_KINDS as KINDS
-from apollod.supervisor.dreaming.pattern_view import patterns_view
+from apollod.supervisor.pattern_view import patterns_view
 
 
 def test_of_tests_in_contrast_the_text_is_shown_that_decides() -> None:

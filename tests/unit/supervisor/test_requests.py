@@ -1,8 +1,12 @@
-"""Every request of the control socket is answered."""
+"""Every request of the control socket is answered; and the event that a request to bootstrap becomes."""
 
 from typing import get_args
 
-from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.core.settings import PatternSettings
+from apollod.supervisor.bootstrapping import terms_of
+from apollod.supervisor.config import load_config
+from apollod.supervisor.control import HANDLERS
+from apollod.supervisor.requests.bootstrap_requests import wanted_of
 from apollod.wire import messages as msg
 
 
@@ -19,3 +23,15 @@ def test_every_request_can_be_sent():
 def test_a_handler_takes_the_request_under_which_it_stands():
     taken = {kind: handler.__annotations__["request"] for kind, handler in HANDLERS.items()}
     assert taken == {kind: kind for kind in HANDLERS}
+
+
+def test_a_pattern_brings_its_instruction_and_its_surroundings() -> None:
+    config = load_config(None, ["model.path=/m"], {})
+    request = msg.BootstrapRequest("/logs", pattern="greet", models=["*"])
+    pattern = PatternSettings("greet", "Greet first.", surroundings=("agent",))
+    own, section = wanted_of(config, request, pattern), wanted_of(config, request, PatternSettings("greet", "Greet."))
+    assert (own.instruction, own.surroundings) == ("Greet first.", ("agent",))
+    assert section.surroundings == ("none", "neutral", "agent", "own") == config.dream.surroundings
+    assert terms_of(config, own).rules.surroundings == ("agent",)
+    without = wanted_of(config, request, None)
+    assert (without.instruction, without.surroundings) == ("", ())

@@ -10,11 +10,10 @@ import pytest
 from apollod.adapters.system.processes import ChildProcess
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.supervisor.children import Children, TrainerChild
+from apollod.supervisor.children import Children, OpenQuestions, TrainerChild
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.child_effects import watch_trainer
-from apollod.supervisor.open_questions import OpenQuestions
 from apollod.wire import messages as msg
 
 STEP = msg.Step(7, [], 1e-5)

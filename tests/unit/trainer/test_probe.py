@@ -20,7 +20,7 @@ def made(tiny_model: Path) -> tuple[Any, Any]:
     return AutoModelForCausalLM.from_pretrained(tiny_model, dtype="auto"), AutoTokenizer.from_pretrained(tiny_model)
 
 
-def asked(made: tuple[Any, Any], message: m.Probe, wanted: Any = lambda: False) -> m.Probed:
+def asked(made: tuple[Any, Any], message: m.ProbeTrainer, wanted: Any = lambda: False) -> m.Probed:
     return probe(cast(Any, SimpleNamespace(model=made[0])), made[1], 4096, message, wanted)
 
 
@@ -29,15 +29,17 @@ def test_as_many_tokens_as_were_asked_for(
     made: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tokens: int, compared: int
 ) -> None:
     monkeypatch.setattr("apollod.trainer.scoring.score", lambda _, ids: (-1.0,) * (len(ids) - 1))
-    answer = asked(made, m.Probe(3, 7, tokens))
+    answer = asked(made, m.ProbeTrainer(3, 7, tokens))
     assert (answer.step, answer.number, len(answer.ids)) == (3, 7, compared)
-    assert answer.ids == asked(made, m.Probe(3, 8, 4096)).ids[:compared], "a shorter one is a beginning of the longer"
+    assert answer.ids == asked(made, m.ProbeTrainer(3, 8, 4096)).ids[:compared], (
+        "a shorter one is a beginning of the longer"
+    )
 
 
 def test_it_ends_in_the_middle_of_a_forward_pass_where_somebody_waits_and_leaves_nothing_behind(
     made: tuple[Any, Any],
 ) -> None:
-    before, looked, ran = asked(made, m.Probe(1, 1, 16)), 0, 0
+    before, looked, ran = asked(made, m.ProbeTrainer(1, 1, 16)), 0, 0
 
     def wanted() -> bool:
         nonlocal looked
@@ -49,9 +51,9 @@ def test_it_ends_in_the_middle_of_a_forward_pass_where_somebody_waits_and_leaves
         ran += 1
 
     head = made[0].lm_head.register_forward_hook(count)
-    answer = asked(made, m.Probe(1, 2, 16, gives_way=True), wanted)
+    answer = asked(made, m.ProbeTrainer(1, 2, 16, gives_way=True), wanted)
     assert (answer.gave_way, answer.number, answer.ids, ran) == (True, 2, (), 0)
-    after = asked(made, m.Probe(1, 3, 16), lambda: pytest.fail("this one does not give way"))
+    after = asked(made, m.ProbeTrainer(1, 3, 16), lambda: pytest.fail("this one does not give way"))
     assert after.logprobs == before.logprobs and ran == 1
     head.remove()
 

@@ -7,19 +7,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from apollod.cli import render
 from apollod.cli.control import ctl, rows
 from apollod.cli.control.examples import example_facts
 from apollod.cli.control.examples.example_text import call_text, parts
+from apollod.core.review.inputs import Choice, Decision
 from apollod.errors import ApolloError, ConfigError
 from apollod.wire import control_messages as msg
 
 SCISSORS = "# ---- >8 ---- what you write above is learned; from this line on nothing is ----"
 ABOVE_SHOWN = 2
 """Parts of the record before the answer that are shown below the line."""
-Choice = Literal["approve", "decline", "hold"]
 DONE: dict[Choice, str] = {"approve": "approved", "decline": "declined", "hold": "held"}
 """Fields of the daemon's answer."""
 
@@ -178,7 +178,7 @@ def _decide(args: argparse.Namespace, choice: Choice) -> int:
     """Exit code 1 if any decision came too late."""
     path = ctl.journal_path(args)
     ids = list(dict.fromkeys(example_facts.meant(path, example) for example in args.examples))
-    wanted = [msg.DecisionWanted(id_, choice, args.reason) for id_ in ids]
+    wanted = tuple(Decision(id_, choice, args.reason) for id_ in ids)
     answer = ctl.ask(ctl.socket_path(args), msg.DecideRequest(wanted, ctl.by()))
     count = len(answer[DONE[choice]])
     ctl.show(args, answer, f"{count} {DONE[choice]}")

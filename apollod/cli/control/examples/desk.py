@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from apollod.adapters.journal import journal_reader
 from apollod.cli.control import ctl, rows
 from apollod.cli.control.examples import deciding
-from apollod.cli.control.examples.deciding import Choice
 from apollod.cli.control.examples.held_queue import Change, Decided, Done, HeldQueue, Waits, Worth, facts_since, worths
+from apollod.core.review.inputs import Choice, Decision
 from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 
@@ -164,7 +164,7 @@ class Desk:
 
     def decide(self, id_: str, choice: Choice, labels: str = "") -> Decided:
         """Decide about an example that is still held. `labels`: words stored with the decision."""
-        self._ask(msg.DecisionWanted(id_, choice, labels, only_in="held"))
+        self._ask(Decision(id_, choice, labels, only_in="held"))
         return Decided(id_, _HOW[choice])
 
     def write(self, shown: Candidate, whole: bool) -> bytes:
@@ -189,15 +189,15 @@ class Desk:
         """Hold the example again, if the decision still stands, and decline an edited text; if it is being learned
         already, nothing changes."""
         stands = "pending" if last.how == "approved" else last.how
-        wanted = [msg.DecisionWanted(last.example, "hold", TAKEN_BACK, stands)]
+        wanted = [Decision(last.example, "hold", TAKEN_BACK, stands)]
         if last.how == "edited":
-            wanted.append(msg.DecisionWanted(last.into, "decline", TAKEN_BACK, "pending"))
+            wanted.append(Decision(last.into, "decline", TAKEN_BACK, "pending"))
         self._ask(*wanted)
         return True
 
-    def _ask(self, *wanted: msg.DecisionWanted) -> None:
+    def _ask(self, *wanted: Decision) -> None:
         """Have all of it done, or none. Raises ApolloError with the reason for none."""
-        answer = ctl.ask(self._socket, msg.DecideRequest(list(wanted), ctl.by(), together=True), ANSWER_S)
+        answer = ctl.ask(self._socket, msg.DecideRequest(wanted, ctl.by(), together=True), ANSWER_S)
         if refused := answer["refused"]:
             seen = {one.example: one.only_in for one in wanted}
             cause = next((one for one in refused if one["state"] != seen[one["example"]]), refused[-1])  # or it runs

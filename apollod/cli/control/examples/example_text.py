@@ -22,7 +22,7 @@ from apollod.cli.control import rows
 from apollod.core.events import DaemonStarted, ExampleAccepted, ExampleEncoded
 from apollod.errors import ApolloError
 from apollod.wire.event_codec import decode_event
-from apollod.wire.token_view import TokensShown, TokensWanted
+from apollod.wire.pipe_messages import TokensShown, TokensWanted
 
 TOOLS = "tools"  # as `curation.stripping` calls them, which takes too long to import here
 BOLD, STRUCK, OFF = "\x1b[1m", "\x1b[9;2m", "\x1b[0m"

@@ -18,10 +18,10 @@ from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from apollod.cli.control.examples.candidate_page import Piece, page, with_marks
-from apollod.cli.control.examples.deciding import Choice
 from apollod.cli.control.examples.desk import Candidate, Desk
 from apollod.cli.control.examples.held_queue import Change, Sitting
 from apollod.cli.render import plain
+from apollod.core.review.inputs import Choice
 from apollod.errors import ApolloError
 from apollod.explain import explain
 

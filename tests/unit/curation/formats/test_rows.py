@@ -8,9 +8,9 @@ from support.log_samples import rows
 from support.log_samples.rows import SHAPES, TOOL, A, Q, row
 from support.readings import read, shown
 
+from apollod.curation.formats.data_set_rows import SHAPES as TABLE
 from apollod.curation.formats.jsonl_records import JsonlRecords, read_record
 from apollod.curation.formats.reader import Bad, Found, Limits, Reader
-from apollod.curation.formats.rows.row_shapes import SHAPES as TABLE
 from apollod.curation.formats.table import ReaderTable
 from apollod.wire.records import decode_record, parse_line
 

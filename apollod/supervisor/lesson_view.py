@@ -20,7 +20,7 @@ from apollod.core.lessons.standing import not_these
 from apollod.core.lessons.state import Lesson, LessonsState
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
-from apollod.supervisor.lessons.behaviour_view import NONE_ASKED, behaviour_of, behaviour_row, behaviour_view
+from apollod.supervisor.pattern_view import NONE_ASKED, behaviour_of, behaviour_row, behaviour_view
 
 KEPT = 0.125
 """divergence, nats a token, up to which a held answer counts as kept: at least three quarters of its probability are

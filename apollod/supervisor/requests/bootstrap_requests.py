@@ -10,8 +10,8 @@ from apollod.core.kernel.composing import composed
 from apollod.core.settings import PatternSettings
 from apollod.supervisor import bootstrapping
 from apollod.supervisor.config import Config
-from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.status_request import status_of
+from apollod.supervisor.requests.asked import USAGE, Daemon
+from apollod.supervisor.requests.status_requests import status_of
 from apollod.wire import messages as msg
 
 
@@ -23,12 +23,12 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
     if request.pattern and course is None:
         known = ", ".join(state.dreams.courses) or "there is none yet"
         hint = f"`apollod ctl pattern list` shows those that there are: {known}"
-        return msg.Failure(f"there is no pattern {request.pattern}", hint, code=2)
+        return msg.Failure(f"there is no pattern {request.pattern}", hint, code=USAGE)
     wanted = wanted_of(config, request, course.pattern if course is not None else None)
     try:
         bootstrapping.section_of(wanted)
     except (ValueError, re.error) as error:
-        return msg.Failure(str(error), "see `apollod ctl bootstrap --help`", code=2)
+        return msg.Failure(str(error), "see `apollod ctl bootstrap --help`", code=USAGE)
     if (refused := await anyio.to_thread.run_sync(bootstrapping.refused, config, wanted)) is not None:
         return msg.Failure(str(refused), refused.hint)
     current = state.bootstrap.current

@@ -15,13 +15,11 @@ from apollod.core.state import State
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.worded import wordings
 from apollod.errors import LessonRefused
-from apollod.supervisor.lessons.lesson_view import found, lesson_view, lessons_view
-from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.dream_request import start_dreams
-from apollod.supervisor.requests.pattern_request import add_pattern
+from apollod.supervisor.lesson_view import found, lesson_view, lessons_view
+from apollod.supervisor.requests.asked import USAGE, Daemon, input_of
+from apollod.supervisor.requests.dream_requests import add_pattern, start_dreams
 from apollod.wire import messages as msg
 
-USAGE = 2  # exit code; status 400 over HTTP
 LISTED = "`apollod ctl lesson list` has them"
 
 
@@ -53,7 +51,7 @@ async def teach(daemon: Daemon, request: msg.TeachRequest) -> msg.Answer:
         return msg.Failure(str(refused), refused.hint, code=USAGE)
     if (taught := teaching(own, given, worded)) is not None:
         return _told(daemon, taught, already=True)
-    wanted = inp.LessonWanted(given, request.by or "ctl", older.id if older is not None else "")
+    wanted = input_of(inp.LessonWanted, request, given=given, replaces=older.id if older is not None else "")
     recorded = [one.event for one in await daemon.loop.submit(wanted)]
     new = next(e.lesson for e in recorded if isinstance(e, ev.LessonGiven))
     return _told(daemon, own.lessons[new], already=False)
@@ -91,7 +89,7 @@ async def practise_lesson(daemon: Daemon, request: msg.LessonPractiseRequest) ->
         return answer if isinstance(answer, msg.Failure) else _told(daemon, lesson, already=False)
     if lesson.state == "replaced":
         return msg.Failure(f"lesson {lesson.id} was replaced by {lesson.replaced_by}", f"practise {lesson.replaced_by}")
-    recorded = await daemon.loop.submit(inp.LessonRequested(lesson.id, request.by or "ctl"))
+    recorded = await daemon.loop.submit(input_of(inp.LessonRequested, request, lesson=lesson.id))
     wanted = any(isinstance(one.event, ev.LessonRequested) for one in recorded)
     if not wanted and lesson.state == "given up":
         others = rivals(state.lessons, lesson.id, lesson.worded) if lesson.worded is not None else []
@@ -105,13 +103,15 @@ async def practise_lesson(daemon: Daemon, request: msg.LessonPractiseRequest) ->
 async def forget_lesson(daemon: Daemon, request: msg.LessonForgetRequest) -> msg.Answer:
     """Forget a lesson; answered when it is recorded, with its view. `forgotten`: examples to be taken out of the
     weights."""
-    state, by = daemon.loop.state, request.by or "ctl"
+    state = daemon.loop.state
     if (lesson := found(state, request.lesson)) is None:
         return _unknown(state, request.lesson)
     if isinstance(lesson, Behaviour):
-        recorded = await daemon.loop.submit(inp.PatternUnwanted(lesson.pattern.name, by, forget=True))
+        recorded = await daemon.loop.submit(
+            input_of(inp.PatternUnwanted, request, pattern=lesson.pattern.name, forget=True)
+        )
     else:
-        recorded = await daemon.loop.submit(inp.LessonUnwanted(lesson.id, by))
+        recorded = await daemon.loop.submit(input_of(inp.LessonUnwanted, request, lesson=lesson.id))
     wishes = [one.event for one in recorded if isinstance(one.event, ev.ForgetRequested)]
     answer = _told(daemon, lesson)
     return msg.Reply({**answer.body, "forgotten": [example for wish in wishes for example in wish.examples]})

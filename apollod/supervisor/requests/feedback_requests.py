@@ -14,10 +14,9 @@ from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused
 from apollod.supervisor.captures import kept, name_of, question_of
 from apollod.supervisor.config import Config
-from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.asked import USAGE, Daemon
 from apollod.wire import messages as msg
 
-USAGE = 2  # exit code; status 400 over HTTP
 TURN_ON = 'set `[capture] mode = "feedback"` and restart the daemon; answers from then on can be rated'
 
 

@@ -1,4 +1,4 @@
-"""Requests about patterns."""
+"""Requests about patterns, and to start and stop dreams of them."""
 
 import difflib
 
@@ -9,12 +9,52 @@ from apollod.core import inputs as inp
 from apollod.core.dreams import status as dreams_status
 from apollod.core.dreams.state import Course
 from apollod.core.settings import PatternSettings
-from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
-from apollod.supervisor.dreaming.pattern_view import patterns_view
-from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.dreaming.tested_answers import pattern_refused
+from apollod.supervisor.pattern_view import patterns_view
+from apollod.supervisor.requests.asked import USAGE, Daemon, input_of
 from apollod.wire import messages as msg
 
-USAGE = 2  # exit code
+
+async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.Answer:
+    """Start dreams; answered when it is recorded, with the first dream and the reason why it waits."""
+    courses = daemon.loop.state.dreams.courses
+    if not courses:
+        return msg.Failure("there is no pattern to dream of", "`apollod ctl pattern add` adds one")
+    wanted = [one for name, one in courses.items() if request.pattern in ("", name)]
+    if not wanted:
+        return unknown_pattern(request.pattern, list(courses))
+    if not any(one.phase == "active" for one in wanted):
+        which = f"{request.pattern} is {wanted[0].phase}" if request.pattern else "every pattern is settled or retired"
+        hint = "`apollod ctl pattern add` has one practised"
+        return msg.Failure(f"{which}, so there is nothing to practise", hint)
+    await daemon.loop.submit(input_of(inp.DreamsWanted, request))
+    state = daemon.loop.state
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "pattern": request.pattern,
+            "count": request.count,
+            "next": dreams_status.upcoming(state),
+            "reason": dreams_status.reason(state, clock.now_ns()),
+        }
+    )
+
+
+async def stop_dreams(daemon: Daemon, request: msg.DreamStopRequest) -> msg.Answer:
+    """Stop dreams; answered when it is recorded. The dream under way is kept, and goes on when dreaming is started
+    again."""
+    dreams = daemon.loop.state.dreams
+    stopped_before = bool(dreams.stopped)
+    await daemon.loop.submit(input_of(inp.DreamsUnwanted, request))
+    dreams = daemon.loop.state.dreams
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "stopped": dreams.stopped,
+            "before": stopped_before,
+            "dream": dreams.open.id if dreams.open is not None else None,
+        }
+    )
 
 
 async def patterns(daemon: Daemon, request: msg.PatternsRequest) -> msg.Answer:
@@ -38,7 +78,7 @@ async def add_pattern(daemon: Daemon, request: msg.PatternAddRequest) -> msg.Ans
     became = _becomes(daemon.loop.state.dreams.courses.get(pattern.name), pattern)
     if became != "unchanged":
         judge = daemon.judge.configured() if daemon.judge is not None else None
-        await daemon.loop.submit(inp.PatternWanted(pattern, request.by or "ctl", judge))
+        await daemon.loop.submit(input_of(inp.PatternWanted, request, judge=judge))
     state, now_ns = daemon.loop.state, clock.now_ns()
     waits = dreams_status.reason_of(state.dreams.courses[pattern.name], state, now_ns)
     return msg.Reply({"schema_version": 1, "pattern": pattern.name, "became": became, "waits": waits})
@@ -59,7 +99,7 @@ async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> m
         return unknown_pattern(request.name, list(courses))
     if course.phase == "retired":
         return msg.Failure(f"{request.name} is retired already: {course.reason}", "nothing was changed")
-    await daemon.loop.submit(inp.PatternUnwanted(request.name, request.by or "ctl"))
+    await daemon.loop.submit(input_of(inp.PatternUnwanted, request, pattern=request.name))
     return msg.Reply({"schema_version": 1, "pattern": request.name, "practices": course.practices})
 
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.adapters.ipc.light_client import ANSWER_BYTES_MAX, HEADER_BYTES, STATUS_REQUEST
+from apollod.adapters.ipc.light_client import ANSWER_BYTES_MAX, HEADER_BYTES, STATUS_REQUEST, decode
 from apollod.wire import framing
 from apollod.wire import messages as msg
-from apollod.wire.light_msgpack import decode
 
 WHOLE = st.integers(-(1 << 63), (1 << 64) - 1)
 TEXT = st.text(max_size=40) | st.sampled_from(["x" * 31, "x" * 32, "x" * 255, "ä" * 300, "x" * 70_000])

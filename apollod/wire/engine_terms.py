@@ -1,12 +1,20 @@
-"""The settings of capture that the supervisor passes to the engine in its environment."""
+"""What engine and supervisor agree on besides the socket's messages: the settings of capture, in the engine's
+environment; the mark of the daemon's own requests, and the engine's counts of users' requests."""
 
 import os
 from collections.abc import Mapping
 
 import msgspec
 
-VARIABLE = "APOLLOD_CAPTURE"
+CAPTURE_VARIABLE = "APOLLOD_CAPTURE"
 """Environment variable: `CaptureTerms` as JSON; if unset, nothing is kept."""
+
+OURS = "x-apollod-daemon"
+"""header of all requests of the daemon to its own engine; any value"""
+BEGUN = "apollod_user_requests_begun_total"
+ENDED = "apollod_user_requests_ended_total"
+NEXT_USER = "/apollod/users/next"
+"""GET, `within_s` in its query: answers {"came": true} when a user's request comes, {"came": false} after that time"""
 
 
 class CaptureTerms(msgspec.Struct, frozen=True):
@@ -21,5 +29,5 @@ class CaptureTerms(msgspec.Struct, frozen=True):
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:
     """The terms in this environment; None if nothing is to be kept."""
-    given = environ.get(VARIABLE)
+    given = environ.get(CAPTURE_VARIABLE)
     return msgspec.json.decode(given, type=CaptureTerms) if given else None

@@ -1,8 +1,8 @@
-"""Verifies every event before the snapshot once in a daemon's life, in the background.
+"""Looks after the journal in the background: verifies old events, measures the growth, and limits the children's logs.
 
-A start folds what came after the snapshot and checks the chain of hashes there; without this an edited, deleted or
-damaged older event would go unnoticed. Slices are short and far apart, since requests and steps come first, and no
-transaction is held between two of them.
+A start folds what came after the snapshot and checks the chain of hashes there; without an audit of every event before
+it, once in a daemon's life, an edited, deleted or damaged older event would go unnoticed. Slices are short and far
+apart, since requests and steps come first, and no transaction is held between two of them.
 """
 
 from pathlib import Path
@@ -12,6 +12,8 @@ import anyio.to_thread
 import structlog
 
 from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.growth import Growth, growth
+from apollod.adapters.system import processes
 from apollod.errors import ChainBroken, JournalError
 from apollod.wire.event_codec import GENESIS
 
@@ -19,6 +21,8 @@ log = structlog.get_logger()
 
 SLICE = 500  # events; about 2 ms during which the thread holds the interpreter
 PAUSE_S = 0.01
+
+LOOK_S = 60.0
 
 
 class Audit:
@@ -65,3 +69,30 @@ class Audit:
             "file is good)"
         )
         log.error("journal.damaged", error=self.damage)
+
+
+class GrowthWatch:
+    """`latest`: None if not known."""
+
+    def __init__(self, journal: Path, logs: Path) -> None:
+        self._journal, self._logs = journal, logs
+        self.latest: Growth | None = None
+
+    async def run(self) -> None:
+        """Measure once a minute; errors of the journal are reported elsewhere."""
+        while True:
+            try:
+                self.latest = await anyio.to_thread.run_sync(growth, self._journal)
+            except (JournalError, OSError):
+                self.latest = None
+            await self._cut_logs()
+            await anyio.sleep(LOOK_S)
+
+    async def _cut_logs(self) -> None:
+        try:
+            cut = await anyio.to_thread.run_sync(processes.cut_logs, self._logs)
+        except OSError as error:
+            log.warning("log.not_cut", directory=str(self._logs), error=str(error))
+            return
+        for path in cut:
+            log.info("log.cut", path=str(path), older=f"{path}.1")

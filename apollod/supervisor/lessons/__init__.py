@@ -1,1 +1,0 @@
-"""Views of lessons and of the gain by learning."""

@@ -48,6 +48,8 @@ HARM = {"first": 5, "third": 3}
 """harm in margins, by the figure of the goal"""
 FOUND = {"first": 0.99, "third": 0.95}
 FLAKY = 0.01
+FAILING = 0.22
+"""share of items that fail at the baseline in harmless training (`_moved`)"""
 STEP = 10
 """step of the group's size in the search for `needs_*`"""
 
@@ -64,8 +66,9 @@ def groups_of(model: str) -> dict[str, int]:
 class Guard:
     """A guard of groups. `drops` of a look, by item: 1 it fell, -1 it rose, else 0."""
 
-    def __init__(self, groups: Mapping[str, int]) -> None:
-        self.blank = {name: begun(f"{name}.passed", SETTINGS, Baseline({}, 0.0)) for name in groups}
+    def __init__(self, groups: Mapping[str, int], failing: float = 0.0) -> None:
+        """`failing`: share of each group's items that failed at the baseline."""
+        self.blank = {name: _begun(size, failing) for name, size in groups.items()}
         self.metrics, self.looks, self.cleared = dict(self.blank), 0, dict[str, float]()
 
     def whole(self, drops: Drops) -> bool:
@@ -93,6 +96,12 @@ class Guard:
     def renewed(self) -> None:
         """Begin the tests anew, as after an alarm."""
         self.metrics = dict(self.blank)
+
+
+@cache
+def _begun(size: int, failing: float) -> Metric:
+    fail = round(failing * size)
+    return begun("group.passed", SETTINGS, Baseline({str(n): float(n >= fail) for n in range(size)}, 0.0))
 
 
 def _tally(drops: Sequence[float]) -> tuple[int, ...]:
@@ -135,6 +144,7 @@ def flipped(passed: int, mode: str) -> float:
         for n in Random(f"flipped {passed} {number}").sample(range(SMALL["refusal"]), passed):
             drops["refusal"][n] = 1.0
         guard = Guard(SMALL)
+        guard.metrics["refusal"] = _begun(SMALL["refusal"], 1.0 - passed / SMALL["refusal"])
         told += guard.whole(drops) if mode == "whole" else guard.least(drops)
     return told / LIVES
 
@@ -143,7 +153,7 @@ def false_alarms(groups: Mapping[str, int], kind: str) -> float:
     """Alarms in 1,000 looks; the tests begin anew after each."""
     rung = 0
     for number in range(LIVES):
-        guard, rng = Guard(groups), Random(f"{kind} {number}")
+        guard, rng = Guard(groups, FAILING if kind == "harmless" else 0.0), Random(f"{kind} {number}")
         sources = {name: harmless(rng, size) for name, size in groups.items()}
         for _ in range(LOOKS_EACH):
             if kind == "margin":
@@ -160,7 +170,7 @@ def repaired(groups: Mapping[str, int]) -> tuple[float, float]:
     """Share of restored weights found good, and share of repairs whose next look is not an alarm."""
     good = passes = 0
     for number in range(LIVES):
-        rng, guard = Random(f"repaired {number}"), Guard(groups)
+        rng, guard = Random(f"repaired {number}"), Guard(groups, FAILING)
         moved = {name: _moved(rng, size) for name, size in groups.items()}
         while guard.whole(moved) or speaking(guard.metrics):  # the guard never returns to such weights
             guard.renewed()

@@ -78,6 +78,9 @@ def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> di
     _looked_at(daemon)
     places = [(f"{kind}-{seed}-{name}", line) for name, line in poison]
     told = poison_figures.story(daemon, since, places)
+    if _waits(daemon.status()):
+        daemon.ctl("resume")
+        daemon.wait(_quiet, "resumed", LIMIT_S, 0.5)
     if daemon.status()["step"]:
         daemon.ctl("rollback", "--to", "0", wait_s=LIMIT_S)
         daemon.wait(lambda s: s["step"] == 0 and _over(s), "back at the untrained weights", LIMIT_S, 0.5)
@@ -90,6 +93,8 @@ def _looked_at(daemon: Daemon) -> None:
     """Wait for the guard's own look, for REST_S at most, then request one, and handle its alarms."""
     deadline = time.monotonic() + REST_S
     _settled(daemon, lambda s: s["quality"]["step"] == s["step"] or time.monotonic() > deadline)
+    if _waits(daemon.status()):
+        return  # the learning rate is to be lowered first
     before = daemon.status()["quality"]["looks"]
     daemon.ctl("quality", "run", "--no-wait")
     _settled(daemon, lambda s: s["quality"]["looks"] > before)

@@ -27,6 +27,35 @@ def test_independent_items_with_means_of_their_own(items, slack):
     assert drop > margin or mean <= 1 + 1e-9
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), min_size=1, max_size=6), st.floats(0, 0.3))
+def test_items_that_passed_can_only_fall_and_those_that_failed_only_rise(items, slack):
+    """Each changes with a chance of its own; the margin is their mean drop or more."""
+    failing = sum(not passed for passed, _ in items) / len(items)
+    drop = math.fsum(chance if passed else -chance for passed, chance in items) / len(items)
+    margin = min(0.99, max(0.0, drop) + slack)
+    mean = 0.0
+    for way in product((True, False), repeat=len(items)):
+        chance = math.prod(c if changed else 1 - c for changed, (_, c) in zip(way, items, strict=True))
+        drops = [(1.0 if passed else -1.0) if changed else 0.0 for changed, (passed, _) in zip(way, items, strict=True)]
+        mean += chance * seen(metric(margin, 1.0, failing), drops).alone
+    assert drop > margin or mean <= 1 + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0), (0.0, -1.0)]), min_size=2, max_size=7), st.data())
+def test_a_random_part_of_frozen_items_of_a_rate(items, data):
+    """Of each item what it was at the baseline, and its drop."""
+    k = data.draw(st.integers(1, len(items)))
+    failing = sum(before == 0.0 for before, _ in items) / len(items)
+    margin = max(0.0, math.fsum(drop for _, drop in items) / len(items))
+    if margin < 1:
+        looks = [
+            seen(metric(margin, 1.0, failing), [drop for _, drop in part]).alone for part in combinations(items, k)
+        ]
+        assert math.fsum(looks) / len(looks) <= 1 + 1e-9
+
+
 @settings(max_examples=60, deadline=None)
 @given(DROPS, st.data())
 def test_a_random_part_of_frozen_items(items, data):

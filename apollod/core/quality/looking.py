@@ -1,6 +1,7 @@
 """Decides when a look is due, and evaluates its figures. Pure."""
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import NamedTuple
 
 from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
@@ -34,9 +35,9 @@ no metric reaches it"""
 DOUBTS = 100.0
 """growth factor of the e-value of all looks, since all probes were last asked, from which they are asked again"""
 
-TOGETHER = 60.0
+TOGETHER = 100.0
 """e-value of all rates together in a look at all probes, from which it is an alarm by itself. With every mean at its
-margin at most one look in 1,000 reaches it, for any number of items (binomial tails); 15 failures of 100 reach it"""
+margin at most one look in 1,000 reaches it, for any number of items (binomial tails); 23 failures of 200 reach it"""
 
 LOSS_MARGIN = 0.1
 """largest allowed rise of the loss on probe texts, nats a token; for repetition, the allowed rise of its share"""
@@ -100,17 +101,22 @@ def may_alarm(name: str, baseline: Baseline, settings: QualitySettings) -> bool:
 
 
 def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
-    """A metric before its first look. The baseline may be wrong by its allowance, which is added to the margin."""
+    """A metric before its first look. The baseline may be wrong by its allowance, which is added to the margin. Lessons
+    are bet on as if each could rise: they fade by themselves, and a few of them are no evidence of harm."""
     margin = margin_of(name, settings)
     scale = 1.0 if is_rate(name) or not margin else LOSS_SCALES * margin
-    return metric(min(margin + baseline.allowance, scale * 0.99), scale)
+    frozen = is_rate(name) and name != LESSONS and baseline.figures
+    failing = 1.0 - fmean(baseline.figures.values()) if frozen else None
+    return metric(min(margin + baseline.allowance, scale * 0.99), scale, failing)
 
 
 def standing(own: QualityState, name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
     """A metric after the looks so far. With another margin it begins anew."""
     new = begun(name, settings, baseline)
     old = own.metrics.get(name)
-    return old if old is not None and (old.margin, old.scale) == (new.margin, new.scale) else new
+    return (
+        old if old is not None and (old.margin, old.scale, old.failing) == (new.margin, new.scale, new.failing) else new
+    )
 
 
 def baselines(runs: list[dict[str, dict[str, float]]]) -> dict[str, Baseline]:

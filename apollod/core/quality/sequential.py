@@ -20,7 +20,18 @@ Looks are paired with one baseline, and weights change in between. A martingale 
 become too small to detect a drop: each look without one reduces it. Instead we keep an e-detector of Shiryaev and
 Roberts (Shin, Ramdas and Rinaldo 2023, "E-detectors", arXiv:2203.03532), one for each bet,
 
-    M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over BETS (method of mixtures)
+    M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over all bets (method of mixtures)
+
+A rate has a second kind of bet. An item that passed at the baseline cannot rise, and one that failed cannot fall, so that
+with the share q of items that failed at the baseline the drop is 1 with a probability of at most margin + q and -1 with at
+most q, and for every tilt t > 0
+
+    L_t = product over items of exp(t * d) / (1 + (margin + q) * (exp(t) - 1) - q * (1 - exp(-t)))
+
+has a mean of at most 1 in the same readings: exp is convex, so that the mean is largest at the ends of what a drop can
+be, and the more items rise, the larger it is (in the third reading q is that of the population, for which the group
+stands). Where nearly all items passed, which is how a person writes a group of ten or twenty, this is the likelihood
+ratio of a binomial test, and ten times as sure as a bet that has to allow for a rise of every item.
 
 Its mean at any stopping time is at most the number of looks until then, with any dependence on earlier looks, as long
 as H0 holds given those. So the mean number of looks to a false alarm at threshold c is at least c, and a false alarm is
@@ -32,9 +43,10 @@ Repeated answers to the same few items are not more evidence about the populatio
 fail for long. So the last look alone, in the third reading, has to be evidence against H0 as well, with an e-value of
 `ALONE`. Both conditions together can only alarm less often than one.
 
-Large damage need not be seen twice: a look at all probes is an alarm by itself if its e-value against "the mean drop is
-at most `FAR` margins" reaches `ALONE`. With every mean at its margin of 0.05 that takes 8 of 10 items or 9 of 20, which
-at most one look in a million has by chance (binomial tails); most metrics are far from their margin.
+Large damage need not be seen twice: a look at all probes is an alarm by itself if its e-value reaches `SURE`, or that
+against "the mean drop is at most `FAR` margins" reaches `ALONE`. Of a group of which all items passed that takes 5 of
+10, 7 of 20, 10 of 40 or 23 of 180, which with every mean at its margin of 0.05 at most 7 looks in 100,000 have by
+chance (binomial tails); most metrics are far from their margin.
 """
 
 import math
@@ -47,10 +59,15 @@ LOOKS = 1000.0
 """least mean number of looks to a false alarm, over all metrics together"""
 ALONE = 20.0
 """least e-value of the last look by itself, for an alarm"""
+SURE = 500.0
+"""e-value of one look at all probes that suffices"""
 FAR = 2.0
 """margins beyond which one look at all probes suffices"""
 BETS = (1 / 8, 1 / 4, 1 / 2, 15 / 16)
 """shares of the largest bet"""
+TILTS = (0.5, 1.0, 2.0)
+"""tilts of a rate: at a margin of 0.05 they grow fastest if 0.08, 0.13 or 0.28 of the items fell. With a larger one a
+single item that fails would raise doubt"""
 E_MAX = 1e15
 """upper limit of e-values"""
 _HALVINGS = 30
@@ -62,9 +79,11 @@ class Metric(msgspec.Struct, frozen=True):
 
     margin: float
     scale: float
+    failing: float | None = None
+    """of a rate: share of its items that failed at the baseline"""
     looks: int = 0
-    detectors: tuple[float, ...] = (0.0,) * len(BETS)
-    """Shiryaev-Roberts statistic of each bet"""
+    detectors: tuple[float, ...] = ()
+    """Shiryaev-Roberts statistic of each bet; empty before the first look"""
     drop: float = 0.0
     """mean of the last look, clipped, in the metric's unit"""
     alone: float = 0.0
@@ -75,14 +94,14 @@ class Metric(msgspec.Struct, frozen=True):
     @property
     def e_value(self) -> float:
         """Evidence against "the mean drop is at most the margin", its mean is at most `looks` while that is true."""
-        return math.fsum(self.detectors) / len(self.detectors)
+        return math.fsum(self.detectors) / len(self.detectors) if self.detectors else 0.0
 
 
-def metric(margin: float, scale: float = 1.0) -> Metric:
-    """A metric before its first look. ValueError unless 0 <= margin < scale, both finite."""
+def metric(margin: float, scale: float = 1.0, failing: float | None = None) -> Metric:
+    """A metric before its first look. `failing`: see `Metric`. ValueError unless 0 <= margin < scale, both finite."""
     if not (0.0 <= margin < scale < math.inf):
         raise ValueError(f"a margin of {margin:g} with a scale of {scale:g}: 0 <= margin < scale is needed")
-    return Metric(margin, scale)
+    return Metric(margin, scale, failing)
 
 
 def seen(before: Metric, drops: Sequence[float]) -> Metric:
@@ -91,12 +110,13 @@ def seen(before: Metric, drops: Sequence[float]) -> Metric:
     if not drops:
         return before
     counts, margin = _counted(drops, before.scale), before.margin / before.scale
-    factors = [_factor(counts, margin, bet) for bet in BETS]
-    far = [_factor(counts, min(1.0, FAR * margin), bet) for bet in BETS]
+    factors = _factors(counts, margin, before.failing)
+    far = _factors(counts, min(1.0, FAR * margin), before.failing)
+    earlier = before.detectors or (0.0,) * len(factors)
     return msgspec.structs.replace(
         before,
         looks=before.looks + 1,
-        detectors=tuple(min(E_MAX, (m + 1.0) * f) for m, f in zip(before.detectors, factors, strict=True)),
+        detectors=tuple(min(E_MAX, (m + 1.0) * f) for m, f in zip(earlier, factors, strict=True)),
         drop=before.scale * math.fsum(value * count for value, count in counts.items()) / len(drops),
         alone=math.fsum(factors) / len(factors),
         far=math.fsum(far) / len(far),
@@ -105,7 +125,7 @@ def seen(before: Metric, drops: Sequence[float]) -> Metric:
 
 def renewed(before: Metric) -> Metric:
     """The metric after a rollback or a new baseline: evidence about other weights does not count."""
-    return Metric(before.margin, before.scale)
+    return Metric(before.margin, before.scale, before.failing)
 
 
 def alarmed(one: Metric, metrics: int = 1) -> bool:
@@ -116,14 +136,14 @@ def alarmed(one: Metric, metrics: int = 1) -> bool:
 def alarms(metrics: Mapping[str, Metric], whole: bool = False) -> tuple[str, ...]:
     """The metrics that are worse, the most certain first; empty: no alarm. All share one bound on false alarms
     (`LOOKS`); several that are each less certain than `alarmed` demands may suffice together. `whole`: the last look
-    asked all probes, so that one metric far from its baseline suffices."""
+    asked all probes, so that one metric of which it is sure suffices."""
     speaking = {name: one.e_value for name, one in metrics.items() if one.alone >= ALONE}
     surest = sorted(speaking, key=lambda name: (-speaking[name], name))
     sure = [name for name in surest if speaking[name] >= LOOKS] or surest[:1]
     if math.fsum(speaking.values()) < LOOKS * len(metrics):
         sure = []
-    far = [name for name in surest if whole and metrics[name].far >= ALONE]
-    return tuple(name for name in surest if name in {*sure, *far})
+    one_look = [name for name in surest if whole and (metrics[name].alone >= SURE or metrics[name].far >= ALONE)]
+    return tuple(name for name in surest if name in {*sure, *one_look})
 
 
 def interval(drops: Sequence[float], scale: float, level: float = 0.95) -> tuple[float, float]:
@@ -152,6 +172,21 @@ def _counted(drops: Sequence[float], scale: float) -> dict[float, int]:
     if any(math.isnan(drop) for drop in drops):
         raise ValueError("a drop that is not a number: an item without a figure counts as its worst")
     return dict(sorted(Counter(min(1.0, max(-1.0, drop / scale)) for drop in drops).items()))
+
+
+def _factors(counts: Mapping[float, int], margin: float, failing: float | None) -> list[float]:
+    """L of one look for each bet, and for each tilt of a rate."""
+    bets = [_factor(counts, margin, bet) for bet in BETS]
+    return bets if failing is None else [*bets, *(_tilted(counts, margin, failing, tilt) for tilt in TILTS)]
+
+
+def _tilted(counts: Mapping[float, int], margin: float, failing: float, tilt: float) -> float:
+    """L of one look for a tilt."""
+    rise = min(failing, max(0.0, 1.0 - failing - margin))
+    fall = min(rise + margin, 1.0 - failing)
+    most = math.log1p(fall * math.expm1(tilt) + rise * math.expm1(-tilt))
+    logarithm = math.fsum(count * (tilt * value - most) for value, count in counts.items())
+    return math.exp(min(logarithm, math.log(E_MAX)))
 
 
 def _factor(counts: Mapping[float, int], margin: float, bet: float) -> float:

@@ -373,7 +373,7 @@ def test_a_part_of_the_probes_that_speaks_against_the_model_is_followed_by_all_o
     w.seconds = PART * 0.05 * 0.3 / 0.077  # three steps pay for so much of all probes
     w.up()
     w.settle()
-    w.poison = {"bad": 10}  # a quarter of the answers: no alarm in one look
+    w.poison = {"bad": 8}  # a fifth of the answers: no alarm in one look
     w.lines("a", "bad", "b")
     w.settle()
     looks = w.of(ev.QualityMeasured)[2:]

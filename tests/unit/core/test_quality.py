@@ -307,7 +307,7 @@ def test_probes_that_cannot_be_asked_after_a_rollback_do_not_hold_the_search() -
 
 
 def test_harm_that_is_spread_over_small_groups_is_seen_in_all_of_them_together() -> None:
-    """A quarter of each of six groups: in none of them is one look enough."""
+    """A quarter of five groups, and less of the sixth: in none of them is one look enough."""
     groups = {f"g{n}.passed": 15 for n in range(5)}
 
     class Spread(GuardedWorld):
@@ -317,7 +317,7 @@ def test_harm_that_is_spread_over_small_groups_is_seen_in_all_of_them_together()
             return super().figures() | more
 
     world = Spread().up()
-    world.poison = {"bad": 10}
+    world.poison = {"bad": 7}
     world.lines("a", "bad", "c")
     world.settle()
     (alarmed,) = world.of(ev.QualityAlarmed)

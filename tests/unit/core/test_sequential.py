@@ -78,6 +78,26 @@ def test_one_look_at_all_probes_that_sees_ruin_is_an_alarm(count: int, of: int):
     assert alarms(metrics, whole=True) == ("ruin",) and alarms(metrics) == ()
 
 
+@pytest.mark.parametrize("of", [5, 10, 20, 24, 40, 75, 180])
+def test_a_group_of_which_all_passed_is_judged_as_by_a_binomial_test(of: int):
+    """The fewest failures that are an alarm in one look: at most 7 looks in 100,000 at the margin have as many, and one
+    failure less is more than one in 10,000, or nearly so."""
+    blank = metric(0.05, failing=0.0)
+    least = next(k for k in range(of + 1) if alarms({"a": seen(blank, failing(k, of))}, whole=True))
+    tail = [math.fsum(math.comb(of, k) * 0.05**k * 0.95 ** (of - k) for k in range(n, of + 1)) for n in range(of + 1)]
+    assert tail[least] < 7e-5 < tail[least - 1]
+    loss = next((k for k in range(of + 1) if alarms({"a": seen(metric(0.05), failing(k, of))}, whole=True)), of + 1)
+    assert least < loss, "and it takes fewer than where each item may rise as well"
+
+
+def test_where_items_failed_at_the_baseline_more_have_to_fall():
+    looks = [
+        next(k for k in range(41) if alarms({"a": seen(metric(0.05, failing=share), failing(k, 40))}, whole=True))
+        for share in (0.0, 0.1, 0.3)
+    ]
+    assert looks == sorted(looks) and looks[0] < looks[-1]
+
+
 @pytest.mark.parametrize("of", [10, 15, 20, 40])
 def test_a_mean_at_its_margin_looks_like_ruin_once_in_a_million_looks(of: int):
     least = next(k for k in range(of + 1) if after(metric(0.05), failing(k, of)).far >= sequential.ALONE)

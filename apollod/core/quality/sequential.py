@@ -22,9 +22,9 @@ Roberts (Shin, Ramdas and Rinaldo 2023, "E-detectors", arXiv:2203.03532), one fo
 
     M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over all bets (method of mixtures)
 
-A rate has a second kind of bet. An item that passed at the baseline cannot rise, and one that failed cannot fall, so that
-with the share q of items that failed at the baseline the drop is 1 with a probability of at most margin + q and -1 with at
-most q, and for every tilt t > 0
+A rate has a second kind of bet. An item that passed at the baseline cannot rise, and one that failed cannot fall, so
+that with the share q of items that failed at the baseline the drop is 1 with a probability of at most margin + q and -1 with
+at most q, and for every tilt t > 0
 
     L_t = product over items of exp(t * d) / (1 + (margin + q) * (exp(t) - 1) - q * (1 - exp(-t)))
 

@@ -34,9 +34,9 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
-from apollod.core.dreams.policy import advance
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.fold import fold
+from apollod.core.rules.dreams.policy import advance
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
 from apollod.curation.dreaming.scenario_text import sketch_of

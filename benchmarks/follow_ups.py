@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from apollod.core.followups.calibration import counted, measured, shortfall
-from apollod.core.followups.events import Known
+from apollod.core.facts.followups import Known, counted, measured, shortfall
 from apollod.curation.signals.follow_up_question import LIKELIEST, follow_up_question, log_odds, shipped_cases
 from apollod.foreign_wheels import guard
 

@@ -2,10 +2,10 @@
 benchmarks.guard_lives`.
 
 A guard for a small model: 20 facts and 15 formats, 20 texts, KL, and known lessons. Looks ask a few of each, and all if
-that raises doubt, by the daemon's code (`core/quality/looking.py`). Without a cause: harmless training moves answers as
-in `quality_statistics.harmless`, and at each look 1 known lesson in 50 has lost some of its wordings or all of them; a
-lesson that fails is practised and returns five looks later. With a cause: after QUIET looks a share of the lessons is
-forgotten for good.
+that raises doubt, by the daemon's code (`core/facts/quality/looking.py`). Without a cause: harmless training moves
+answers as in `quality_statistics.harmless`, and at each look 1 known lesson in 50 has lost some of its wordings or all
+of them; a lesson that fails is practised and returns five looks later. With a cause: after QUIET looks a share of the
+lessons is forgotten for good.
 
 Besides, looks at all probes of the shipped set (all levels; for a smaller model those up to the first one): the rate of
 alarms under harmless training alone, and that of the first look after harm, in which a share of one group or of all
@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
-from apollod.core.quality.baseline import Baseline
-from apollod.core.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, RECENT
-from apollod.core.quality.looking import doubt, fallen_together, looked
-from apollod.core.quality.sequential import alarms, renewed
-from apollod.core.quality.state import QualityState
+from apollod.core.facts.quality.baseline import Baseline
+from apollod.core.facts.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, RECENT
+from apollod.core.facts.quality.looking import doubt, fallen_together, looked
+from apollod.core.facts.quality.sequential import alarms, renewed
+from apollod.core.facts.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 from apollod.curation.probes.probe_item import LARGE
 from apollod.supervisor.quality.prober import LEVELS, shipped

@@ -4,7 +4,7 @@ any.
 Both on the same model and examples, in turns in one process on one thread, with the undo ring; a ratio is the median
 over rounds, so that a slow phase of the machine affects both alike: of elapsed time, and of CPU seconds beside it,
 since a neighbour costs waiting, not work. Anchors are shipped prompts with a random answer and a made-up teacher: their
-content does not affect the time. The choice is `core.holding.choice`, once with general anchors only and once with
+content does not affect the time. The choice is `core.facts.holding`, once with general anchors only and once with
 those of lessons among them; and with the choice for a round of practice of a lesson, whose wordings are one batch.
 """
 
@@ -21,11 +21,10 @@ from apollod import foreign_wheels
 
 foreign_wheels.guard_lazily()
 
-from apollod.core.holding.choice import Kin, held_by  # noqa: E402
-from apollod.core.holding.state import Anchor, HoldingState  # noqa: E402
-from apollod.core.lessons.rounds import PRACTISED  # noqa: E402
+from apollod.core.facts.holding import Anchor, HoldingState, Kin, held_by  # noqa: E402
+from apollod.core.facts.lessons.rounds import PRACTISED  # noqa: E402
+from apollod.core.facts.training import StepTerms  # noqa: E402
 from apollod.core.settings import LessonSettings, OptimizerSettings  # noqa: E402
-from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.supervisor.executor.holding_effects import ANSWER_TOKENS, shipped_prompts  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402

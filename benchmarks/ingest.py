@@ -27,10 +27,10 @@ from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.facts.intake.state import Position
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch
-from apollod.core.intake.policy import intake_events
-from apollod.core.intake.state import Position
+from apollod.core.rules.intake.policy import intake_events
 from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.testing import daemon as driver

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.stages import Stage
 from apollod.curation.lessons.worded import told, wordings
 from apollod.testing import daemon as driver
 from benchmarks import report

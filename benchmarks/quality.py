@@ -30,9 +30,9 @@ from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
-from apollod.core.quality.culprits import Verdict, most_replays, next_replay
-from apollod.core.quality.damage import search_of
-from apollod.core.quality.state import Asked
+from apollod.core.facts.quality.culprits import Verdict, most_replays, next_replay
+from apollod.core.facts.quality.damage import search_of
+from apollod.core.facts.quality.state import Asked
 from apollod.core.settings import TrainerSettings
 from apollod.curation.probes.references import Reference, write_references
 from apollod.demo.world import instructions, scenarios

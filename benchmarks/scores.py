@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from apollod.adapters.journal import journal_reader
-from apollod.core.review.inputs import Decision
+from apollod.core.facts.review import Decision
 from apollod.supervisor.executor.context import SHARE
 from apollod.wire import messages as msg
 from benchmarks import report

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from apollod.core import events as ev
-from apollod.core.dreams.course import Imagine, Settle, next_move, open_cases, spent, surrounding_of
-from apollod.core.dreams.fold import FOLDS
-from apollod.core.dreams.held_out_rounds import Case
-from apollod.core.dreams.scenario import Sketch
-from apollod.core.dreams.state import Course, DreamsState, HeldOut
+from apollod.core.facts.dreams.course import Imagine, Settle, next_move, open_cases, spent, surrounding_of
+from apollod.core.facts.dreams.held_out_rounds import Case
+from apollod.core.facts.dreams.scenario import Sketch
+from apollod.core.facts.dreams.state import Course, DreamsState, HeldOut
 from apollod.core.proof import ALPHA
+from apollod.core.rules.dreams.fold import FOLDS
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
 from apollod.core.surroundings import SURROUNDING_KINDS, Surrounding, SurroundingKind

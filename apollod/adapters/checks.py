@@ -24,7 +24,7 @@ from anyio.abc import ByteReceiveStream, Process
 from apollod.adapters import check_child
 from apollod.adapters.check_child import schema_validator
 from apollod.adapters.system.processes import describe_exit, needed_of, tell
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.settings import Check
 from apollod.errors import DreamCheckFailed
 from apollod.explain import reason
@@ -66,7 +66,7 @@ async def check_answers(
 def problem(check: Check) -> str:
     """Reason why a check cannot be used, as far as that shows before there is an answer; empty if it can. Blocking.
 
-    `core.dreams.patterns.pattern_problem` tests that only one kind of check is given.
+    `core.facts.dreams.patterns.pattern_problem` tests that only one kind of check is given.
     """
     if check.regex:
         try:

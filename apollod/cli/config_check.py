@@ -11,7 +11,7 @@ from apollod.adapters.journal.growth import Growth, growth
 from apollod.adapters.system.hardware import products_dtype
 from apollod.adapters.system.model_dir import check_model_dir
 from apollod.cli import render
-from apollod.core.daemon.policy import another_model, history_limit
+from apollod.core.rules.daemon import another_model, history_limit
 from apollod.core.settings import ProductsDtype
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRefused, NotPermitted
 from apollod.model.config_facts import context_length

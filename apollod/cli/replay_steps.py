@@ -12,9 +12,9 @@ from apollod.adapters.journal import blobs
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, read_record
 from apollod.core import events as ev
 from apollod.core.events import all_digests, all_examples
-from apollod.core.holding.choice import SHORT
-from apollod.core.recovery.environment import differing_choice
-from apollod.core.training.room import tokens_bound
+from apollod.core.facts.holding import SHORT
+from apollod.core.facts.recovery import differing_choice
+from apollod.core.facts.training import tokens_bound
 from apollod.errors import ReplayError
 from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from apollod.core.holding.missing import lacking
-from apollod.core.quality.looking import due
-from apollod.core.review.events import BY_EVIDENCE
+from apollod.core.facts.quality.looking import due
+from apollod.core.facts.review import BY_EVIDENCE
+from apollod.core.shared.missing_anchors import lacking
+from apollod.core.shared.repeating import next_repeat
 from apollod.core.state import State
-from apollod.core.training.repeating import next_repeat
 
 
 class Activity(StrEnum):

@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core import events as ev
-from apollod.core.alignment.state import AlignmentState
-from apollod.core.bootstrap.bootstraps_carried import bootstraps_taken_over
-from apollod.core.children.state import ChildrenState
-from apollod.core.dreams.continuing import DreamNotes, carried_dreams
-from apollod.core.followups.state import FollowUpsState
-from apollod.core.forgetting.state import ForgettingState
-from apollod.core.holding.anchor_notes import AnchorNotes, carried_holding
-from apollod.core.intake.state import Kin, Queue, Waiting
-from apollod.core.judging.state import JudgingState
-from apollod.core.lessons.lesson_notes import LessonNotes, carried_lessons
-from apollod.core.publishing.state import PublishingState
-from apollod.core.quality.carrying import QualityNotes, carried_quality
-from apollod.core.rescoring.state import RescoringState
-from apollod.core.review.state import ReviewState
-from apollod.core.schedule.state import ScheduleState
-from apollod.core.scoring.state import ScoringState
+from apollod.core.facts.alignment import AlignmentState
+from apollod.core.facts.bootstrap import bootstraps_taken_over
+from apollod.core.facts.children import ChildrenState
+from apollod.core.facts.followups import FollowUpsState
+from apollod.core.facts.forgetting import ForgettingState
+from apollod.core.facts.intake.state import Kin, Queue, Waiting
+from apollod.core.facts.judging.state import JudgingState
+from apollod.core.facts.publishing import PublishingState
+from apollod.core.facts.rescoring import RescoringState
+from apollod.core.facts.review import ReviewState
+from apollod.core.facts.schedule import ScheduleState
+from apollod.core.facts.scoring import ScoringState
+from apollod.core.rules.dreams.continuing import DreamNotes, carried_dreams
+from apollod.core.rules.holding.anchor_notes import AnchorNotes, carried_holding
+from apollod.core.rules.lessons.lesson_notes import LessonNotes, carried_lessons
+from apollod.core.rules.quality.carrying import QualityNotes, carried_quality
 from apollod.core.state import State
 
 NAMED_MAX = 1000

@@ -9,32 +9,34 @@ Each subject answers for itself; this file defines the order in which they are a
 
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.alignment import policy as alignment
-from apollod.core.bootstrap import policy as bootstrap
-from apollod.core.checkpoints import policy as checkpoints
-from apollod.core.children import policy as children
-from apollod.core.daemon import policy as daemon
-from apollod.core.dreams import policy as dreams
-from apollod.core.feedback import policy as feedback
-from apollod.core.followups import policy as followups
-from apollod.core.forgetting import policy as forgetting
-from apollod.core.holding import policy as holding
-from apollod.core.intake import policy as intake
-from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.lessons import policy as lessons
-from apollod.core.lessons.direct_lines import with_lessons
-from apollod.core.publishing import policy as publishing
-from apollod.core.quality import incidents, telling
-from apollod.core.quality import policy as quality
-from apollod.core.recovery import policy as recovery
-from apollod.core.rescoring import policy as rescoring
-from apollod.core.review import policy as review
-from apollod.core.rollback import policy as rollback
-from apollod.core.schedule import policy as schedule
-from apollod.core.scoring import policy as scoring
+from apollod.core.rules import (
+    alignment,
+    bootstrap,
+    checkpoints,
+    children,
+    daemon,
+    feedback,
+    followups,
+    forgetting,
+    publishing,
+    recovery,
+    rescoring,
+    review,
+    rollback,
+    schedule,
+    scoring,
+    training,
+)
+from apollod.core.rules.dreams import policy as dreams
+from apollod.core.rules.holding import policy as holding
+from apollod.core.rules.intake import policy as intake
+from apollod.core.rules.judging import policy as judging
+from apollod.core.rules.lessons import policy as lessons
+from apollod.core.rules.lessons.direct_lines import with_lessons
+from apollod.core.rules.quality import incidents, telling
+from apollod.core.rules.quality import policy as quality
 from apollod.core.state import State
-from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,

@@ -1,25 +1,50 @@
 """All effects: requests to the outside world. Safe to repeat; the outcome comes back as an input.
 
-Each subject declares its own in `<subject>/effects.py`; this module re-exports them.
+Each subject declares its own in `facts`; this module re-exports them.
 """
 
-# ruff: noqa: F403
-from apollod.core.alignment.effects import *
-from apollod.core.checkpoints.effects import *
-from apollod.core.children.effects import *
-from apollod.core.daemon.effects import *
-from apollod.core.dreams.effects import *
-from apollod.core.followups.effects import *
-from apollod.core.forgetting.effects import *
-from apollod.core.holding.effects import *
-from apollod.core.intake.effects import *
-from apollod.core.judging.effects import *
+from apollod.core.facts.alignment import CompareWeights as CompareWeights
+from apollod.core.facts.alignment import DropScore as DropScore
+from apollod.core.facts.alignment import ProbeTrainer as ProbeTrainer
+from apollod.core.facts.alignment import ScoreProbe as ScoreProbe
+from apollod.core.facts.checkpoints import ObserveCheckpoint as ObserveCheckpoint
+from apollod.core.facts.checkpoints import RemoveCheckpoint as RemoveCheckpoint
+from apollod.core.facts.checkpoints import RunHook as RunHook
+from apollod.core.facts.checkpoints import WriteCheckpoint as WriteCheckpoint
+from apollod.core.facts.children import AttachTrainer as AttachTrainer
+from apollod.core.facts.children import SpawnEngine as SpawnEngine
+from apollod.core.facts.children import SpawnTrainer as SpawnTrainer
+from apollod.core.facts.children import StopChild as StopChild
+from apollod.core.facts.daemon import Exit as Exit
+from apollod.core.facts.dreams.effects import AnswerScenario as AnswerScenario
+from apollod.core.facts.dreams.effects import CancelDream as CancelDream
+from apollod.core.facts.dreams.effects import ImagineScenario as ImagineScenario
+from apollod.core.facts.dreams.effects import JudgeDream as JudgeDream
+from apollod.core.facts.dreams.effects import TestScenario as TestScenario
+from apollod.core.facts.followups import ScoreFollowUp as ScoreFollowUp
+from apollod.core.facts.forgetting import PlanForget as PlanForget
+from apollod.core.facts.holding import EncodeAnchors as EncodeAnchors
+from apollod.core.facts.holding import FreezeAnchor as FreezeAnchor
+from apollod.core.facts.intake.effects import EncodeExamples as EncodeExamples
+from apollod.core.facts.intake.effects import encode as encode
+from apollod.core.facts.judging.effects import AskJudge as AskJudge
+from apollod.core.facts.lessons.effects import Ask as Ask
+from apollod.core.facts.lessons.effects import AskLesson as AskLesson
+from apollod.core.facts.lessons.effects import PrepareLesson as PrepareLesson
+from apollod.core.facts.lessons.effects import WordLesson as WordLesson
+from apollod.core.facts.publishing import PauseEngine as PauseEngine
+from apollod.core.facts.publishing import RefreshEngine as RefreshEngine
+from apollod.core.facts.publishing import ResumeEngine as ResumeEngine
+from apollod.core.facts.quality.effects import EndSearch as EndSearch
+from apollod.core.facts.quality.effects import MeasureQuality as MeasureQuality
+from apollod.core.facts.quality.effects import RankedStep as RankedStep
+from apollod.core.facts.quality.effects import RankExamples as RankExamples
+from apollod.core.facts.quality.effects import ReplayWindow as ReplayWindow
+from apollod.core.facts.quality.effects import TellAlarm as TellAlarm
+from apollod.core.facts.recovery import KeepBase as KeepBase
+from apollod.core.facts.recovery import Restore as Restore
+from apollod.core.facts.rescoring import RescoreExamples as RescoreExamples
+from apollod.core.facts.rollback import PlanRollback as PlanRollback
+from apollod.core.facts.scoring import ScoreExample as ScoreExample
+from apollod.core.facts.training import RunStep as RunStep
 from apollod.core.kernel.effect import Effect as Effect
-from apollod.core.lessons.effects import *
-from apollod.core.publishing.effects import *
-from apollod.core.quality.effects import *
-from apollod.core.recovery.effects import *
-from apollod.core.rescoring.effects import *
-from apollod.core.rollback.effects import *
-from apollod.core.scoring.effects import *
-from apollod.core.training.effects import *

@@ -1,34 +1,183 @@
 """The facts that the journal holds: the only vocabulary on disk. See `kernel.event` for its law.
 
-Each subject declares its own in `<subject>/events.py`; this module re-exports them.
+Each subject declares its own in `facts`; this module re-exports them.
 """
 
-# ruff: noqa: F403
-from apollod.core.alignment.events import *
-from apollod.core.bootstrap.events import *
-from apollod.core.checkpoints.events import *
-from apollod.core.children.events import *
-from apollod.core.daemon.events import *
-from apollod.core.dreams.events import *
-from apollod.core.feedback.events import *
-from apollod.core.followups.events import *
-from apollod.core.forgetting.events import *
-from apollod.core.holding.events import *
-from apollod.core.intake.events import *
-from apollod.core.judging.events import *
+from apollod.core.facts.alignment import AlignmentAbandoned as AlignmentAbandoned
+from apollod.core.facts.alignment import AlignmentCompared as AlignmentCompared
+from apollod.core.facts.alignment import AlignmentFailed as AlignmentFailed
+from apollod.core.facts.alignment import AlignmentMeasured as AlignmentMeasured
+from apollod.core.facts.alignment import AlignmentOvertaken as AlignmentOvertaken
+from apollod.core.facts.alignment import AlignmentStarted as AlignmentStarted
+from apollod.core.facts.bootstrap import BootstrapCarried as BootstrapCarried
+from apollod.core.facts.bootstrap import BootstrapCompleted as BootstrapCompleted
+from apollod.core.facts.bootstrap import BootstrapCounts as BootstrapCounts
+from apollod.core.facts.bootstrap import BootstrapRead as BootstrapRead
+from apollod.core.facts.bootstrap import BootstrapRequested as BootstrapRequested
+from apollod.core.facts.bootstrap import BootstrapStopped as BootstrapStopped
+from apollod.core.facts.bootstrap import Unread as Unread
+from apollod.core.facts.checkpoints import CheckpointCommitted as CheckpointCommitted
+from apollod.core.facts.checkpoints import CheckpointFailed as CheckpointFailed
+from apollod.core.facts.checkpoints import CheckpointRemoved as CheckpointRemoved
+from apollod.core.facts.checkpoints import CheckpointStarted as CheckpointStarted
+from apollod.core.facts.checkpoints import HookCompleted as HookCompleted
+from apollod.core.facts.checkpoints import HookFailed as HookFailed
+from apollod.core.facts.children import EngineExited as EngineExited
+from apollod.core.facts.children import EngineReady as EngineReady
+from apollod.core.facts.children import EngineSpawned as EngineSpawned
+from apollod.core.facts.children import TrainerAttached as TrainerAttached
+from apollod.core.facts.children import TrainerBound as TrainerBound
+from apollod.core.facts.children import TrainerExited as TrainerExited
+from apollod.core.facts.children import TrainerSpawned as TrainerSpawned
+from apollod.core.facts.daemon import CarriedWindow as CarriedWindow
+from apollod.core.facts.daemon import ConfigChanged as ConfigChanged
+from apollod.core.facts.daemon import DaemonStarted as DaemonStarted
+from apollod.core.facts.daemon import DaemonStopped as DaemonStopped
+from apollod.core.facts.daemon import JournalCarried as JournalCarried
+from apollod.core.facts.daemon import JournalContinued as JournalContinued
+from apollod.core.facts.daemon import ShutdownRequested as ShutdownRequested
+from apollod.core.facts.daemon import TrainingHalted as TrainingHalted
+from apollod.core.facts.daemon import TrainingPaused as TrainingPaused
+from apollod.core.facts.daemon import TrainingResumed as TrainingResumed
+from apollod.core.facts.dreams.events import DreamAbandoned as DreamAbandoned
+from apollod.core.facts.dreams.events import DreamAnswered as DreamAnswered
+from apollod.core.facts.dreams.events import DreamFailed as DreamFailed
+from apollod.core.facts.dreams.events import DreamImagined as DreamImagined
+from apollod.core.facts.dreams.events import DreamingCarried as DreamingCarried
+from apollod.core.facts.dreams.events import DreamingStarted as DreamingStarted
+from apollod.core.facts.dreams.events import DreamingStopped as DreamingStopped
+from apollod.core.facts.dreams.events import DreamJudged as DreamJudged
+from apollod.core.facts.dreams.events import DreamRequested as DreamRequested
+from apollod.core.facts.dreams.events import DreamSettled as DreamSettled
+from apollod.core.facts.dreams.events import DreamTested as DreamTested
+from apollod.core.facts.dreams.events import DreamTrained as DreamTrained
+from apollod.core.facts.dreams.events import EngineBusy as EngineBusy
+from apollod.core.facts.dreams.events import EngineIdle as EngineIdle
+from apollod.core.facts.dreams.events import Mode as Mode
+from apollod.core.facts.dreams.events import PatternAdded as PatternAdded
+from apollod.core.facts.dreams.events import PatternCarried as PatternCarried
+from apollod.core.facts.dreams.events import PatternRetired as PatternRetired
+from apollod.core.facts.dreams.events import PatternSettled as PatternSettled
+from apollod.core.facts.dreams.events import PatternUnsettled as PatternUnsettled
+from apollod.core.facts.dreams.events import Purpose as Purpose
+from apollod.core.facts.dreams.events import ScenariosCarried as ScenariosCarried
+from apollod.core.facts.feedback import FeedbackGiven as FeedbackGiven
+from apollod.core.facts.feedback import Rating as Rating
+from apollod.core.facts.followups import FollowUpFailed as FollowUpFailed
+from apollod.core.facts.followups import FollowUpNoted as FollowUpNoted
+from apollod.core.facts.followups import FollowUpRequested as FollowUpRequested
+from apollod.core.facts.followups import FollowUpsCalibrated as FollowUpsCalibrated
+from apollod.core.facts.followups import FollowUpScored as FollowUpScored
+from apollod.core.facts.followups import Known as Known
+from apollod.core.facts.forgetting import ForgetCompleted as ForgetCompleted
+from apollod.core.facts.forgetting import ForgetRefused as ForgetRefused
+from apollod.core.facts.forgetting import ForgetRequested as ForgetRequested
+from apollod.core.facts.forgetting import ForgetStarted as ForgetStarted
+from apollod.core.facts.holding import AnchorEncoded as AnchorEncoded
+from apollod.core.facts.holding import AnchorFailed as AnchorFailed
+from apollod.core.facts.holding import AnchorFrozen as AnchorFrozen
+from apollod.core.facts.holding import AnchorsRetired as AnchorsRetired
+from apollod.core.facts.holding import AnchorWanted as AnchorWanted
+from apollod.core.facts.intake.events import ExampleAccepted as ExampleAccepted
+from apollod.core.facts.intake.events import ExampleCarried as ExampleCarried
+from apollod.core.facts.intake.events import ExampleDuplicate as ExampleDuplicate
+from apollod.core.facts.intake.events import ExampleEncoded as ExampleEncoded
+from apollod.core.facts.intake.events import ExampleLooked as ExampleLooked
+from apollod.core.facts.intake.events import ExampleRejected as ExampleRejected
+from apollod.core.facts.intake.events import ExampleRequeued as ExampleRequeued
+from apollod.core.facts.intake.events import ExampleWithdrawn as ExampleWithdrawn
+from apollod.core.facts.intake.events import Given as Given
+from apollod.core.facts.intake.events import Origin as Origin
+from apollod.core.facts.intake.events import Removed as Removed
+from apollod.core.facts.intake.events import Sampled as Sampled
+from apollod.core.facts.intake.events import SignalFlagged as SignalFlagged
+from apollod.core.facts.intake.events import SourceBlocked as SourceBlocked
+from apollod.core.facts.intake.events import SourceConsumed as SourceConsumed
+from apollod.core.facts.intake.events import SourceDiscovered as SourceDiscovered
+from apollod.core.facts.intake.events import SourceQuarantined as SourceQuarantined
+from apollod.core.facts.intake.events import SourceUnblocked as SourceUnblocked
+from apollod.core.facts.intake.events import Tier as Tier
+from apollod.core.facts.judging.events import JudgeConfigured as JudgeConfigured
+from apollod.core.facts.judging.events import JudgeDistrusted as JudgeDistrusted
+from apollod.core.facts.judging.events import Planted as Planted
+from apollod.core.facts.judging.events import VerdictFailed as VerdictFailed
+from apollod.core.facts.judging.events import VerdictGiven as VerdictGiven
+from apollod.core.facts.judging.events import VerdictRequested as VerdictRequested
+from apollod.core.facts.lessons.events import AskMode as AskMode
+from apollod.core.facts.lessons.events import ExampleReplaced as ExampleReplaced
+from apollod.core.facts.lessons.events import LessonAsked as LessonAsked
+from apollod.core.facts.lessons.events import LessonBegun as LessonBegun
+from apollod.core.facts.lessons.events import LessonCarried as LessonCarried
+from apollod.core.facts.lessons.events import LessonFading as LessonFading
+from apollod.core.facts.lessons.events import LessonFailed as LessonFailed
+from apollod.core.facts.lessons.events import LessonGiven as LessonGiven
+from apollod.core.facts.lessons.events import LessonGivenUp as LessonGivenUp
+from apollod.core.facts.lessons.events import LessonKept as LessonKept
+from apollod.core.facts.lessons.events import LessonKnown as LessonKnown
+from apollod.core.facts.lessons.events import LessonPractised as LessonPractised
+from apollod.core.facts.lessons.events import LessonPrepared as LessonPrepared
+from apollod.core.facts.lessons.events import LessonPutOff as LessonPutOff
+from apollod.core.facts.lessons.events import LessonReplaced as LessonReplaced
+from apollod.core.facts.lessons.events import LessonRequested as LessonRequested
+from apollod.core.facts.lessons.events import LessonsCarried as LessonsCarried
+from apollod.core.facts.lessons.events import LessonsLeftOut as LessonsLeftOut
+from apollod.core.facts.lessons.events import LessonWorded as LessonWorded
+from apollod.core.facts.lessons.events import Said as Said
+from apollod.core.facts.publishing import EnginePaused as EnginePaused
+from apollod.core.facts.publishing import EngineResumed as EngineResumed
+from apollod.core.facts.quality.events import Drop as Drop
+from apollod.core.facts.quality.events import QualityAlarmed as QualityAlarmed
+from apollod.core.facts.quality.events import QualityFailed as QualityFailed
+from apollod.core.facts.quality.events import QualityMeasured as QualityMeasured
+from apollod.core.facts.quality.events import QualityNamed as QualityNamed
+from apollod.core.facts.quality.events import QualityNotGood as QualityNotGood
+from apollod.core.facts.quality.events import QualityRankBegun as QualityRankBegun
+from apollod.core.facts.quality.events import QualityRanked as QualityRanked
+from apollod.core.facts.quality.events import QualityRankFailed as QualityRankFailed
+from apollod.core.facts.quality.events import QualityReferencesLost as QualityReferencesLost
+from apollod.core.facts.quality.events import QualityReplayBegun as QualityReplayBegun
+from apollod.core.facts.quality.events import QualityReplayed as QualityReplayed
+from apollod.core.facts.quality.events import QualityReplayFailed as QualityReplayFailed
+from apollod.core.facts.quality.events import QualityRequested as QualityRequested
+from apollod.core.facts.quality.events import QualityResumed as QualityResumed
+from apollod.core.facts.quality.events import QualitySearchBegun as QualitySearchBegun
+from apollod.core.facts.quality.events import QualitySettled as QualitySettled
+from apollod.core.facts.quality.events import QualityTold as QualityTold
+from apollod.core.facts.quality.events import QualityWished as QualityWished
+from apollod.core.facts.recovery import BaseKept as BaseKept
+from apollod.core.facts.recovery import BaseLost as BaseLost
+from apollod.core.facts.recovery import RecordedStep as RecordedStep
+from apollod.core.facts.recovery import ReplayDiverged as ReplayDiverged
+from apollod.core.facts.recovery import ReplayVerified as ReplayVerified
+from apollod.core.facts.rescoring import ExamplesRescored as ExamplesRescored
+from apollod.core.facts.rescoring import Rescored as Rescored
+from apollod.core.facts.rescoring import RescoreRequested as RescoreRequested
+from apollod.core.facts.review import ExampleApproved as ExampleApproved
+from apollod.core.facts.review import ExampleDeclined as ExampleDeclined
+from apollod.core.facts.review import ExampleEdited as ExampleEdited
+from apollod.core.facts.review import ExampleExpired as ExampleExpired
+from apollod.core.facts.review import ExampleHeld as ExampleHeld
+from apollod.core.facts.rollback import RollbackCompleted as RollbackCompleted
+from apollod.core.facts.rollback import RollbackRefused as RollbackRefused
+from apollod.core.facts.rollback import RollbackRequested as RollbackRequested
+from apollod.core.facts.rollback import RollbackStarted as RollbackStarted
+from apollod.core.facts.schedule import NightClosed as NightClosed
+from apollod.core.facts.schedule import NightOpened as NightOpened
+from apollod.core.facts.schedule import NightPlanned as NightPlanned
+from apollod.core.facts.scoring import ExampleScored as ExampleScored
+from apollod.core.facts.scoring import ScoreFailed as ScoreFailed
+from apollod.core.facts.scoring import ScoreRequested as ScoreRequested
+from apollod.core.facts.training import StepCompleted as StepCompleted
+from apollod.core.facts.training import StepFailed as StepFailed
+from apollod.core.facts.training import StepStarted as StepStarted
+from apollod.core.facts.training import WindowClosed as WindowClosed
+from apollod.core.facts.training import WindowOpened as WindowOpened
+from apollod.core.facts.training import all_digests as all_digests
+from apollod.core.facts.training import all_examples as all_examples
 from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
-from apollod.core.lessons.events import *
-from apollod.core.publishing.events import *
-from apollod.core.quality.events import *
-from apollod.core.recovery.events import *
-from apollod.core.rescoring.events import *
-from apollod.core.review.events import *
-from apollod.core.rollback.events import *
-from apollod.core.schedule.events import *
-from apollod.core.scoring.events import *
+from apollod.core.kernel.reasons import Cause as Cause
 from apollod.core.settings import Settings as Settings
-from apollod.core.training.events import *
 
 KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
 """Event types by kind."""

@@ -8,29 +8,29 @@ from collections.abc import Callable
 from typing import Any
 
 from apollod.core import events as ev
-from apollod.core.alignment.fold import FOLDS as ALIGNMENT
-from apollod.core.bootstrap.fold import FOLDS as BOOTSTRAP
-from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
-from apollod.core.children.fold import FOLDS as CHILDREN
-from apollod.core.daemon.fold import FOLDS as DAEMON
-from apollod.core.dreams.fold import FOLDS as DREAMS
-from apollod.core.feedback.fold import FOLDS as FEEDBACK
-from apollod.core.followups.fold import FOLDS as FOLLOW_UPS
-from apollod.core.forgetting.fold import FOLDS as FORGETTING
-from apollod.core.holding.fold import FOLDS as HOLDING
-from apollod.core.intake.fold import FOLDS as INTAKE
-from apollod.core.judging.fold import FOLDS as JUDGING
-from apollod.core.lessons.fold import FOLDS as LESSONS
-from apollod.core.publishing.fold import FOLDS as PUBLISHING
-from apollod.core.quality.fold import FOLDS as QUALITY
-from apollod.core.recovery.fold import FOLDS as RECOVERY
-from apollod.core.rescoring.fold import FOLDS as RESCORING
-from apollod.core.review.fold import FOLDS as REVIEW
-from apollod.core.rollback.fold import FOLDS as ROLLBACK
-from apollod.core.schedule.fold import FOLDS as SCHEDULE
-from apollod.core.scoring.fold import FOLDS as SCORING
+from apollod.core.rules.alignment import FOLDS as ALIGNMENT
+from apollod.core.rules.bootstrap import FOLDS as BOOTSTRAP
+from apollod.core.rules.checkpoints import FOLDS as CHECKPOINTS
+from apollod.core.rules.children import FOLDS as CHILDREN
+from apollod.core.rules.daemon import FOLDS as DAEMON
+from apollod.core.rules.dreams.fold import FOLDS as DREAMS
+from apollod.core.rules.feedback import FOLDS as FEEDBACK
+from apollod.core.rules.followups import FOLDS as FOLLOW_UPS
+from apollod.core.rules.forgetting import FOLDS as FORGETTING
+from apollod.core.rules.holding.fold import FOLDS as HOLDING
+from apollod.core.rules.intake.fold import FOLDS as INTAKE
+from apollod.core.rules.judging.fold import FOLDS as JUDGING
+from apollod.core.rules.lessons.fold import FOLDS as LESSONS
+from apollod.core.rules.publishing import FOLDS as PUBLISHING
+from apollod.core.rules.quality.fold import FOLDS as QUALITY
+from apollod.core.rules.recovery import FOLDS as RECOVERY
+from apollod.core.rules.rescoring import FOLDS as RESCORING
+from apollod.core.rules.review import FOLDS as REVIEW
+from apollod.core.rules.rollback import FOLDS as ROLLBACK
+from apollod.core.rules.schedule import FOLDS as SCHEDULE
+from apollod.core.rules.scoring import FOLDS as SCORING
+from apollod.core.rules.training import FOLDS as TRAINING
 from apollod.core.state import State
-from apollod.core.training.fold import FOLDS as TRAINING
 
 SLICES = {
     "alignment": ALIGNMENT,

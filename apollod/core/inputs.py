@@ -1,31 +1,94 @@
 """Everything that can happen to the daemon, as values that `decide` is given.
 
-Each subject declares its own in `<subject>/inputs.py`; this module re-exports them.
+Each subject declares its own in `facts`; this module re-exports them.
 """
 
-# ruff: noqa: F403
-from apollod.core.alignment.inputs import *
-from apollod.core.bootstrap.inputs import *
-from apollod.core.checkpoints.inputs import *
-from apollod.core.children.inputs import *
-from apollod.core.daemon.inputs import *
-from apollod.core.dreams.inputs import *
-from apollod.core.feedback.inputs import *
-from apollod.core.followups.inputs import *
-from apollod.core.forgetting.inputs import *
-from apollod.core.holding.inputs import *
-from apollod.core.intake.inputs import *
-from apollod.core.judging.inputs import *
+from apollod.core.facts.alignment import Compared as Compared
+from apollod.core.facts.alignment import Probed as Probed
+from apollod.core.facts.alignment import Scored as Scored
+from apollod.core.facts.alignment import ScoreLate as ScoreLate
+from apollod.core.facts.bootstrap import BootstrapRan as BootstrapRan
+from apollod.core.facts.bootstrap import BootstrapStopWanted as BootstrapStopWanted
+from apollod.core.facts.bootstrap import BootstrapWanted as BootstrapWanted
+from apollod.core.facts.checkpoints import CheckpointObserved as CheckpointObserved
+from apollod.core.facts.checkpoints import CheckpointRequested as CheckpointRequested
+from apollod.core.facts.checkpoints import CheckpointWritten as CheckpointWritten
+from apollod.core.facts.checkpoints import HookDone as HookDone
+from apollod.core.facts.children import ChildExited as ChildExited
+from apollod.core.facts.children import EngineStarted as EngineStarted
+from apollod.core.facts.children import EngineUp as EngineUp
+from apollod.core.facts.children import Refused as Refused
+from apollod.core.facts.children import TrainerStarted as TrainerStarted
+from apollod.core.facts.daemon import PauseRequested as PauseRequested
+from apollod.core.facts.daemon import ResumeRequested as ResumeRequested
+from apollod.core.facts.daemon import Started as Started
+from apollod.core.facts.daemon import StopRequested as StopRequested
+from apollod.core.facts.dreams.inputs import DreamCallFailed as DreamCallFailed
+from apollod.core.facts.dreams.inputs import DreamsUnwanted as DreamsUnwanted
+from apollod.core.facts.dreams.inputs import DreamsWanted as DreamsWanted
+from apollod.core.facts.dreams.inputs import DreamVerdict as DreamVerdict
+from apollod.core.facts.dreams.inputs import EngineUse as EngineUse
+from apollod.core.facts.dreams.inputs import PatternUnwanted as PatternUnwanted
+from apollod.core.facts.dreams.inputs import PatternWanted as PatternWanted
+from apollod.core.facts.dreams.inputs import ScenarioAnswered as ScenarioAnswered
+from apollod.core.facts.dreams.inputs import ScenarioImagined as ScenarioImagined
+from apollod.core.facts.dreams.inputs import ScenarioTested as ScenarioTested
+from apollod.core.facts.feedback import Rated as Rated
+from apollod.core.facts.followups import CasesDone as CasesDone
+from apollod.core.facts.followups import FollowUpDone as FollowUpDone
+from apollod.core.facts.forgetting import ForgetPlanned as ForgetPlanned
+from apollod.core.facts.forgetting import ForgetWanted as ForgetWanted
+from apollod.core.facts.holding import AnchorAnswered as AnchorAnswered
+from apollod.core.facts.holding import AnchorCallFailed as AnchorCallFailed
+from apollod.core.facts.intake.inputs import PARTS_MAX as PARTS_MAX
+from apollod.core.facts.intake.inputs import Batch as Batch
+from apollod.core.facts.intake.inputs import Encoded as Encoded
+from apollod.core.facts.intake.inputs import EncodeDone as EncodeDone
+from apollod.core.facts.intake.inputs import Line as Line
+from apollod.core.facts.intake.inputs import LinesRead as LinesRead
+from apollod.core.facts.intake.inputs import Obstruction as Obstruction
+from apollod.core.facts.intake.inputs import PlaceLooked as PlaceLooked
+from apollod.core.facts.intake.inputs import RelearnRequested as RelearnRequested
+from apollod.core.facts.intake.inputs import Response as Response
+from apollod.core.facts.intake.inputs import Taught as Taught
+from apollod.core.facts.intake.inputs import WithdrawRequested as WithdrawRequested
+from apollod.core.facts.intake.inputs import part_key as part_key
+from apollod.core.facts.intake.inputs import response_key as response_key
+from apollod.core.facts.judging.inputs import JudgeAnswered as JudgeAnswered
+from apollod.core.facts.judging.inputs import Judged as Judged
+from apollod.core.facts.judging.inputs import JudgeFailed as JudgeFailed
+from apollod.core.facts.lessons.inputs import Contradicted as Contradicted
+from apollod.core.facts.lessons.inputs import LessonAsked as LessonAsked
+from apollod.core.facts.lessons.inputs import LessonCallFailed as LessonCallFailed
+from apollod.core.facts.lessons.inputs import LessonPrepared as LessonPrepared
+from apollod.core.facts.lessons.inputs import LessonRequested as LessonRequested
+from apollod.core.facts.lessons.inputs import LessonUnwanted as LessonUnwanted
+from apollod.core.facts.lessons.inputs import LessonWanted as LessonWanted
+from apollod.core.facts.lessons.inputs import LessonWorded as LessonWorded
+from apollod.core.facts.publishing import EnginePauseReport as EnginePauseReport
+from apollod.core.facts.publishing import EngineResumeReport as EngineResumeReport
+from apollod.core.facts.quality.inputs import AlarmTold as AlarmTold
+from apollod.core.facts.quality.inputs import ExamplesRanked as ExamplesRanked
+from apollod.core.facts.quality.inputs import ProbesAnswered as ProbesAnswered
+from apollod.core.facts.quality.inputs import ProbesFailed as ProbesFailed
+from apollod.core.facts.quality.inputs import QualityWanted as QualityWanted
+from apollod.core.facts.quality.inputs import WindowReplayed as WindowReplayed
+from apollod.core.facts.quality.inputs import WindowReplayFailed as WindowReplayFailed
+from apollod.core.facts.recovery import BaseDone as BaseDone
+from apollod.core.facts.recovery import Bound as Bound
+from apollod.core.facts.recovery import Restored as Restored
+from apollod.core.facts.rescoring import ExamplesScored as ExamplesScored
+from apollod.core.facts.rescoring import ScoredAgain as ScoredAgain
+from apollod.core.facts.review import Decision as Decision
+from apollod.core.facts.review import DecisionsGiven as DecisionsGiven
+from apollod.core.facts.review import EditGiven as EditGiven
+from apollod.core.facts.rollback import RollbackPlanned as RollbackPlanned
+from apollod.core.facts.rollback import RollbackWanted as RollbackWanted
+from apollod.core.facts.schedule import NightKnown as NightKnown
+from apollod.core.facts.scoring import ExampleScoreDone as ExampleScoreDone
+from apollod.core.facts.training import StepDone as StepDone
+from apollod.core.facts.training import StepFailure as StepFailure
+from apollod.core.facts.training import Undoable as Undoable
 from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick
-from apollod.core.lessons.inputs import *
-from apollod.core.publishing.inputs import *
-from apollod.core.quality.inputs import *
-from apollod.core.recovery.inputs import *
-from apollod.core.rescoring.inputs import *
-from apollod.core.review.inputs import *
-from apollod.core.rollback.inputs import *
-from apollod.core.schedule.inputs import *
-from apollod.core.scoring.inputs import *
-from apollod.core.training.inputs import *

@@ -6,28 +6,28 @@ the event.
 
 import msgspec
 
-from apollod.core.alignment.state import AlignmentState
-from apollod.core.bootstrap.state import BootstrapState
-from apollod.core.checkpoints.state import CheckpointsState
-from apollod.core.children.state import ChildrenState
-from apollod.core.daemon.state import DaemonState
-from apollod.core.dreams.state import DreamsState
-from apollod.core.feedback.state import FeedbackState
-from apollod.core.followups.state import FollowUpsState
-from apollod.core.forgetting.state import ForgettingState
-from apollod.core.holding.state import HoldingState
-from apollod.core.intake.state import IntakeState
-from apollod.core.judging.state import JudgingState
-from apollod.core.lessons.state import LessonsState
-from apollod.core.publishing.state import PublishingState
-from apollod.core.quality.state import QualityState
-from apollod.core.recovery.state import RecoveryState
-from apollod.core.rescoring.state import RescoringState
-from apollod.core.review.state import ReviewState
-from apollod.core.rollback.state import RollbackState
-from apollod.core.schedule.state import ScheduleState
-from apollod.core.scoring.state import ScoringState
-from apollod.core.training.state import TrainingState
+from apollod.core.facts.alignment import AlignmentState
+from apollod.core.facts.bootstrap import BootstrapState
+from apollod.core.facts.checkpoints import CheckpointsState
+from apollod.core.facts.children import ChildrenState
+from apollod.core.facts.daemon import DaemonState
+from apollod.core.facts.dreams.state import DreamsState
+from apollod.core.facts.feedback import FeedbackState
+from apollod.core.facts.followups import FollowUpsState
+from apollod.core.facts.forgetting import ForgettingState
+from apollod.core.facts.holding import HoldingState
+from apollod.core.facts.intake.state import IntakeState
+from apollod.core.facts.judging.state import JudgingState
+from apollod.core.facts.lessons.state import LessonsState
+from apollod.core.facts.publishing import PublishingState
+from apollod.core.facts.quality.state import QualityState
+from apollod.core.facts.recovery import RecoveryState
+from apollod.core.facts.rescoring import RescoringState
+from apollod.core.facts.review import ReviewState
+from apollod.core.facts.rollback import RollbackState
+from apollod.core.facts.schedule import ScheduleState
+from apollod.core.facts.scoring import ScoringState
+from apollod.core.facts.training import TrainingState
 
 
 class State(msgspec.Struct):

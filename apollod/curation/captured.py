@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.core.intake.events import Origin, Sampled
-from apollod.core.intake.inputs import Line, Response
+from apollod.core.facts.intake.events import Origin, Sampled
+from apollod.core.facts.intake.inputs import Line, Response
 from apollod.curation.responses import taught
 from apollod.errors import RecordRefused
 from apollod.wire.records import record_of

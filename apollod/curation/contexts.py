@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.core.intake.events import Removed
+from apollod.core.facts.intake.events import Removed
 from apollod.curation.stripping import TOOLS, restored
 from apollod.wire.records import Form
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from apollod.core.intake.events import Origin
+from apollod.core.facts.intake.events import Origin
 from apollod.wire.records import Form
 
 ATIF_VERSION = "ATIF-v1.7"

@@ -4,14 +4,14 @@ MinHash with one permutation (Li, Owen and Zhang, "One Permutation Hashing", Neu
 has one hash, whose low bits choose a bin; the smallest hash of each bin is kept, and a byte of it (Li and König, "b-Bit
 Minwise Hashing", WWW 2010). An empty bin borrows the value of another one, chosen by a fixed sequence (Shrivastava,
 "Optimal Densification", ICML 2017). In plain Python because the supervisor loads no numpy: 0.25 µs a word.
-core/intake/repeats.py uses the signatures.
+core/facts/intake/repeats.py uses the signatures.
 """
 
 from array import array
 from base64 import b64encode
 from zlib import crc32
 
-from apollod.core.intake.repeats import BINS, SCHEME
+from apollod.core.facts.intake.repeats import BINS, SCHEME
 
 WORDS_MIN = 40  # shorter answers may agree in all but the words that matter
 _EMPTY = 1 << 32

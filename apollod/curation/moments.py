@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from apollod.core.facts.intake.events import Origin, Removed
+from apollod.core.facts.intake.inputs import PARTS_MAX
 from apollod.core.inputs import Response
-from apollod.core.intake.events import Origin, Removed
-from apollod.core.intake.inputs import PARTS_MAX
 from apollod.core.surroundings import SurroundingKind
 from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found

@@ -10,7 +10,7 @@ from functools import cache
 
 import msgspec
 
-from apollod.core.intake.events import Removed, StripLevel
+from apollod.core.facts.intake.events import Removed, StripLevel
 from apollod.wire.records import Form
 
 MEMORY = (

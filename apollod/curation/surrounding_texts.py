@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from apollod.core.dreams.scenario import Turn
-from apollod.core.intake.events import Removed
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.intake.events import Removed
 from apollod.core.surroundings import INSTRUCTING, JOINT, NOTHING, Surrounding, SurroundingKind, SurroundingUse
 from apollod.curation.dreaming.cheats import leak
 from apollod.curation.stripping import TOOLS, Stripping, restored, strip

@@ -22,7 +22,7 @@ from apollod.explain import line_of
 from apollod.wire.messages import (
     Compared,
     CompareWeights,
-    EngineResumed,
+    EngineResumeReport,
     Hello,
     Pause,
     Paused,
@@ -50,7 +50,9 @@ class Refresher:
         self._derives = True
         """false once the worker reports nothing to derive, which is fixed when the weights are loaded"""
         self._prefixes = Prefixes(engine)
-        self._fence = Fence(engine, lambda seconds: self._link.send(EngineResumed(seconds, True, self._served.active)))
+        self._fence = Fence(
+            engine, lambda seconds: self._link.send(EngineResumeReport(seconds, True, self._served.active))
+        )
         self._loop = asyncio.get_running_loop()
         self._link = Link.connect(socket_path)
         self._link.send(Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
@@ -77,7 +79,7 @@ class Refresher:
             case Pause(clear=clear, at_most_s=at_most_s):
                 return await self._pause(clear, at_most_s)
             case ResumeEngine():
-                return EngineResumed(await self._fence.resume(), active=self._served.active)
+                return EngineResumeReport(await self._fence.resume(), active=self._served.active)
             case CompareWeights(step=step, digests=digests):
                 return await self._compare(step, digests)
         return None

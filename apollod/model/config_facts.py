@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from apollod.core.alignment.bounds import ModelKind
+from apollod.core.facts.alignment import ModelKind
 from apollod.model.shapes import layer_types
 
 _RECURRENT = ("linear", "mamba", "recurrent", "conv", "ssm")

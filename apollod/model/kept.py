@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apollod.core.holding.choice import OF_PRACTICE
+from apollod.core.facts.holding import OF_PRACTICE
 from apollod.errors import ModelRefused
 from apollod.model.decoder import (
     Shape,

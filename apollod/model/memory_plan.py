@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from apollod.core.facts.training import bounds
 from apollod.core.settings import OptimizerSettings, Recompute
-from apollod.core.training.room import bounds
 from apollod.errors import DoesNotFit
 from apollod.model import engine_memory
 from apollod.model.engine_memory import EngineAsked
@@ -57,8 +57,8 @@ class Asked:
 class MemoryPlan:
     """Bytes. `engine`, `trainer`: besides weights, KV cache and `table.training`. `kv`: size of the KV cache, at least
     `kv_least`, one request of full length; with `kv_given` it is configured. `slack`: reserved. `step_tokens`: most
-    tokens of a step with its anchors (core/training/room.py); `table` is for the step of at most so many that takes the
-    most memory."""
+    tokens of a step with its anchors (core/facts/training.py); `table` is for the step of at most so many that takes
+    the most memory."""
 
     device: Device
     table: MemoryTable

@@ -20,8 +20,8 @@ from apollod.adapters.sources.unreadable import obstruction
 from apollod.adapters.sources.whole_source import Part, WholeSource
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.bootstrap.status import ReadSoFar
 from apollod.core.kernel.composing import composed
+from apollod.core.rules.bootstrap import ReadSoFar
 from apollod.errors import ApolloError, DreamCheckFailed, SourceRefused
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config

@@ -11,8 +11,8 @@ import msgspec
 from apollod.adapters import answer_store
 from apollod.adapters.answer_store import SECOND_NS, Answer
 from apollod.adapters.system import clock
+from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch
-from apollod.core.intake.state import Position
 from apollod.curation.captured import Captured, joined, question_in
 from apollod.curation.lessons.line_lessons import Pair, pair_in
 from apollod.model.config_facts import template_text

@@ -171,7 +171,7 @@ class TrainerChild:
             if isinstance(message, msg.AtWork):
                 self.questions.at_work()
                 continue
-            if isinstance(message, msg.StepFailed) and message.torn:
+            if isinstance(message, msg.StepFailure) and message.torn:
                 self.last_words = message.reason
             if isinstance(message, inp.StepDone | inp.Restored):
                 self.undoable = message.undoable
@@ -191,7 +191,7 @@ ANSWERS: Mapping[type[inp.Input], str] = {
     inp.Restored: "restore",
     inp.EncodeDone: "encode",
     inp.StepDone: "step",
-    inp.StepFailed: "step",
+    inp.StepFailure: "step",
     inp.CheckpointWritten: "write-checkpoint",
     inp.Probed: "probe",
     inp.ExamplesScored: "rescore",

@@ -17,11 +17,11 @@ from apollod.wire import messages as msg
 log = structlog.get_logger()
 
 Order = fx.RefreshEngine | fx.PauseEngine | fx.ResumeEngine | fx.CompareWeights
-Answer = msg.Refreshed | msg.Paused | inp.EngineResumed | msg.Compared
+Answer = msg.Refreshed | msg.Paused | inp.EngineResumeReport | msg.Compared
 ANSWERED_BY: dict[type, type] = {
     fx.RefreshEngine: msg.Refreshed,
     fx.PauseEngine: msg.Paused,
-    fx.ResumeEngine: inp.EngineResumed,
+    fx.ResumeEngine: inp.EngineResumeReport,
     fx.CompareWeights: msg.Compared,
 }
 STRENGTH = ("keep", "salt", "reset")
@@ -90,7 +90,7 @@ class EngineApi:
             tasks.cancel_scope.cancel()
 
     def _take(self, message: object) -> None:
-        if isinstance(message, inp.EngineResumed) and message.expired:
+        if isinstance(message, inp.EngineResumeReport) and message.expired:
             self._post(message)
             return
         asked, self._asked = self._asked, None
@@ -105,8 +105,8 @@ class EngineApi:
                 log.warning("engine.refresh_failed", version=version, error=error)
             case msg.Paused(seconds=seconds, error=error):
                 assert isinstance(asked, fx.PauseEngine)
-                self._post(inp.EnginePaused(asked, seconds, error))
-            case inp.EngineResumed():
+                self._post(inp.EnginePauseReport(asked, seconds, error))
+            case inp.EngineResumeReport():
                 self._post(message)
             case msg.Compared():
                 assert isinstance(asked, fx.CompareWeights)
@@ -126,7 +126,7 @@ class EngineApi:
 def unanswered(order: Order, post: Callable[[inp.Input], None]) -> None:
     """Tell the core that there is no engine for this order, if it waits for the result."""
     if isinstance(order, fx.PauseEngine):
-        post(inp.EnginePaused(order, 0.0, GONE, gone=True))
+        post(inp.EnginePauseReport(order, 0.0, GONE, gone=True))
     elif isinstance(order, fx.CompareWeights):
         post(inp.Compared(order.step, error=GONE, number=order.number))
 

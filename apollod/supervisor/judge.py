@@ -11,9 +11,9 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.judging import Terms, ask
 from apollod.core import events as ev
-from apollod.core.dreams.policy import SIDE_BY_SIDE
-from apollod.core.intake.events import Removed
-from apollod.core.judging.inputs import Judged
+from apollod.core.facts.intake.events import Removed
+from apollod.core.facts.judging.inputs import Judged
+from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.curation.judge_cases import Case, read_cases, with_injections, without_repeats
 from apollod.curation.judge_question import PROMPT_HASH, question_about
 from apollod.errors import ConfigError, RecordRefused

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from apollod.core.activities import Activity, blocked
-from apollod.core.dreams.state import Course as Behaviour
-from apollod.core.lessons import rounds
-from apollod.core.lessons.drift import drift_of
-from apollod.core.lessons.events import Tally
-from apollod.core.lessons.kinds import kind_of
-from apollod.core.lessons.open_course import Course
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.standing import not_these
-from apollod.core.lessons.state import Lesson, LessonsState
+from apollod.core.facts.dreams.state import Course as Behaviour
+from apollod.core.facts.lessons import rounds
+from apollod.core.facts.lessons.events import Tally
+from apollod.core.facts.lessons.kinds import kind_of
+from apollod.core.facts.lessons.open_course import Course
+from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.rules.lessons.drift import drift_of
+from apollod.core.rules.lessons.standing import not_these
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.supervisor.pattern_view import NONE_ASKED, behaviour_of, behaviour_row, behaviour_view

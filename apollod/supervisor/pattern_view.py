@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from apollod.core.dreams import status as dreams_status
-from apollod.core.dreams.course import of_budget, weak_contrasts
-from apollod.core.dreams.held_out_rounds import not_followed
-from apollod.core.dreams.state import Course, Tests, TestsAround
-from apollod.core.lessons.events import Tally
+from apollod.core.facts.dreams.course import of_budget, weak_contrasts
+from apollod.core.facts.dreams.held_out_rounds import not_followed
+from apollod.core.facts.dreams.state import Course, Tests, TestsAround
+from apollod.core.facts.lessons.events import Tally
 from apollod.core.rates import wilson
+from apollod.core.rules.dreams import status as dreams_status
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 

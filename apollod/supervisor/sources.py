@@ -24,8 +24,8 @@ from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.adapters.sources.unreadable import obstruction
 from apollod.adapters.sources.watched_places import DatabaseTree, Inbox, WatchedTree
 from apollod.core import inputs as inp
-from apollod.core.intake.events import SourceMode
-from apollod.core.intake.state import Position
+from apollod.core.facts.intake.events import SourceMode
+from apollod.core.facts.intake.state import Position
 from apollod.curation.databases.database_table import database_names
 from apollod.curation.formats.table import READERS, ReaderTable
 from apollod.curation.moments import Rules

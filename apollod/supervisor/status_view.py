@@ -4,25 +4,27 @@ from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
 
-from apollod.core.bootstrap import status as bootstrap
-from apollod.core.bootstrap.status import ReadSoFar
-from apollod.core.checkpoints import status as checkpoints
-from apollod.core.children import status as children
-from apollod.core.daemon import status as daemon
-from apollod.core.dreams import status as dreams
-from apollod.core.followups import status as followups
-from apollod.core.holding import status as holding
-from apollod.core.intake import status as intake
-from apollod.core.judging import status as judging
-from apollod.core.lessons import status as lessons
-from apollod.core.publishing import status as publishing
-from apollod.core.quality import status as quality
-from apollod.core.recovery import status as recovery
-from apollod.core.rescoring import status as rescoring
-from apollod.core.rollback import status as rollback
-from apollod.core.schedule import status as schedule
+from apollod.core.rules import (
+    bootstrap,
+    checkpoints,
+    children,
+    daemon,
+    followups,
+    publishing,
+    recovery,
+    rescoring,
+    rollback,
+    schedule,
+    training,
+)
+from apollod.core.rules.bootstrap import ReadSoFar
+from apollod.core.rules.dreams import status as dreams
+from apollod.core.rules.holding import status as holding
+from apollod.core.rules.intake import status as intake
+from apollod.core.rules.judging import status as judging
+from apollod.core.rules.lessons import status as lessons
+from apollod.core.rules.quality import status as quality
 from apollod.core.state import State
-from apollod.core.training import status as training
 from apollod.wire.status import Journal, Status
 
 

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     except ApolloError as error:
         sys.stderr.write(f"stub engine: {error.line()}\n")
         return EXIT_REFUSED
-    fence = Fence(lambda seconds, active: api.send(msg.EngineResumed(seconds, True, active)))
+    fence = Fence(lambda seconds, active: api.send(msg.EngineResumeReport(seconds, True, active)))
     api.send(msg.Hello("engine-api", os.getpid(), versions=VERSIONS))
     threading.Thread(target=answer_orders, args=(api, weights, fence), daemon=True).start()
     with ThreadingHTTPServer((args.host, args.port), handler_of(args.served_model_name, fence)) as server:
@@ -173,7 +173,7 @@ def answer_of(order: msg.FromSupervisor, weights: Weights, fence: Fence) -> msgs
         case msg.Pause(at_most_s=at_most_s):
             return msg.Paused(fence.pause(at_most_s))
         case msg.ResumeEngine():
-            return msg.EngineResumed(fence.resume(), active=fence.waiting)
+            return msg.EngineResumeReport(fence.resume(), active=fence.waiting)
         case msg.CompareWeights(step=step, digests=digests):
             return msg.Compared(step, weights.differing(digests))
     raise ApolloError(f"the supervisor sent {type(order).__name__}", "use one version of apollod everywhere")

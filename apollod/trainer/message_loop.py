@@ -1,7 +1,7 @@
 """The trainer's message loop: one message in, one answer out, no decisions.
 
 Requests that cannot be fulfilled get `Refused`, and the trainer stays up. An exception inside a step is answered with
-`StepFailed` and ends the process, because the weights may be half updated; unless memory ran out before the first
+`StepFailure` and ends the process, because the weights may be half updated; unless memory ran out before the first
 update.
 """
 
@@ -89,7 +89,7 @@ class Loop:
                 answer = _elsewhere(self._answer, message) if self._spoiled else self._answer(message)
                 if answer is not None:
                     self._link.send(answer)
-                if isinstance(answer, m.StepFailed) and answer.torn:
+                if isinstance(answer, m.StepFailure) and answer.torn:
                     return EXIT_TORN
             except (LinkClosed, _Stop):
                 return 0
@@ -179,7 +179,7 @@ class Loop:
             learner.undo.restart(found)
         return m.Restored(found, learner.optimizer.state_bytes(), undoable=learner.undoable())
 
-    def _step(self, message: m.Step) -> m.StepDone | m.StepFailed:
+    def _step(self, message: m.Step) -> m.StepDone | m.StepFailure:
         try:
             learner = self._attached()
             objective = objective_named(message.objective)
@@ -187,15 +187,15 @@ class Loop:
             anchors = [checked(learner, anchor, CONTEXT) for anchor in message.anchors]
             answer = self._run(learner, objective, batch, anchors, message)
         except ApolloError as error:
-            return m.StepFailed(message.step, error.line())
+            return m.StepFailure(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
-            return m.StepFailed(message.step, line_of(error))
+            return m.StepFailure(message.step, line_of(error))
         failpoint("trainer.step.unreported")
         return answer
 
     def _run(
         self, learner: Learner, objective: Objective, batch: list[Tokens], anchors: list[Tokens], message: m.Step
-    ) -> m.StepDone | m.StepFailed:
+    ) -> m.StepDone | m.StepFailure:
         """Run the step, or report that memory ran out. If that happens before the first update (mostly in the forward
         pass), weights and state are unchanged, and the trainer can go on."""
         optimizer = learner.optimizer
@@ -217,7 +217,7 @@ class Loop:
         if not torn:
             optimizer.abandon()
             self._give_memory_back()
-        return m.StepFailed(message.step, lack.line(), out_of_memory=True, torn=torn)
+        return m.StepFailure(message.step, lack.line(), out_of_memory=True, torn=torn)
 
     def _probe(self, message: m.ProbeTrainer) -> m.Probed:
         return self._looked(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from apollod.core.alignment.cost import TOKENS
+from apollod.core.facts.alignment import TOKENS
 from apollod.errors import RecordRefused
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.kernels.device_to_host import in_host_memory

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from apollod.core.facts.training import StepTerms
 from apollod.core.kernel.composing import composed
-from apollod.core.training.terms import StepTerms
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.context import CONTEXT

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from apollod.core.intake.events import StripLevel
-from apollod.core.review.inputs import Decision
+from apollod.core.facts.intake.events import StripLevel
+from apollod.core.facts.review import Decision
 from apollod.core.settings import PatternSettings
 
 

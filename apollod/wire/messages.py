@@ -9,13 +9,14 @@ from typing import Literal
 import msgspec
 
 from apollod.core.effects import CompareWeights, ProbeTrainer, RefreshEngine, Restore, ResumeEngine, WriteCheckpoint
+from apollod.core.facts.training import StepTerms
 from apollod.core.inputs import (
     Bound,
     CheckpointWritten,
     Compared,
     Encoded,
     EncodeDone,
-    EngineResumed,
+    EngineResumeReport,
     ExamplesRanked,
     ExamplesScored,
     Probed,
@@ -23,11 +24,10 @@ from apollod.core.inputs import (
     Restored,
     ScoredAgain,
     StepDone,
-    StepFailed,
+    StepFailure,
     Undoable,
 )
 from apollod.core.settings import Kernels, OptimizerSettings, Products, ProductsDtype
-from apollod.core.training.terms import StepTerms
 from apollod.wire.control_messages import (
     Answer,
     BootstrapRequest,
@@ -89,7 +89,7 @@ __all__ = [
     "Encode",
     "EncodeDone",
     "Encoded",
-    "EngineResumed",
+    "EngineResumeReport",
     "ExamplesRanked",
     "ExamplesScored",
     "Failure",
@@ -141,7 +141,7 @@ __all__ = [
     "Step",
     "StepDone",
     "StepExample",
-    "StepFailed",
+    "StepFailure",
     "SubmitRequest",
     "TeachDocumentRequest",
     "TeachRequest",
@@ -359,14 +359,14 @@ ToSupervisor = (
     | LoadRefused
     | Refreshed
     | Paused
-    | EngineResumed
+    | EngineResumeReport
     | Compared
     | Probed
     | Bound
     | Restored
     | EncodeDone
     | StepDone
-    | StepFailed
+    | StepFailure
     | ExamplesScored
     | ExamplesRanked
     | AtWork

@@ -75,8 +75,8 @@ class Without(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a replay: see `core.quality.inputs.WindowReplayed`; `note`: for people. `error`: why there is no
-    result; `for_good`: another try would not help, and the process exits."""
+    """The result of a replay: see `core.facts.quality.inputs.WindowReplayed`; `note`: for people. `error`: why there is
+    no result; `for_good`: another try would not help, and the process exits."""
 
     number: int
     drops: dict[str, float] = {}

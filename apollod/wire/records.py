@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from apollod.core.events import Sampled, Tier
-from apollod.core.intake.repeats import content_id
+from apollod.core.facts.intake.repeats import content_id
 from apollod.errors import RecordRefused
 from apollod.wire.strict_json import DEPTH_MAX, depth_over, half_a_pair, json_type, load, short, too_deep, too_large
 from apollod.wire.teacher import GivenTeacher

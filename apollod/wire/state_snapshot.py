@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.core.intake.state import Waiting
+from apollod.core.facts.intake.state import Waiting
 from apollod.core.state import State
 
 _CODECS = ("event_codec.py", "state_snapshot.py")

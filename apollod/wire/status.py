@@ -11,23 +11,23 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from apollod.core.bootstrap.status import Bootstrap
-from apollod.core.checkpoints.status import Checkpoint
-from apollod.core.children.status import Engine, Process, Start
-from apollod.core.dreams.status import Dreams
-from apollod.core.feedback.status import Capture
-from apollod.core.followups.status import FollowUps
-from apollod.core.holding.status import Holding
-from apollod.core.intake.status import Blocked, Queue
-from apollod.core.judging.status import Judge
-from apollod.core.lessons.status import Lessons
-from apollod.core.publishing.status import Weights
-from apollod.core.quality.status import Quality
-from apollod.core.recovery.status import Base
-from apollod.core.rescoring.status import Learned
-from apollod.core.rollback.status import Rollback, Undo
-from apollod.core.schedule.status import Schedule
-from apollod.core.training.status import Optimizer, Running
+from apollod.core.rules.bootstrap import Bootstrap
+from apollod.core.rules.checkpoints import Checkpoint
+from apollod.core.rules.children import Engine, Process, Start
+from apollod.core.rules.dreams.status import Dreams
+from apollod.core.rules.feedback import Capture
+from apollod.core.rules.followups import FollowUps
+from apollod.core.rules.holding.status import Holding
+from apollod.core.rules.intake.status import Blocked, Queue
+from apollod.core.rules.judging.status import Judge
+from apollod.core.rules.lessons.status import Lessons
+from apollod.core.rules.publishing import Weights
+from apollod.core.rules.quality.status import Quality
+from apollod.core.rules.recovery import Base
+from apollod.core.rules.rescoring import Learned
+from apollod.core.rules.rollback import Rollback, Undo
+from apollod.core.rules.schedule import Schedule
+from apollod.core.rules.training import Optimizer, RunningStep
 from apollod.errors import ApolloError
 
 SCHEMA_VERSION = 1
@@ -63,7 +63,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     state: str
-    """one of `core.daemon.status.STATES`"""
+    """one of `core.rules.daemon.STATES`"""
     error: str = ""
     """why it does less than it should; empty: all is well"""
     pid: int = 0
@@ -78,7 +78,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """paths of sources that cannot be read now"""
     optimizer: Optimizer
     checkpoint: Checkpoint
-    running: Running | None = None
+    running: RunningStep | None = None
     start: Start | None = None
     rollback: Rollback | None = None
     undo: Undo = Undo()

@@ -25,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from apollod.core.holding.choice import OF_LESSONS, OF_PRACTICE
+from apollod.core.facts.holding import OF_LESSONS, OF_PRACTICE
 from apollod.core.settings import LessonSettings
 from benchmarks import report
 from benchmarks.forgetting.arms import Arm, Run, run

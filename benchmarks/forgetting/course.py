@@ -1,5 +1,5 @@
 """Learns and holds lessons with the daemon's own parts: practices of a lesson as one batch, the warm-up of the first
-steps, anchors chosen by need (`core.holding.choice`), the divergence from them in the same step.
+steps, anchors chosen by need (`core.facts.holding`), the divergence from them in the same step.
 
 Each lesson is practised until its checked answers are the greedy ones, with a mean probability of at least `SURE`, or
 its budget is spent. The answers of the model that then knows it are frozen and held. A corrected lesson is neither held
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from statistics import fmean
 
-from apollod.core.holding.choice import Kin, held_by
-from apollod.core.holding.events import Sort
-from apollod.core.holding.state import Anchor, HoldingState
+from apollod.core.facts.holding import Anchor, HoldingState, Kin, Sort, held_by
 from apollod.core.schedules import risen
 from apollod.core.settings import LessonSettings, TrainerSettings
 from apollod.demo.corpus import Message

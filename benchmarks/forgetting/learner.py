@@ -14,8 +14,8 @@ import torch  # noqa: E402
 
 import apollod  # noqa: E402
 from apollod.adapters.llm.log_probabilities import LIKELIEST  # noqa: E402
+from apollod.core.facts.training import StepTerms  # noqa: E402
 from apollod.core.settings import OptimizerName, OptimizerSettings  # noqa: E402
-from apollod.core.training.terms import StepTerms  # noqa: E402
 from apollod.demo.corpus import Message  # noqa: E402
 from apollod.demo.world import pretrain  # noqa: E402
 from apollod.products import products_in  # noqa: E402

@@ -23,7 +23,7 @@ from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal import schema as module
 from apollod.adapters.journal.verification import derived_damage
 from apollod.core import events as ev
-from apollod.core.intake.repeats import SCHEME
+from apollod.core.facts.intake.repeats import SCHEME
 from apollod.errors import JournalError
 
 MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("*.sql"))

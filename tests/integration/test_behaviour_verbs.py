@@ -10,7 +10,7 @@ from support.dreamt_journal import dreamt, story, write_story
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.settings import PatternSettings
 from apollod.curation.dreaming.scenario_text import sketch_of
 from apollod.supervisor.config import Config

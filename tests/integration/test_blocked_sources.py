@@ -18,7 +18,7 @@ from support.source_life import config_of, events_of, live, unprivileged, until
 
 from apollod.adapters.sources import foreign_database, source_files
 from apollod.core import events as ev
-from apollod.core.intake import obstructions
+from apollod.core.rules.intake import obstructions
 from apollod.core.state import State
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config

@@ -17,8 +17,8 @@ from apollod.adapters.tokens import BY_MODEL, ESTIMATED, token_counter
 from apollod.cli.control.bootstrap_dry_run import TEXTS_MAX, Stripped, Tally
 from apollod.cli.main import main
 from apollod.core import events as ev
+from apollod.core.facts.training import Pace
 from apollod.core.settings import Check, PatternSettings
-from apollod.core.training.pace import Pace
 
 Capture = pytest.CaptureFixture[str]
 GREET, LATER = "Greet first, always.", "Never apologise."

@@ -17,7 +17,7 @@ from support import sharded_model as model
 from support.commands import ran
 from support.fingerprints import file_fingerprint
 
-from apollod.core.children.state import ChildrenState
+from apollod.core.facts.children import ChildrenState
 from apollod.core.state import State
 from apollod.store.access import DAEMON, WeightsLock
 from apollod.supervisor.status_view import status_view

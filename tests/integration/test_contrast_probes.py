@@ -23,10 +23,10 @@ from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.contrast_cases import ContrastCase
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.contrast_cases import ContrastCase
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.quality.events import NO_JUDGE, NO_VERDICT
 from apollod.core.fold import fold
-from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
 from apollod.curation.probes.leaks import Leaks

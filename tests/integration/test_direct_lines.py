@@ -20,8 +20,8 @@ from apollod.cli.control.examples import example_facts
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.lessons.direct_lines import WAITING_MAX
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
+from apollod.core.rules.lessons.direct_lines import WAITING_MAX
 from apollod.core.settings import LessonSettings
 from apollod.curation.lessons.line_lessons import asked_by
 from apollod.demo.tiny_model import make_tokenizer

@@ -26,7 +26,7 @@ from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.intake.events import Removed
+from apollod.core.facts.intake.events import Removed
 from apollod.core.state import State
 from apollod.curation.contexts import Contexts, contexts
 from apollod.curation.stripping import Stripping, strip

@@ -14,7 +14,7 @@ from support.llm_server import LlmServer, Request, good_answer, send, serving, w
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.settings import Check, PatternSettings
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming import tested_answers

@@ -13,7 +13,7 @@ from support.journals import accepted, completed, write
 
 from apollod.cli.main import main
 from apollod.core import events as ev
-from apollod.core.dreams.patterns import pattern_problem
+from apollod.core.facts.dreams.patterns import pattern_problem
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.config import Config
 from apollod.supervisor.sections import DreamSection

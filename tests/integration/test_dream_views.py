@@ -10,8 +10,8 @@ from support.dreamt_journal import dreamt, story, write_story
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.continuing import DreamNotes
-from apollod.core.dreams.scenario import Sketch
+from apollod.core.facts.dreams.scenario import Sketch
+from apollod.core.rules.dreams.continuing import DreamNotes
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_after_a_rollback_a_round_of_the_same_name_counts_by_itself(tmp_path: Pa
     (first,) = [name for name, one in courses.items() if one.round.startswith("recheck")]
     assert courses[first].phase == "settled"
     name, world.firm[first] = courses[first].round, 0
-    world.give(inp.RollbackRequested(world.state.training.version - 1, "p"))
+    world.give(inp.RollbackWanted(world.state.training.version - 1, "p"))
     world.settle()
     assert courses[first].rechecked == -1
     while courses[first].rechecked == -1:

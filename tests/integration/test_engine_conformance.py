@@ -127,11 +127,11 @@ def test_a_pause_holds_requests_until_it_is_ended(engine: Engine) -> None:
     waiting.start()
     waiting.join(1.0)
     assert waiting.is_alive()
-    resumed = engine.host.order(msg.ResumeEngine(), msg.EngineResumed)
+    resumed = engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport)
     assert 0.9 < resumed.seconds < 30 and not resumed.expired and resumed.active == 1
     waiting.join(30)
     assert not waiting.is_alive()
-    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumed) == msg.EngineResumed(0.0)
+    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport) == msg.EngineResumeReport(0.0)
 
 
 def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
@@ -140,9 +140,9 @@ def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
     began = time.monotonic()
     generate(engine)
     assert 0.3 < time.monotonic() - began < 10
-    told = engine.host.told(msg.EngineResumed, 10)
+    told = engine.host.told(msg.EngineResumeReport, 10)
     assert told.expired and 0.4 < told.seconds < 10
-    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumed) == msg.EngineResumed(0.0)
+    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport) == msg.EngineResumeReport(0.0)
 
 
 def generate(engine: Engine) -> str:

@@ -27,7 +27,7 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.log_probabilities import Pace, Score, score, teacher_of
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.contexts import contexts
 from apollod.curation.dreaming.imagination import SCHEMA
 from apollod.curation.probes.figures import Measurement

@@ -22,7 +22,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
-from apollod.core.followups.status import FollowUps
+from apollod.core.rules.followups import FollowUps
 from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.curation.signals.follow_up_question import shipped_cases, shipped_digest

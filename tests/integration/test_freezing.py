@@ -13,8 +13,8 @@ from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.scenario import Turn
-from apollod.core.holding.missing import SHIPPED, shipped_name
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.shared.missing_anchors import SHIPPED, shipped_name
 from apollod.core.surroundings import Surrounding
 from apollod.supervisor.executor.holding_effects import ANSWER_CHARACTERS, ANSWER_TOKENS, anchor_id, shipped_prompts
 from apollod.wire.records import record_of

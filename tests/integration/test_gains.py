@@ -10,8 +10,8 @@ from apollod.adapters.journal.journal_reader import query
 from apollod.cli.control.quality import learned_facts
 from apollod.cli.main import main
 from apollod.core import events as ev
-from apollod.core.lessons.wording import Given
-from apollod.core.rescoring.gain import is_weak
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.rescoring import is_weak
 
 COLUMNS = "example, step, before, after, tokens, weights_version, weak"
 

@@ -27,10 +27,10 @@ from apollod.adapters.sources.record_stream import CHUNK_BYTES, batch_of_lines
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.watched_places import Inbox
 from apollod.core import events as ev
+from apollod.core.facts.intake.state import Position
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch
-from apollod.core.intake.policy import intake_events
-from apollod.core.intake.state import Position
+from apollod.core.rules.intake.policy import intake_events
 from apollod.core.state import State
 from apollod.curation.formats.table import READERS, ReaderTable
 from apollod.errors import SourceRefused

@@ -15,7 +15,7 @@ from apollod.cli.control.quality.incident import WORDS_MAX, held_by_guard, taugh
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.quality.events import VerdictKind
+from apollod.core.facts.quality.events import VerdictKind
 
 Capture = pytest.CaptureFixture[str]
 TAUGHT = {"messages": [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": "No,\x1b[2J\nnever."}]}

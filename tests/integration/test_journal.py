@@ -26,7 +26,7 @@ from apollod.adapters.journal.journal_reader import recorded, snapshot, verify
 from apollod.adapters.journal.verification import derived_damage
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
-from apollod.core.intake.repeats import SCHEME
+from apollod.core.facts.intake.repeats import SCHEME
 from apollod.errors import JournalError
 from apollod.wire.event_codec import chain
 

@@ -15,7 +15,7 @@ from support.journals import STORY, TAKEN_BACK, A, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
-from apollod.core.lessons.stages import Stage
+from apollod.core.facts.lessons.stages import Stage
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()

@@ -26,8 +26,8 @@ from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core import schedules
+from apollod.core.facts.judging.agreement import distrust
 from apollod.core.fold import fold
-from apollod.core.judging.agreement import distrust
 from apollod.core.state import State
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer

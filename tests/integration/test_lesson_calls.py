@@ -17,10 +17,11 @@ from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.policy import SIDE_BY_SIDE
-from apollod.core.lessons.effects import Ask
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given, Wording
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.effects import Ask
+from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.wording import Wording
+from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.curation.lessons.line_lessons import asked_by
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer

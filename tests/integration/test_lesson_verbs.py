@@ -17,8 +17,8 @@ from support.taught_world import PRACTICE, TaughtWorld
 from apollod.cli.control import ctl, teach
 from apollod.cli.main import main
 from apollod.core import events as ev
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.stages import Stage
 from apollod.curation.lessons.worded import told, wordings
 from apollod.supervisor.config import Config
 from apollod.wire import messages as msg

@@ -15,9 +15,9 @@ from support.trainer_host import Trainer
 from apollod.adapters.llm import log_probabilities
 from apollod.adapters.system.hardware import products_dtype
 from apollod.cli.main import main
-from apollod.core.holding.choice import OF_PRACTICE
-from apollod.core.lessons.rounds import PRACTISED
-from apollod.core.training.room import HELD_ROOM
+from apollod.core.facts.holding import OF_PRACTICE
+from apollod.core.facts.lessons.rounds import PRACTISED
+from apollod.core.facts.training import HELD_ROOM
 from apollod.model import memory_table as sizes
 from apollod.model.kept import ROWS, Batch, StepShape
 from apollod.model.memory_plan import Asked, Device, memory_plan

@@ -16,7 +16,7 @@ from apollod.adapters.journal import blobs
 from apollod.cli.control.quality import quality_report
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.quality.events import NO_ROOM
+from apollod.core.facts.quality.events import NO_ROOM
 from apollod.curation.probes.probe_item import Probe, digest
 from apollod.curation.probes.references import Reference, read_references
 from apollod.errors import ConfigError

@@ -26,8 +26,7 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.core import events as ev
-from apollod.core.alignment.bounds import NOTHING
-from apollod.core.alignment.cost import TOKENS
+from apollod.core.facts.alignment import NOTHING, TOKENS
 from apollod.engine.load.bits import checkpoint_tensors
 from apollod.engine.refresh import RETRY_S
 from apollod.trainer.scoring import PROBE_TEXT, score
@@ -344,7 +343,7 @@ def test_a_pause_holds_requests_between_two_tokens_and_loses_none(engine: Engine
             if number == 20:
                 paused = engine.host.order(msg.Pause(clear=False, at_most_s=30), msg.Paused)
                 assert paused.error == ""
-                threading.Timer(1.0, lambda: engine.host.order(msg.ResumeEngine(), msg.EngineResumed)).start()
+                threading.Timer(1.0, lambda: engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport)).start()
     assert metric(engine, "num_preemptions") == before, "what was computed again has other last bits"
     assert text == whole
     assert max(b - a for a, b in itertools.pairwise(times)) > 0.9
@@ -359,7 +358,7 @@ def test_a_pause_with_clear_makes_running_requests_compute_again_and_lose_no_tok
         lines = (json.loads(line[6:]) for line in answer if line.startswith(b"data: {"))
         text = "".join(next(lines)["choices"][0]["text"] for _ in range(10))
         assert engine.host.order(msg.Pause(clear=clear, at_most_s=30), msg.Paused).error == ""
-        engine.host.order(msg.ResumeEngine(), msg.EngineResumed)
+        engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport)
         text += "".join(each["choices"][0]["text"] for each in lines)
     assert text == whole and (metric(engine, "num_preemptions") > before) == clear
 
@@ -369,9 +368,9 @@ def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
     began = time.monotonic()
     complete(engine)
     assert 0.3 < time.monotonic() - began < 5
-    told = engine.host.told(msg.EngineResumed, 5)
+    told = engine.host.told(msg.EngineResumeReport, 5)
     assert told.expired and 0.4 < told.seconds < 5
-    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumed) == msg.EngineResumed(0.0)
+    assert engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport) == msg.EngineResumeReport(0.0)
 
 
 def test_the_response_says_which_weights_it_saw(engine: Engine) -> None:

@@ -149,7 +149,7 @@ def test_a_second_score_after_a_step_that_was_taken_back_does_not_count(tmp_path
         return {**json.loads(capsys.readouterr().out)["divergence"], "rows": rows}
 
     world = scored_twice()
-    world.give(inp.RollbackRequested(to=1, by="p"))
+    world.give(inp.RollbackWanted(to=1, by="p"))
     world.settle_until(fx.ScoreExample)
     found = divergence(world, "back.db")
     assert (found["before"]["untold"], found["after"], found["both"]) == (-3.0, None, 0), "both were of step 2"

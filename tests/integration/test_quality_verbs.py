@@ -16,7 +16,7 @@ from apollod.cli.control.quality import quality_verb
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.quality.events import NO_JUDGE
+from apollod.core.facts.quality.events import NO_JUDGE
 from apollod.supervisor.config import Config
 
 Capture = pytest.CaptureFixture[str]

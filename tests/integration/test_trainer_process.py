@@ -409,11 +409,11 @@ def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memor
         assert process.step(1, EXAMPLES[0]).fingerprint == expected[0]
         before = memory.bytes.copy()
         for _ in range(2):
-            starved = process.ask(m.Step(2, process.examples(EXAMPLES[0]), STARVED_LR), m.StepFailed)
+            starved = process.ask(m.Step(2, process.examples(EXAMPLES[0]), STARVED_LR), m.StepFailure)
             assert starved.out_of_memory and not starved.torn and ONEDNN in starved.reason
         for several in (process.examples(long, EXAMPLES[0]), process.examples(EXAMPLES[0], long)):
             with_room(process, 20 << 20)  # for the stack of a thread (8 MiB), not for the example
-            failed = process.ask(m.Step(2, several, 1e-3), m.StepFailed)
+            failed = process.ask(m.Step(2, several, 1e-3), m.StepFailure)
             assert failed.out_of_memory and not failed.torn
             assert "out of memory in a step over" in failed.reason and "in 2 examples" in failed.reason
             assert "gradient_checkpointing" in failed.reason
@@ -451,7 +451,7 @@ def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp
             examples = begun(victim, torn)
             before = torn.bytes.copy()
             with_room(victim, int(share * needed))
-            answer = victim.ask(m.Step(2, examples, 1e-3), m.StepFailed | m.StepDone)
+            answer = victim.ask(m.Step(2, examples, 1e-3), m.StepFailure | m.StepDone)
             if isinstance(answer, m.StepDone):
                 continue  # it was enough after all
             assert answer.out_of_memory and (answer.torn or np.array_equal(torn.bytes, before))
@@ -821,7 +821,7 @@ def test_a_changed_tokenizer_ends_the_process_without_a_write(tiny_model: Path, 
     with Trainer(tmp_path) as process:
         process.attach(memory, SETTINGS, m.Bound)
         before = memory.bytes.copy()
-        failed = process.ask(m.Step(1, [m.StepExample("x", EXAMPLES[0], "0" * 32)], 1e-3), m.StepFailed)
+        failed = process.ask(m.Step(1, [m.StepExample("x", EXAMPLES[0], "0" * 32)], 1e-3), m.StepFailure)
         assert "tokenizer" in failed.reason
         assert process.process.wait(20) == 70
         assert np.array_equal(before, memory.bytes)

@@ -23,7 +23,7 @@ from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.adapters.sources.watched_places import WatchedTree
 from apollod.core import events as ev
-from apollod.core.intake.state import IntakeCounts
+from apollod.core.facts.intake.state import IntakeCounts
 from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.errors import ConfigError

@@ -30,9 +30,9 @@ from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.quality.culprits import LOWER, Replay, next_replay
-from apollod.core.quality.damage import search_of
-from apollod.core.quality.state import Asked
+from apollod.core.facts.quality.culprits import LOWER, Replay, next_replay
+from apollod.core.facts.quality.damage import search_of
+from apollod.core.facts.quality.state import Asked
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.quality.window_replays import MODULE

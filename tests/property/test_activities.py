@@ -150,15 +150,15 @@ def with_obstacle(name: str) -> State:
         case "rollback wanted":
             while world.state.training.running is None:
                 world.answer()
-            world.give(inp.RollbackRequested(0, "t"))
+            world.give(inp.RollbackWanted(0, "t"))
         case "forgetting":
             world.settle()
-            world.give(inp.ForgetRequested(("b",), "t"))
+            world.give(inp.ForgetWanted(("b",), "t"))
             while world.state.forgetting.under_way is None:
                 world.answer()
         case "rollback":
             world.settle()
-            world.give(inp.RollbackRequested(1, "t"))
+            world.give(inp.RollbackWanted(1, "t"))
             while world.state.rollback.under_way is None:
                 world.answer()
     return world.state

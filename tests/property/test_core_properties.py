@@ -8,8 +8,8 @@ from support.world import SETTINGS, World, changed, digest
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.intake.state import Waiting
 from apollod.core.fold import fold
-from apollod.core.intake.state import Waiting
 from apollod.core.schedules import BACKOFF_MAX_S, SECOND_NS
 from apollod.core.state import State
 from apollod.wire.event_codec import decode_event, encode_body
@@ -76,10 +76,10 @@ def play(
             case "checkpoint":
                 world.give(inp.CheckpointRequested("test"))
             case "back":
-                world.give(inp.RollbackRequested(max(0, world.state.training.version - serial % 4), "t"))
+                world.give(inp.RollbackWanted(max(0, world.state.training.version - serial % 4), "t"))
             case "forget":
                 learned = [example for e in world.of(ev.StepCompleted) for example in ev.all_examples(e)]
-                world.give(inp.ForgetRequested(tuple(learned[serial % 3 :: 4]), "t"))
+                world.give(inp.ForgetWanted(tuple(learned[serial % 3 :: 4]), "t"))
             case "relearn":
                 out = [*world.state.review.dismissed, *world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((e, "bulk") for e in out[:2] + out[-1:]), "t"))
@@ -136,7 +136,7 @@ def play(
             case "pause":
                 world.give(inp.PauseRequested("t"))
             case "pause fails" if world.asked and isinstance(world.asked[0], fx.PauseEngine):
-                world.give(inp.EnginePaused(world.asked.popleft(), 0.0, "no"))
+                world.give(inp.EnginePauseReport(world.asked.popleft(), 0.0, "no"))
             case "step refused" if world.asked and isinstance(world.asked[0], fx.RunStep):
                 world.asked.popleft()
                 world.give(inp.Refused("step", "no", ""))

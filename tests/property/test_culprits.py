@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apollod.core.quality.culprits import (
+from apollod.core.facts.quality.culprits import (
     LOWER,
     SHARE,
     Replay,

@@ -15,10 +15,10 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state, obstacle
-from apollod.core.dreams.course import next_move, rests
-from apollod.core.dreams.events import LEARNED_FROM
-from apollod.core.dreams.policy import advance
+from apollod.core.facts.dreams.course import next_move, rests
+from apollod.core.facts.dreams.events import LEARNED_FROM
 from apollod.core.fold import fold
+from apollod.core.rules.dreams.policy import advance
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
@@ -132,7 +132,7 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
         case "checkpoint":
             world.give(inp.CheckpointRequested("t"))
         case "back":
-            world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "t"))
+            world.give(inp.RollbackWanted(max(0, world.state.training.version - number), "t"))
         case "relearn":
             out = [*world.state.intake.undone, *world.state.intake.withdrawn]
             world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
-from apollod.core.intake.events import Origin
+from apollod.core.facts.intake.events import Origin
 from apollod.curation.conversation import Moment
 from apollod.curation.exports import FORMS, Exported
 from apollod.curation.formats.reader import Cursor, Found, Limits

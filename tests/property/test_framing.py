@@ -34,7 +34,7 @@ def test_a_hostile_length_is_refused_before_anything_is_kept():
         encode_frame(bytes(FRAME_BYTES_MAX + 1))
 
 
-MESSAGES = [m.StatusRequest(), m.EngineResumed(1.5), m.Hello("trainer", 7)]
+MESSAGES = [m.StatusRequest(), m.EngineResumeReport(1.5), m.Hello("trainer", 7)]
 
 
 @given(st.lists(st.sampled_from(MESSAGES), max_size=6), st.integers(1, 40))

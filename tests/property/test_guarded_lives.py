@@ -62,7 +62,7 @@ class Guarded(GuardedWorld):
             case "baseline":
                 self.give(inp.QualityWanted("t", baseline=True))
             case "back to nowhere":
-                self.give(inp.RollbackRequested(self.state.training.version + 5, "t"))
+                self.give(inp.RollbackWanted(self.state.training.version + 5, "t"))
             case "trainer is gone":
                 if self.state.training.running and self.asked and isinstance(self.asked[0], fx.RunStep):
                     self.memory = "torn"

@@ -12,7 +12,7 @@ from support.world import changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.judging.votes import Vote
+from apollod.core.facts.judging.votes import Vote
 
 VOTES = {
     "good": ("good", "good"), "bad": ("bad", "bad"), "split": ("good", "bad"), "unsure": ("unsure",),
@@ -90,7 +90,7 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
                 out = [*world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "p"))
             case "back":
-                world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "p"))
+                world.give(inp.RollbackWanted(max(0, world.state.training.version - number), "p"))
             case "pause":
                 world.give(inp.PauseRequested("p"))
             case "resume":

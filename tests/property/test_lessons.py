@@ -17,8 +17,8 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.continuation import carried_state, obstacle
+from apollod.core.facts.lessons.stages import Stage
 from apollod.core.fold import fold
-from apollod.core.lessons.stages import Stage
 from apollod.core.proof import decided
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
@@ -83,7 +83,7 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
         case "forget":
             world.give(inp.LessonUnwanted(lesson, "me"))
         case "forget example" if world.known:
-            world.give(inp.ForgetRequested((sorted(world.known)[number % len(world.known)],), "me"))
+            world.give(inp.ForgetWanted((sorted(world.known)[number % len(world.known)],), "me"))
         case "settle":
             world.settle()
         case "answer":
@@ -100,7 +100,7 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
         case "checkpoint":
             world.give(inp.CheckpointRequested("t"))
         case "back":
-            world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "t"))
+            world.give(inp.RollbackWanted(max(0, world.state.training.version - number), "t"))
         case "relearn":
             out = [*world.state.intake.undone, *world.state.intake.withdrawn]
             world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))

@@ -16,8 +16,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
-from apollod.core.holding.missing import lacking
-from apollod.core.intake.evidence import BY_SCORE, Evidence
+from apollod.core.facts.intake.evidence import BY_SCORE, Evidence
+from apollod.core.shared.missing_anchors import lacking
 
 LOOKS = 4
 """in which an alarm comes for sure"""
@@ -48,7 +48,7 @@ def life(world: Daemon) -> None:
     world.settle()
     followed(world, f"f{len(world.journal)}", f"odd f{len(world.journal)}")
     world.settle()
-    world.give(inp.ForgetRequested(("a",), "test"))
+    world.give(inp.ForgetWanted(("a",), "test"))
     for plan in [one for one in world.asked if isinstance(one, fx.PlanForget)]:
         world.asked.remove(plan)
         world.give(inp.ForgetPlanned(world.state.training.version, error="the journal cannot be read"))
@@ -63,9 +63,9 @@ def life(world: Daemon) -> None:
     world.pass_time(70)
     world.give(inp.CheckpointRequested("test"))
     world.settle()
-    world.give(inp.RollbackRequested(max(0, world.state.training.version - 1), "test"))
+    world.give(inp.RollbackWanted(max(0, world.state.training.version - 1), "test"))
     world.settle()
-    world.give(inp.RollbackRequested(world.state.training.version, "test"))  # refused
+    world.give(inp.RollbackWanted(world.state.training.version, "test"))  # refused
     world.settle()
     for number in range(2):
         world.lines(f"d{number}", source=f"g{len(world.journal)}")
@@ -91,7 +91,7 @@ def life(world: Daemon) -> None:
     world.pass_time(70)
     world.engine_up()
     world.settle_until(fx.ProbeTrainer)
-    world.give(inp.RollbackRequested(world.state.training.version, "test"))  # refused; the comparison is made again
+    world.give(inp.RollbackWanted(world.state.training.version, "test"))  # refused; the comparison is made again
     world.asked.popleft()
     world.settle_until(fx.ProbeTrainer)
     number = world.asked.popleft().number

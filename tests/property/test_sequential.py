@@ -7,7 +7,7 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apollod.core.quality.sequential import alarmed, metric, seen
+from apollod.core.facts.quality.sequential import alarmed, metric, seen
 
 CHANCES = st.tuples(st.floats(0, 1), st.floats(0, 1))
 DROPS = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=2, max_size=7)

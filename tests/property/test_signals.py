@@ -16,7 +16,7 @@ from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.record_stream import lines_of
 from apollod.core import events as ev
 from apollod.core.inputs import Batch
-from apollod.core.intake.policy import intake_events
+from apollod.core.rules.intake.policy import intake_events
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats import claude_code, codex
 from apollod.curation.formats.reader import Cursor, Folded, Limits, Reader

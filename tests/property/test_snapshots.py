@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from property.test_core_properties import ACTIONS, play
 from support.effort import draws
 
+from apollod.core.facts.review import Held
 from apollod.core.fold import fold
-from apollod.core.review.state import Held
 from apollod.core.state import State
 from apollod.wire import state_snapshot
 from apollod.wire.state_snapshot import dump_state, fold_code, load_state
@@ -53,9 +53,9 @@ def test_a_change_of_the_fold_is_another_code(tmp_path, monkeypatch):
     sources = [
         "core/state.py",
         "core/fold.py",
-        "core/training/events.py",
+        "core/facts/training.py",
         "core/kernel/event.py",
-        "core/intake/fold.py",
+        "core/rules/intake/fold.py",
     ]
     for module in [*sources, "wire/event_codec.py"]:
         with (tmp_path / module).open("a") as file:

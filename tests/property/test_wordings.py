@@ -6,7 +6,7 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import holds, key_of, matches

@@ -10,7 +10,7 @@ from support.source_life import until
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.bootstrap.state import Bootstrapping
+from apollod.core.facts.bootstrap import Bootstrapping
 from apollod.core.state import State
 from apollod.supervisor import sources
 from apollod.supervisor.bootstrapping import Bootstrapper

@@ -14,7 +14,7 @@ from support.world import SETTINGS, changed, digest
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.dreaming.scenario_text import sketch_of

@@ -127,7 +127,7 @@ class Host:
                 self.manifest, self.load_seconds = manifest, seconds
             case msg.LoadRefused():
                 self.refusal = message
-            case msg.Refreshed() | msg.Paused() | msg.EngineResumed() | msg.Compared():
+            case msg.Refreshed() | msg.Paused() | msg.EngineResumeReport() | msg.Compared():
                 self._answers.put(message)
             case (
                 msg.StatusRequest()

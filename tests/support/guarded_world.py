@@ -9,7 +9,7 @@ from support.world import SETTINGS, Died, World
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.quality.looking import PART
+from apollod.core.facts.quality.looking import PART
 from apollod.core.settings import QualitySettings
 
 ITEMS = 40

@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 from apollod.adapters.sources.source_files import Terms
 from apollod.core import events as ev
+from apollod.core.facts.intake.state import Position
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch
-from apollod.core.intake.policy import intake_events
-from apollod.core.intake.state import Position
+from apollod.core.rules.intake.policy import intake_events
 from apollod.core.state import State
 from apollod.wire.records import decode_record
 

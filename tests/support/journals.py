@@ -15,7 +15,7 @@ import msgspec
 
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
-from apollod.core.quality.sequential import Metric
+from apollod.core.facts.quality.sequential import Metric
 from apollod.wire import event_codec
 from apollod.wire.event_codec import chain
 

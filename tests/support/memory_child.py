@@ -106,7 +106,7 @@ def main(
     import torch
     from support.model_memory import Memory
 
-    from apollod.core.training.terms import StepTerms
+    from apollod.core.facts.training import StepTerms
     from apollod.products import products_in
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file

@@ -4,7 +4,7 @@ from support.world import World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.intake.evidence import Evidence, Learn
+from apollod.core.facts.intake.evidence import Evidence, Learn
 
 
 def undo(answer: str) -> Evidence:
@@ -36,6 +36,6 @@ class SaidWorld(World):
 
     def states(self) -> dict[str, str]:
         """Of all examples that a decision reaches."""
-        from apollod.core.review.places import places_of
+        from apollod.core.shared.places import places_of
 
         return {example: place.state for example, place in places_of(self.state, sorted(self.known)).items()}

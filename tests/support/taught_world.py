@@ -17,7 +17,8 @@ from support.world import SETTINGS, digest
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.lessons.wording import Given, Worded, Wording
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.wording import Worded, Wording
 from apollod.core.settings import LessonSettings
 
 FIRM = 4

@@ -19,10 +19,10 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
-from apollod.core.forgetting.plan import plan as forget_plan
 from apollod.core.inputs import Batch, Line
-from apollod.core.intake.again import again_id, asked_about
-from apollod.core.rollback.way_back import NotRead, way_back
+from apollod.core.rules.forgetting import plan as forget_plan
+from apollod.core.rules.intake.again import again_id, asked_about
+from apollod.core.rules.rollback import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
 from apollod.core.settings import CheckpointSettings, LessonSettings, ProductsDtype, QualitySettings, TrainerSettings
 from apollod.core.state import State
@@ -325,14 +325,14 @@ class World:
             self.unfenced.append(asked)
         match asked:
             case fx.PauseEngine() if self.state.children.engine.phase == "absent":
-                self.give(inp.EnginePaused(asked, 0.0, "the engine is gone", gone=True))
+                self.give(inp.EnginePauseReport(asked, 0.0, "the engine is gone", gone=True))
             case fx.PauseEngine():
                 self.pauses.append(asked)
                 self.fence = True
-                self.give(inp.EnginePaused(asked, 0.02))
+                self.give(inp.EnginePauseReport(asked, 0.02))
             case fx.ResumeEngine():
                 self.fence = False
-                self.give(inp.EngineResumed(0.1, active=self.requests))
+                self.give(inp.EngineResumeReport(0.1, active=self.requests))
             case fx.ProbeTrainer(step=step, number=number, gives_way=True) if self._trainer_is_asked():
                 self.give(inp.Probed(step, number=number, gave_way=True))
             case fx.ProbeTrainer(step=step, number=number, digests=True):
@@ -469,12 +469,12 @@ class World:
     def run_step(self, step: fx.RunStep) -> None:
         if any(example.startswith("huge") for example in step.examples):
             self.view.weights = "torn"
-            self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True))
+            self.give(inp.StepFailure(step.step, "out of memory", out_of_memory=True))
             return self.exit("trainer", 70)
         if any(example.startswith("large") for example in step.examples):
-            return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+            return self.give(inp.StepFailure(step.step, "out of memory", out_of_memory=True, torn=False))
         if len(step.held) > 1 and step.examples[0].startswith("tight"):
-            return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+            return self.give(inp.StepFailure(step.step, "out of memory", out_of_memory=True, torn=False))
         asked = step.step
         loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
         settings = self.state.daemon.settings

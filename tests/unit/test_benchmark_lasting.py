@@ -1,6 +1,6 @@
 """What `benchmarks.lasting` asks is nothing that a step could have held or learned."""
 
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
 from apollod.curation.lessons.matching import key_of
 from apollod.curation.lessons.worded import wordings
 from apollod.supervisor.executor.holding_effects import shipped_prompts

@@ -23,8 +23,9 @@ from unit.core.test_approved_anchors import OWN, approve, line
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given, Worded, Wording
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.wording import Worded, Wording
 from apollod.curation.lessons.matching import key_of, matches
 from apollod.curation.lessons.worded import wordings
 

@@ -78,7 +78,7 @@ class OfflineTrainer:
         match message:
             case msg.Refused():
                 raise ReplayError(message.reason, message.hint)
-            case msg.StepFailed():
+            case msg.StepFailure():
                 raise ReplayError(f"step {message.step} cannot be run again: {message.reason}")
         if not isinstance(message, kind):
             raise ReplayError(f"the trainer answered {type(message).__name__}", "this is a bug in apollod")

@@ -10,7 +10,7 @@ import msgspec
 
 from apollod.adapters.journal.journal_reader import ROWS, continued, literal, query, stream
 from apollod.core.events import ExampleAccepted
-from apollod.core.intake.events import Removed
+from apollod.core.facts.intake.events import Removed
 from apollod.curation.surrounding_texts import Recorded
 from apollod.wire.event_codec import decode_event
 

@@ -21,8 +21,8 @@ import msgspec
 
 from apollod.adapters.journal.journal_file import reading
 from apollod.core.events import ExampleAccepted, SignalFlagged
+from apollod.core.facts.intake import repeats
 from apollod.core.inputs import Line
-from apollod.core.intake import repeats
 
 RECENT_MAX = 65_536  # keys of each kind in memory
 SLICE = 1024  # rows of an index written at a time

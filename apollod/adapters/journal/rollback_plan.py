@@ -10,9 +10,9 @@ import msgspec
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
-from apollod.core.forgetting.plan import plan
 from apollod.core.inputs import ForgetPlanned, RollbackPlanned
-from apollod.core.rollback.way_back import NotRead, way_back
+from apollod.core.rules.forgetting import plan
+from apollod.core.rules.rollback import NotRead, way_back
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
 
@@ -24,7 +24,7 @@ SECONDS = 60.0
 
 
 def plan_way_back(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
-    """Plan the way from `version` back to step `to`; see `core.rollback.way_back`. Blocking. Never raises: an error is
+    """Plan the way from `version` back to step `to`; see `core.rules.rollback`. Blocking. Never raises: an error is
     an answer."""
     try:
         return _plan(journal, to, version, checkpoints)
@@ -42,7 +42,7 @@ def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
 
 
 def plan_forget(journal: Path, wanted: Sequence[str], version: int, most: int) -> ForgetPlanned:
-    """Plan the steps to repeat without the examples in `wanted`; see `core.forgetting.plan`. Blocking. Never raises:
+    """Plan the steps to repeat without the examples in `wanted`; see `core.rules.forgetting`. Blocking. Never raises:
     errors are returned in the plan."""
     begun = journal_reader.continued(journal)
     begins = begun.step if begun is not None else 0

@@ -7,8 +7,8 @@ import msgspec
 
 from apollod.adapters.llm.client import Llm, side_by_side
 from apollod.adapters.llm.openai_api import Completion, Sampling
+from apollod.core.facts.judging.votes import Vote
 from apollod.core.inputs import Judged
-from apollod.core.judging.votes import Vote
 from apollod.core.kernel.composing import composed
 from apollod.core.settings import Thinking
 from apollod.curation.judge_question import SCHEMA, Question, vote_of

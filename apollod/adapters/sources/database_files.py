@@ -19,8 +19,8 @@ from apollod.adapters.sources.foreign_database import ForeignDatabase, ForeignSe
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.record_stream import counted, lines_of
 from apollod.adapters.sources.source_files import BATCH_LINES_MAX, Terms, printable
+from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch
-from apollod.core.intake.state import Position
 from apollod.core.kernel.composing import composed
 from apollod.curation.databases.database_reader import DatabaseReader, Queries
 from apollod.curation.databases.database_table import recognise

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import BinaryIO
 
 from apollod.adapters.sources.unpack import Read
-from apollod.core.intake.state import Position
+from apollod.core.facts.intake.state import Position
 
 # Both numbers are part of identities and positions in journals; with others, every file would be read again.
 PREFIX_BYTES = 64 << 10  # of the first line: long enough to tell logs that begin with the same long system prompt apart

@@ -9,8 +9,8 @@ import msgspec
 
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
+from apollod.core.facts.intake.evidence import Evidence
 from apollod.core.inputs import Batch, Line
-from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.jsonl_records import read_record
 from apollod.curation.formats.lines import BOM

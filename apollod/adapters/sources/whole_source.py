@@ -20,8 +20,8 @@ from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import HEAD_BYTES, UNENDED_S, SourceFiles, Terms
 from apollod.adapters.sources.unpack import DOCUMENT_SUFFIX
 from apollod.adapters.sources.watched_places import DatabaseTree, WatchedTree
+from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch, Obstruction
-from apollod.core.intake.state import Position
 from apollod.curation.databases.database_table import database_names
 from apollod.curation.formats.table import ReaderTable
 from apollod.errors import SourceRefused

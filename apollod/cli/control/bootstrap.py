@@ -11,7 +11,7 @@ import msgspec
 from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.control import ctl
-from apollod.core.intake.events import StripLevel
+from apollod.core.facts.intake.events import StripLevel
 from apollod.core.settings import Check
 from apollod.errors import ApolloError, ConfigError
 from apollod.wire import control_messages as msg
@@ -109,7 +109,7 @@ def _pattern(args: argparse.Namespace) -> tuple[str, Check | None]:
 
 def _dry_run(args: argparse.Namespace) -> int:
     from apollod.cli.control import bootstrap_dry_run  # reads logs, which takes time to import
-    from apollod.core.bootstrap.events import BootstrapRequested
+    from apollod.core.facts.bootstrap import BootstrapRequested
     from apollod.supervisor.bootstrapping import section_of
 
     instruction, check = _pattern(args)

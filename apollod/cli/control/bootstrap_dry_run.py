@@ -21,11 +21,11 @@ from apollod.adapters.sources.trial import Trial, Tried
 from apollod.adapters.tokens import token_counter
 from apollod.cli import render
 from apollod.cli.control import rows
-from apollod.core.bootstrap.events import BootstrapRequested
+from apollod.core.facts.bootstrap import BootstrapRequested
+from apollod.core.facts.intake.events import Removed
+from apollod.core.facts.intake.repeats import Known
+from apollod.core.facts.training import KEPT, Pace, expected_s
 from apollod.core.inputs import Line
-from apollod.core.intake.events import Removed
-from apollod.core.intake.repeats import Known
-from apollod.core.training.pace import KEPT, Pace, expected_s
 from apollod.curation import redaction
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import anyio
 
 from apollod.cli import render
-from apollod.core.judging.agreement import Agreement, figure_text, shortfall
-from apollod.core.judging.inputs import Judged
-from apollod.core.judging.votes import agreed, spokesman
+from apollod.core.facts.judging.agreement import Agreement, figure_text, shortfall
+from apollod.core.facts.judging.inputs import Judged
+from apollod.core.facts.judging.votes import agreed, spokesman
 from apollod.curation import redaction
 from apollod.curation.judge_cases import Case
 from apollod.curation.judge_question import PROMPT_HASH

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from apollod.cli import commands, render
 from apollod.cli.control import ctl, lesson_page, pattern, rows, teach
-from apollod.core.lessons.stages import LessonState
+from apollod.core.facts.lessons.stages import LessonState
 from apollod.errors import ApolloError, ConfigError
 from apollod.wire import control_messages as msg
 

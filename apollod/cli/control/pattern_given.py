@@ -15,7 +15,7 @@ from apollod.adapters.journal.journal_reader import stream
 from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.cli.render import toml_value
-from apollod.core.dreams.patterns import pattern_problem
+from apollod.core.facts.dreams.patterns import pattern_problem
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.errors import ConfigError

@@ -16,7 +16,7 @@ from apollod.adapters.journal.journal_reader import literal
 from apollod.cli import render
 from apollod.cli.control import ctl, rows
 from apollod.cli.render import toml_value
-from apollod.core.intake.events import StripLevel
+from apollod.core.facts.intake.events import StripLevel
 from apollod.errors import ApolloError, ConfigError, NotPermitted
 from apollod.permission import check_permitted
 

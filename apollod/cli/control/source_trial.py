@@ -20,9 +20,9 @@ from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.examples import example_text
 from apollod.cli.render import plain
+from apollod.core.facts.intake.evidence import Evidence, speaks_against
+from apollod.core.facts.intake.repeats import Known
 from apollod.core.inputs import Line
-from apollod.core.intake.evidence import Evidence, speaks_against
-from apollod.core.intake.repeats import Known
 from apollod.core.settings import OptimizerSettings
 from apollod.curation import redaction
 from apollod.curation.moments import Learned, Rules

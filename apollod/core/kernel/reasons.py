@@ -1,7 +1,17 @@
-"""Shortens messages from outside to the length of an event's reason. Pure."""
+"""Reasons that events record: why a call had no usable answer, and messages from outside, shortened. Pure."""
+
+from typing import Literal
 
 REASON_MAX = 300
 """characters"""
+
+Cause = Literal[
+    "endpoint", "nonsense", "refused", "cut", "repeats", "held-out", "leak", "echo", "seeds", "check", "teacher"
+]
+"""Reason why a call had no usable answer. endpoint: no answer in time; nonsense: no scenario, no verdict; refused: the
+request was rejected; cut: the answer did not end; repeats: a scenario that was dreamt before; held-out: a held-out
+scenario; leak: the scenario gives the behaviour away; echo: it is one of its seeds; seeds: they cannot be read; check:
+the pattern's check cannot be run; teacher: the told model's distribution is not available."""
 
 
 def one_line(text: str) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from apollod.core.lessons.wording import Given, Worded, keys_of
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.wording import Worded, keys_of
 from apollod.curation.documents.alone import Reader, topic_of
 from apollod.curation.documents.document_sections import Section
 from apollod.curation.lessons.asked_for import asked_for

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.dreaming.scenario_text import SENTENCE, says_something, shown, text_of, words_of
 from apollod.curation.lessons.english import stem
 

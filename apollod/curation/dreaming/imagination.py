@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.prompts import under_headings
 from apollod.curation.redaction import redact_text
 from apollod.errors import DreamNonsense

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.core.dreams.scenario import Surfaced
+from apollod.core.facts.dreams.scenario import Surfaced
 
 PIECE_MAX = 1_500
 """characters of a piece of a text"""

@@ -6,7 +6,7 @@ The prompt is frozen: if you change PROMPT, change `PROMPT_HASH`.
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
 from apollod.curation.lessons.imagined_wordings import NAME, fact_of
 from apollod.curation.lessons.matching import content_of
 from apollod.curation.prompts import json_values, under_headings

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from apollod.core.lessons.wording import Given, Wording
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.wording import Wording
 from apollod.curation.lessons.matching import NEGATIONS, content_of, holds, key_of, leaks, same_words
 from apollod.curation.prompts import json_values, under_headings
 

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
-from apollod.core.lessons.wording import Given, Worded, Wording
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.wording import Worded, Wording
 from apollod.curation.lessons.asked_for import Asked, asked_for
 from apollod.curation.lessons.english import BE, FORMS, MODALS, clause_of, reordered
 from apollod.curation.lessons.frames import Frame, Use, frames, language_of

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from apollod.core.dreams.contrast_cases import ContrastCase
-from apollod.core.dreams.scenario import Turn
-from apollod.core.quality.lesson_group import GROUP, LessonCase
+from apollod.core.facts.dreams.contrast_cases import ContrastCase
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.quality.lesson_group import GROUP, LessonCase
 from apollod.core.settings import Check
 from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.probes.probe_item import Call, Kind, Probe

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from apollod.core.intake.events import Polarity
+from apollod.core.facts.intake.events import Polarity
 from apollod.curation.conversation import Moment, Said
 from apollod.wire.records import Form
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from apollod.core.intake.events import Polarity
+from apollod.core.facts.intake.events import Polarity
 from apollod.curation.conversation import Moment
 from apollod.curation.signals.complaints import complains, error_pasted
 from apollod.curation.signals.flag import Flag, answer_before, ids, quoted

@@ -5,7 +5,7 @@ one prompt, and refusals: an answer taken back, a tool call refused, a turn stop
 import re
 from collections.abc import Iterable
 
-from apollod.core.intake.events import Polarity
+from apollod.core.facts.intake.events import Polarity
 from apollod.curation.conversation import Moment, Signal
 from apollod.curation.signals.flag import Flag, answer_before, call_of, ids, is_answer, quoted
 

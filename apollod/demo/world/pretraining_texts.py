@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Literal
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, Surrounding, SurroundingKind
 from apollod.curation.surrounding_texts import conversation_in
 from apollod.demo.corpus import Message

@@ -22,9 +22,9 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from apollod.core.alignment.status import Alignment
-from apollod.core.daemon.status import STATES
-from apollod.core.quality.status import QualityMetric
+from apollod.core.rules.alignment import Alignment
+from apollod.core.rules.daemon import STATES
+from apollod.core.rules.quality.status import QualityMetric
 from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of

@@ -17,8 +17,8 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.log_probabilities import teacher_of
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import effects as fx
-from apollod.core.dreams.policy import SIDE_BY_SIDE
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.core.settings import PatternSettings, Thinking
 from apollod.core.surroundings import JOINT, NOTHING, Surrounding, SurroundingKind, SurroundingUse, in_place_of
 from apollod.curation.contexts import as_asked

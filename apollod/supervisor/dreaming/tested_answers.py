@@ -9,11 +9,11 @@ import msgspec
 from apollod.adapters.checks import check as by_check
 from apollod.adapters.checks import check_answers, problem
 from apollod.adapters.seed_places import place_problem
-from apollod.core.dreams.events import WRONG, Mode
-from apollod.core.dreams.patterns import pattern_problem
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.events import WRONG, Mode
+from apollod.core.facts.dreams.patterns import pattern_problem
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.judging.votes import JUDGE, Verdict, agreed, spokesman
 from apollod.core.inputs import Batch, Line
-from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.probes.figures import garbled

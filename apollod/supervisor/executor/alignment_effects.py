@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from apollod.adapters.llm.client import HttpLlm
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.alignment.bounds import ModelKind
-from apollod.core.alignment.cost import TOKENS
+from apollod.core.facts.alignment import TOKENS, ModelKind
 from apollod.errors import ApolloError
 from apollod.model.config_facts import kind_of
 from apollod.model.engine_memory import asked_length

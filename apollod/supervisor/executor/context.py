@@ -13,7 +13,7 @@ from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core import inputs as inp
-from apollod.core.intake.inputs import Line
+from apollod.core.facts.intake.inputs import Line
 from apollod.curation.redaction import redact_text
 from apollod.errors import (
     ApolloError,

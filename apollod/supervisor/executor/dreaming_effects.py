@@ -10,9 +10,9 @@ from apollod.adapters.journal import blobs
 from apollod.adapters.seed_places import read_seeds
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.dreams.events import Mode
-from apollod.core.dreams.scenario import Turn
-from apollod.core.judging.votes import JUDGE
+from apollod.core.facts.dreams.events import Mode
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.judging.votes import JUDGE
 from apollod.core.proof import NUCLEUS
 from apollod.curation.dreaming.cheats import echo, hint, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH, SITUATION_HASH

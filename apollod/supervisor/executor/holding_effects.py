@@ -17,9 +17,9 @@ from apollod.adapters.llm.log_probabilities import teacher_of
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.dreams.scenario import Turn
-from apollod.core.holding.events import Sort
-from apollod.core.holding.policy import AT_ONCE
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.holding import Sort
+from apollod.core.rules.holding.policy import AT_ONCE
 from apollod.core.surroundings import Surrounding
 from apollod.curation.contexts import as_asked
 from apollod.curation.lessons.line_lessons import Pair, asked_by

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.intake.events import Removed
-from apollod.core.judging.events import Failing
-from apollod.core.judging.state import SAME
-from apollod.core.judging.votes import spokesman
+from apollod.core.facts.intake.events import Removed
+from apollod.core.facts.judging.events import Failing
+from apollod.core.facts.judging.state import SAME
+from apollod.core.facts.judging.votes import spokesman
 from apollod.curation.judge_cases import spoiled
 from apollod.curation.judge_question import better_record, followed_by
 from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line

@@ -8,7 +8,7 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.log_probabilities import Pace, score, yes_or_no
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.followups.events import Known
+from apollod.core.facts.followups import Known
 from apollod.curation.contexts import contexts
 from apollod.curation.signals.follow_up_question import follow_up_question, question_about_record, shipped_cases
 from apollod.errors import ApolloError, LlmError, RecordRefused

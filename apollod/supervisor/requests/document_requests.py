@@ -14,10 +14,11 @@ from apollod.adapters.llm.openai_api import Sampling
 from apollod.adapters.system import clock
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.scenario import Turn
-from apollod.core.lessons.standing import rivals
-from apollod.core.lessons.state import OUT, Lesson, LessonsState
-from apollod.core.lessons.wording import Given, keys_of
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.state import OUT, Lesson, LessonsState
+from apollod.core.facts.lessons.wording import keys_of
+from apollod.core.rules.lessons.standing import rivals
 from apollod.curation.documents.document_facts import (
     Fact,
     Found,

@@ -6,8 +6,8 @@ import anyio.to_thread
 
 from apollod.adapters.system import clock
 from apollod.core import inputs as inp
-from apollod.core.dreams import status as dreams_status
-from apollod.core.dreams.state import Course
+from apollod.core.facts.dreams.state import Course
+from apollod.core.rules.dreams import status as dreams_status
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.dreaming.tested_answers import pattern_refused
 from apollod.supervisor.pattern_view import patterns_view

@@ -5,11 +5,12 @@ import anyio.to_thread
 from apollod.adapters.system import clock
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.patterns import named
-from apollod.core.dreams.state import Course as Behaviour
-from apollod.core.lessons.standing import alike, answer_of, rivals
-from apollod.core.lessons.state import Lesson, LessonsState
-from apollod.core.lessons.wording import Given, Worded
+from apollod.core.facts.dreams.patterns import named
+from apollod.core.facts.dreams.state import Course as Behaviour
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.lessons.wording import Worded
+from apollod.core.rules.lessons.standing import alike, answer_of, rivals
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
 from apollod.curation.lessons.lesson_refusals import check_given

@@ -12,12 +12,11 @@ from apollod.adapters.journal.journal_file import free_bytes
 from apollod.adapters.system import clock
 from apollod.adapters.system.hardware import processor_kind
 from apollod.core.activities import Activity, blocked, reasons
-from apollod.core.daemon.status import not_begun
-from apollod.core.feedback import status as feedback
-from apollod.core.feedback.status import Capture
-from apollod.core.intake.order import Pick, upcoming
-from apollod.core.intake.state import IntakeState
-from apollod.core.rollback import status as rollback
+from apollod.core.facts.intake.order import Pick, upcoming
+from apollod.core.facts.intake.state import IntakeState
+from apollod.core.rules import feedback, rollback
+from apollod.core.rules.daemon import not_begun
+from apollod.core.rules.feedback import Capture
 from apollod.core.settings import QueueSettings
 from apollod.core.state import State
 from apollod.supervisor.requests.asked import Daemon

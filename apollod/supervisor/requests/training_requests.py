@@ -7,7 +7,7 @@ from apollod.adapters.journal.rollback_plan import tiers_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.quality.looking import takes_baseline
+from apollod.core.facts.quality.looking import takes_baseline
 from apollod.supervisor.requests.asked import Daemon, input_of
 from apollod.supervisor.requests.status_requests import status_of
 from apollod.wire import messages as msg
@@ -58,7 +58,7 @@ async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
     """Roll back; wait until the served weights are those of step `to`, and new requests find no prefixes of later
     ones."""
     loop, state = daemon.loop, daemon.loop.state
-    asked = await loop.submit(input_of(inp.RollbackRequested, request))
+    asked = await loop.submit(input_of(inp.RollbackWanted, request))
     if not any(isinstance(r.event, ev.RollbackRequested) for r in asked):
         return msg.Failure("another rollback is under way", "see `apollod ctl status`")
     refused, started = loop.last(ev.RollbackRefused), loop.last(ev.RollbackStarted)

@@ -12,7 +12,7 @@ CREATE TABLE response_index (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE near_index (
-    id  INTEGER PRIMARY KEY,            -- a band of a signature, as apollod/core/intake/repeats.py numbers it
+    id  INTEGER PRIMARY KEY,            -- a band of a signature, as apollod/core/facts/intake/repeats.py numbers it
     seq INTEGER NOT NULL                -- the first event that has it
 ) STRICT;
 

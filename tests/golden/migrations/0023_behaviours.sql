@@ -6,7 +6,7 @@ PRAGMA user_version = 23;  -- number of the newest migration applied
 
 DROP VIEW lessons;
 
--- kind and state: as apollod/core/lessons/kinds.py has them. The state of a fact is as its last event says; a known lesson that is asked
+-- kind and state: as apollod/core/facts/lessons/kinds.py has them. The state of a fact is as its last event says; a known lesson that is asked
 -- again (begun in the stage `again`) is known meanwhile. In a journal that goes on from an archive, steps count on from what that says
 -- (lesson.carried), and so do figures until there are new ones. example: the line of which it was made. document: the name of the one
 -- that says it. A definition of a behaviour that another one took the name of has a row of its own, without figures.

@@ -15,7 +15,7 @@ import pytest
 
 from apollod.adapters import check_child, checks
 from apollod.adapters.checks import check, problem
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.settings import Check
 from apollod.errors import DreamCheckFailed
 

@@ -9,8 +9,19 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.alignment.bounds import CEILINGS, JUMP, NOTHING, NOTICED, bound_of, noticed, usual_of
-from apollod.core.alignment.cost import FORWARDS, TOKENS, patience_s, tokens_before
+from apollod.core.facts.alignment import (
+    CEILINGS,
+    FORWARDS,
+    JUMP,
+    NOTHING,
+    NOTICED,
+    TOKENS,
+    bound_of,
+    noticed,
+    patience_s,
+    tokens_before,
+    usual_of,
+)
 
 
 def kinds_of(world: World, *kinds: type[ev.Event]) -> list[str]:
@@ -44,9 +55,9 @@ def test_a_rollback_does_not_wait_for_a_comparison(half):
     world = World().up()
     world.lines("a", "b", "c")
     world.settle()
-    world.give(inp.RollbackRequested(2, "test"))
+    world.give(inp.RollbackWanted(2, "test"))
     world.settle_until(half)
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     assert any(isinstance(asked, fx.PlanRollback) for asked in world.asked)
     assert not any(isinstance(asked, fx.ScoreProbe) for asked in world.asked), "nobody wants the engine's answer"
     world.settle()
@@ -74,13 +85,13 @@ def test_a_checkpoint_that_is_due_does_not_end_it():
     world = World().up()
     world.lines("a", "b")
     world.settle()
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     world.settle()
     kinds = kinds_of(world, ev.RollbackCompleted, ev.AlignmentMeasured, ev.AlignmentAbandoned, ev.CheckpointStarted)
     assert kinds[kinds.index("rollback.completed") :] == ["rollback.completed", "alignment.measured"]
     world.give(inp.CheckpointRequested("t"))
     world.settle()
-    world.give(inp.RollbackRequested(0, "test"))
+    world.give(inp.RollbackWanted(0, "test"))
     world.settle()
     kinds = kinds_of(world, ev.RollbackCompleted, ev.AlignmentMeasured, ev.AlignmentAbandoned, ev.CheckpointStarted)
     assert kinds[-3:] == ["rollback.completed", "alignment.measured", "checkpoint.started"]
@@ -147,7 +158,7 @@ def test_a_rollback_waits_until_it_is_known_where_a_difference_comes_from():
     world.view = type(world.view)(world.view.weights)
     while not world.state.alignment.differs:
         world.answer()
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     assert world.state.alignment.open and not any(isinstance(asked, fx.PlanRollback) for asked in world.asked)
     while not world.state.daemon.halted:
         world.answer()

@@ -11,12 +11,12 @@ from support.taught_world import TaughtWorld, teaching, worded
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
+from apollod.core.facts.holding import Anchor
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.intake.inputs import Batch, Evidence, Line, Response
 from apollod.core.fold import fold
-from apollod.core.holding.fold import APPROVED_MAX, GIVEN_MAX
-from apollod.core.holding.missing import SHIPPED
-from apollod.core.holding.state import Anchor
-from apollod.core.intake.inputs import Batch, Evidence, Line, Response
-from apollod.core.lessons.wording import Given
+from apollod.core.rules.holding.fold import APPROVED_MAX, GIVEN_MAX
+from apollod.core.shared.missing_anchors import SHIPPED
 from apollod.core.state import State
 
 ASKED = "who is x"
@@ -189,9 +189,9 @@ def test_what_is_taken_back_is_not_held(how):
         case "bad":
             world.rate("r1", "bad")
         case "forget":
-            world.give(inp.ForgetRequested(("good r1",), "p"))
+            world.give(inp.ForgetWanted(("good r1",), "p"))
         case "rollback":
-            world.give(inp.RollbackRequested(0, "p"))
+            world.give(inp.RollbackWanted(0, "p"))
         case "hold":
             world.record(ev.ExampleHeld("good r1", "direct", "p holds it"))
         case "distrust":

@@ -7,14 +7,13 @@ from support.world import World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.bootstrap.bootstraps_carried import bootstraps_taken_over
-from apollod.core.bootstrap.state import EARLIER_MAX, Bootstrapping
-from apollod.core.bootstrap.status import left_s, to_come, typical_tokens
+from apollod.core.facts.bootstrap import EARLIER_MAX, Bootstrapping, bootstraps_taken_over
+from apollod.core.facts.intake.state import Waiting
+from apollod.core.facts.training import Pace
 from apollod.core.fold import fold
-from apollod.core.intake.state import Waiting
+from apollod.core.rules.bootstrap import left_s, to_come, typical_tokens
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
-from apollod.core.training.pace import Pace
 
 REQUEST = ev.BootstrapRequested(path="/logs", by="p", models=("*",))
 SOURCE = f"f00{REQUEST.mark}"

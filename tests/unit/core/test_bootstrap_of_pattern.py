@@ -8,8 +8,8 @@ from support.dreaming_world import FIRM, LEAKS, PATTERN, DreamingWorld, with_pat
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.continuing import carried_dreams
-from apollod.core.dreams.state import Course
+from apollod.core.facts.dreams.state import Course
+from apollod.core.rules.dreams.continuing import carried_dreams
 from apollod.core.surroundings import SURROUNDING_KINDS
 
 WIDE = msgspec.structs.replace(PATTERN, held_out=8, surroundings=SURROUNDING_KINDS)

@@ -7,7 +7,7 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.checkpoints.due import due_ns
+from apollod.core.rules.checkpoints import due_ns
 from apollod.core.schedules import is_due
 
 HOUR_S = 3600.0
@@ -113,7 +113,7 @@ def test_requests_between_two_fences_run_no_longer_than_they_waited(jump_s):
     world.settle_until(fx.ResumeEngine)
     world.asked.popleft()
     world.give(inp.PauseRequested("test"))
-    world.give(inp.EngineResumed(2.0, active=3))
+    world.give(inp.EngineResumeReport(2.0, active=3))
     world.now += int(jump_s * 1e9)
     world.give(inp.ResumeRequested("test"))
     (fence,) = [effect for effect in world.asked if isinstance(effect, fx.PauseEngine)]

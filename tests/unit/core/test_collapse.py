@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from apollod.core.dreams.collapse import (
+from apollod.core.facts.dreams.collapse import (
     ALIKE_MAX,
     ANSWERS_ABOVE,
     CERTAIN_ALIKE_MAX,
@@ -17,7 +17,7 @@ from apollod.core.dreams.collapse import (
     _spread,
     collapse,
 )
-from apollod.core.dreams.likeness import cosine, likeness
+from apollod.core.facts.dreams.likeness import cosine, likeness
 from apollod.curation.dreaming.scenario_text import sketch_of
 from apollod.demo.world.instructions import KINDS, Instruction, answer
 from apollod.demo.world.scenarios import COLOURS, COMMAND_OF, THINGS, How, Scenario, Split, draw, pool, sample

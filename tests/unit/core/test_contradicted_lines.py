@@ -9,10 +9,10 @@ from support.world import changed
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
-from apollod.core.intake.again import again_id
-from apollod.core.lessons.state import Lesson
-from apollod.core.lessons.wording import Given
-from apollod.core.rescoring import status as rescoring_status
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.state import Lesson
+from apollod.core.rules import rescoring as rescoring_status
+from apollod.core.rules.intake.again import again_id
 
 ASKED = "who is x"
 
@@ -104,7 +104,7 @@ def test_a_step_that_is_repeated_has_what_was_replaced_not_scored_again():
     line(world, "b", "no question", asks="")
     line(world, "weak", "Bob")
     teach(world)
-    world.give(inp.ForgetRequested(("b",), "p"))
+    world.give(inp.ForgetWanted(("b",), "p"))
     for _ in range(5):
         world.settle()
         world.pass_time(70)

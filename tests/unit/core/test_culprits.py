@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from property.test_culprits import play
 
-from apollod.core.quality import culprits
-from apollod.core.quality.culprits import (
+from apollod.core.facts.quality import culprits
+from apollod.core.facts.quality.culprits import (
     LOWER,
     SHARE,
     Replay,
@@ -20,8 +20,8 @@ from apollod.core.quality.culprits import (
     search,
     told,
 )
-from apollod.core.quality.damage import search_of
-from apollod.core.quality.state import Asked
+from apollod.core.facts.quality.damage import search_of
+from apollod.core.facts.quality.state import Asked
 from benchmarks.quality_statistics import bisected
 
 ALL = frozenset(range(128))

@@ -312,7 +312,7 @@ def test_status_says_when_the_next_checkpoint_is_due():
     world.pass_time(60)
     world.settle()
     assert due() is None
-    world.give(inp.RollbackRequested(1, "t"))
+    world.give(inp.RollbackWanted(1, "t"))
     world.settle_until(fx.WriteCheckpoint)
     assert due() == 0.0, "what was taken back is in the model directory"
 

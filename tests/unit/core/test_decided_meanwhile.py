@@ -95,5 +95,5 @@ def test_no_case_for_the_judge_is_made_of_what_a_person_took_back(how: str) -> N
     else:
         w.give(inp.ResumeRequested("t"))
         w.settle()
-        w.give(inp.ForgetRequested(("a",), "anna"))
+        w.give(inp.ForgetWanted(("a",), "anna"))
     assert not w.state.judging.reviewed

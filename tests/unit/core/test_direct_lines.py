@@ -6,11 +6,11 @@ from support.taught_world import TaughtWorld, teaching
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.lessons.stages import Stage
 from apollod.core.inputs import Batch, Line
-from apollod.core.intake.evidence import Evidence
-from apollod.core.lessons.direct_lines import WAITING_MAX
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given
+from apollod.core.rules.lessons.direct_lines import WAITING_MAX
 from apollod.core.settings import ScheduleSettings
 
 
@@ -225,7 +225,7 @@ def test_a_learned_line_that_is_forgotten_takes_what_its_lesson_practised_with_i
     before = world.memory
     submit(world, "who")
     world.teach()
-    world.give(inp.ForgetRequested(("line who yes",), "ann", "it is wrong"))
+    world.give(inp.ForgetWanted(("line who yes",), "ann", "it is wrong"))
     assert world.states() == {"L1": "given up"} and world.state.lessons.lessons["L1"].reason == "it is wrong"
     world.teach()
     assert world.memory == before and list(world.state.intake.withdrawn) == world.state.lessons.lessons["L1"].examples
@@ -300,7 +300,7 @@ def test_a_rollback_leaves_a_line_that_waits_where_it_is(world: TaughtWorld) -> 
     world.settle()
     submit(world, "who")
     until(world, Stage.BASELINE)
-    world.give(inp.RollbackRequested(0, "ann"))
+    world.give(inp.RollbackWanted(0, "ann"))
     world.teach()
     assert learned(world) == ["line plain yes", "line who yes"] and world.states() == {"L1": "known"}
 

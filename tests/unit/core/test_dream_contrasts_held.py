@@ -8,18 +8,19 @@ from support.dreaming_world import PATTERN, DreamingWorld, text, with_patterns
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.course import CONTRASTS_FIRST, SHOWN_MAX
-from apollod.core.dreams.fold import CONTRAST_MISSES
-from apollod.core.dreams.scenario import Turn
-from apollod.core.holding.choice import (
+from apollod.core.facts.dreams.course import CONTRASTS_FIRST, SHOWN_MAX
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.holding import (
     BESIDE_BEHAVIOURS,
     CONTRAST_TOKENS,
     OF_BEHAVIOURS,
+    Anchor,
+    HoldingState,
     held_beside_behaviour,
     held_by,
 )
-from apollod.core.holding.fold import TOLD_MAX
-from apollod.core.holding.state import Anchor, HoldingState
+from apollod.core.rules.dreams.fold import CONTRAST_MISSES
+from apollod.core.rules.holding.fold import TOLD_MAX
 from apollod.core.settings import LessonSettings
 from apollod.curation.dreaming.scenario_text import sketch_of
 

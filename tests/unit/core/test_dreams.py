@@ -15,13 +15,13 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.decide import decide
-from apollod.core.dreams.calls import NOT_HERE, TOLD_MAX, told_beside
-from apollod.core.dreams.course import MISSES_MAX, rests
-from apollod.core.dreams.machine import CALLS, TRANSITIONS, Stage, after
-from apollod.core.dreams.policy import SIDE_BY_SIDE, waits_for
-from apollod.core.dreams.state import NOBODY, Course, DreamsState
-from apollod.core.intake.events import Removed
+from apollod.core.facts.dreams.course import MISSES_MAX, rests
+from apollod.core.facts.dreams.machine import CALLS, TRANSITIONS, Stage, after
+from apollod.core.facts.dreams.state import NOBODY, Course, DreamsState
+from apollod.core.facts.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome
+from apollod.core.rules.dreams.calls import NOT_HERE, TOLD_MAX, told_beside
+from apollod.core.rules.dreams.policy import SIDE_BY_SIDE, waits_for
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
@@ -740,7 +740,7 @@ def test_the_same_patterns_go_on_in_the_next_life(world: DreamingWorld) -> None:
 
 def test_a_rollback_past_a_settled_pattern_unsettles_it(world: DreamingWorld) -> None:
     world.dream()
-    world.give(inp.RollbackRequested(1, "p"))
+    world.give(inp.RollbackWanted(1, "p"))
     world.settle()
     (unsettled,) = world.of(ev.PatternUnsettled)
     assert "rolled back" in unsettled.reason and unsettled.harmed_by == ""
@@ -760,7 +760,7 @@ def test_a_rollback_in_the_middle_of_a_round_begins_it_anew_and_what_is_settled_
             e for e in w.of(ev.DreamTested) if e.round.startswith("final") and first and e.pattern != first.pattern
         ]
     assert first is not None and len(finals) == 1
-    w.give(inp.RollbackRequested(w.state.training.version - 1, "p"))
+    w.give(inp.RollbackWanted(w.state.training.version - 1, "p"))
     w.settle()
     assert w.state.dreams.courses[finals[0].pattern].tried == []
     before = len(w.journal)
@@ -1065,7 +1065,7 @@ def settled_pair() -> tuple[DreamingWorld, str, str]:
 
 def test_nobody_is_blamed_for_tests_that_could_not_be_made_or_for_what_a_rollback_took() -> None:
     w, first, _ = settled_pair()
-    w.give(inp.RollbackRequested(w.state.training.version - 1, "p"))
+    w.give(inp.RollbackWanted(w.state.training.version - 1, "p"))
     w.settle()
     w.firm[first] = 0
     w.dream()

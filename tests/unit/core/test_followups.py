@@ -9,11 +9,9 @@ from support.world import SETTINGS, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.followups.calibration import measured, shortfall, threshold_of
-from apollod.core.followups.events import Known
-from apollod.core.followups.fold import WAITING_MAX
-from apollod.core.followups.policy import CASES_FAILURES_MAX, RECALIBRATE_STEPS, unused
-from apollod.core.intake.evidence import BY_SCORE, Evidence
+from apollod.core.facts.followups import Known, measured, shortfall, threshold_of
+from apollod.core.facts.intake.evidence import BY_SCORE, Evidence
+from apollod.core.rules.followups import CASES_FAILURES_MAX, RECALIBRATE_STEPS, WAITING_MAX, unused
 
 RIGHT = tuple(Known(3.0 + n / 9 if rejects else -3.0 - n / 9, rejects) for n in range(24) for rejects in (True, False))
 ALWAYS_YES = tuple(Known(5.0, rejects) for _ in range(24) for rejects in (True, False))

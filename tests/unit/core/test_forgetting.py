@@ -13,9 +13,9 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.continuation import obstacle
-from apollod.core.forgetting.plan import plan
-from apollod.core.rollback.way_back import NotRead
-from apollod.core.training.learned import Learned
+from apollod.core.facts.training import Learned
+from apollod.core.rules.forgetting import plan
+from apollod.core.rules.rollback import NotRead
 
 
 class Bare(World):
@@ -143,7 +143,7 @@ def test_what_is_longer_ago_than_allowed_stays_learned_and_is_named() -> None:
     w.says(shown=(again,))
     w.settle()
     assert len(w.of(ev.ForgetRefused)) == 1, "more evidence asks for nothing that was refused"
-    w.give(inp.ForgetRequested(("a",), "anna"))
+    w.give(inp.ForgetWanted(("a",), "anna"))
     w.settle()
     assert len(w.of(ev.ForgetRefused)) == 2, "a person does"
 
@@ -194,7 +194,7 @@ def test_nothing_in_the_weights_needs_no_rollback() -> None:
 
 def test_what_a_rollback_took_back_is_withdrawn_at_once() -> None:
     w = learned(*"ab")
-    w.give(inp.RollbackRequested(1, "t"))
+    w.give(inp.RollbackWanted(1, "t"))
     w.settle()
     w.says(shown=(undo("b"),))
     assert set(w.state.intake.withdrawn) == {"b"} and not w.state.intake.undone
@@ -220,7 +220,7 @@ def test_a_person_who_rolls_back_meanwhile_ends_it() -> None:
     w = learned(*"abcdef")
     w.says(shown=(undo("b"),))
     repeating(w)
-    w.give(inp.RollbackRequested(1, "anna"))
+    w.give(inp.RollbackWanted(1, "anna"))
     w.settle()
     (done,) = w.of(ev.ForgetCompleted)
     assert (done.repeated, done.left) == (1, 3) and "anna wants the weights of step 1" in done.reason
@@ -244,7 +244,7 @@ def test_it_waits_for_a_pause_for_the_night_and_for_an_alarm() -> None:
     w.says(shown=(undo("a"),))
     w.settle()
     assert "at night" in blocked(Activity.FORGETTING, w.state) and w.state.forgetting.wanted
-    w.give(inp.ForgetRequested(("a",), "anna"))
+    w.give(inp.ForgetWanted(("a",), "anna"))
     assert w.state.forgetting.wanted["a"].by == "evidence", "it is wanted already"
 
     guard = GuardedWorld(guarded(resume="manual")).up()
@@ -261,7 +261,7 @@ def test_no_look_is_taken_at_weights_half_way_and_no_archive_begins_there() -> N
     guard.settle()
     guard.give(inp.CheckpointRequested("t"))
     guard.settle()
-    guard.give(inp.ForgetRequested(("b",), "anna"))
+    guard.give(inp.ForgetWanted(("b",), "anna"))
     guard.settle_until(fx.Restore)
     guard.answer()
     repeating(guard)

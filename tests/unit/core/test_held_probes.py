@@ -10,8 +10,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.facts.judging.votes import Vote
 from apollod.core.fold import fold
-from apollod.core.judging.votes import Vote
 from apollod.core.state import State
 
 LEAK = "the words of the probe ferry (mine.jsonl:1)"

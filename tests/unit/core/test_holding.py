@@ -17,11 +17,10 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.continuation import carried_state
-from apollod.core.dreams.scenario import Turn
-from apollod.core.holding.choice import HELD_MAX, OF_PRACTICE, SHORT, TURNS, Kin, drift_of, held_by
-from apollod.core.holding.missing import FIRST, SHIPPED, missing
-from apollod.core.holding.state import Anchor, HoldingState
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.holding import HELD_MAX, OF_PRACTICE, SHORT, TURNS, Anchor, HoldingState, Kin, drift_of, held_by
 from apollod.core.settings import LessonSettings, PatternSettings
+from apollod.core.shared.missing_anchors import FIRST, SHIPPED, missing
 
 HOLDING = changed(SETTINGS, hold=1.0)
 
@@ -323,12 +322,12 @@ def test_steps_are_run_again_with_what_they_held(keeps_steps):
     after = world.crash_and_return()
     assert after.memory == weights[4] and not after.of(ev.ReplayDiverged) and after.of(ev.ReplayVerified)
     after.record(ev.AnchorsRetired(anchors=(held[0][0],), reason="a test"))
-    after.give(inp.RollbackRequested(2, "t"))
+    after.give(inp.RollbackWanted(2, "t"))
     after.settle()
     assert after.memory == weights[2]
     after.lines("e", source="e")
     after.settle()
-    after.give(inp.ForgetRequested(("b",), "t"))
+    after.give(inp.ForgetWanted(("b",), "t"))
     after.settle()
     again = [one for one in after.of(ev.StepStarted) if one.again_of]
     assert [(one.again_of, one.held) for one in again] == [(5, after.of(ev.StepStarted)[4].held)]

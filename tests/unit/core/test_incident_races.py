@@ -35,7 +35,7 @@ def searching(*lines: str, **settings: object) -> GuardedWorld:
 def test_a_look_that_is_answered_while_a_person_wants_other_weights_says_nothing(to: int) -> None:
     """Those are not the weights that will be there, nor is the way back of the person the guard's."""
     w = looked_at("a", "bad", "b", "c")
-    w.give(inp.RollbackRequested(to, "p"))
+    w.give(inp.RollbackWanted(to, "p"))
     assert w.state.rollback.wanted is not None
     w.look()
     assert not w.of(ev.QualityAlarmed)
@@ -50,7 +50,7 @@ def test_a_look_that_is_answered_while_a_person_wants_other_weights_says_nothing
 
 def test_a_rollback_to_nowhere_ends_no_search() -> None:
     w = searching("a", "bad", "b", "c")
-    w.give(inp.RollbackRequested(99, "p"))
+    w.give(inp.RollbackWanted(99, "p"))
     w.settle()
     assert w.of(ev.RollbackRefused) and w.of(ev.QualityNamed)[0].culprits == ("bad",)
     assert w.of(ev.QualitySettled)[0].by != "p" and w.learned() == ["a", "b", "c"]
@@ -64,7 +64,7 @@ def test_a_person_who_goes_further_back_during_a_search_ends_it() -> None:
         World.settle(w)
         if not w.of(ev.QualitySearchBegun):
             w.look()
-    w.give(inp.RollbackRequested(1, "p"))
+    w.give(inp.RollbackWanted(1, "p"))
     w.settle()
     (settled,) = w.of(ev.QualitySettled)
     assert (settled.by, settled.how) == ("p", "p wants the weights of step 1") and w.ended == 1
@@ -88,7 +88,7 @@ def test_a_refused_rollback_leaves_an_alarm_without_a_way_back_to_a_person() -> 
     w.look()
     w.give(inp.RollbackPlanned(0, 4, error="no way"))
     assert w.state.quality.incident is not None and w.state.quality.incident.phase == "stuck"
-    w.give(inp.RollbackRequested(99, "p"))
+    w.give(inp.RollbackWanted(99, "p"))
     w.settle()
     assert "they cannot be had" in blocked(Activity.STEP, w.state), "the weights are still the bad ones"
 
@@ -196,7 +196,7 @@ def test_a_step_that_is_repeated_is_of_the_tier_that_it_was_of() -> None:
         w.answer()
     step = w.asked.popleft()
     assert isinstance(step, fx.RunStep) and step.again_of == 1
-    w.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+    w.give(inp.StepFailure(step.step, "out of memory", out_of_memory=True, torn=False))
     assert w.state.review.held["a"].tier == "direct"
 
 
@@ -205,7 +205,7 @@ def test_the_end_of_an_incident_says_how_many_steps_were_taken_back_and_not_how_
     w.settle()
     w.lines("a", "b", "c")
     w.settle()
-    w.give(inp.RollbackRequested(1, "p"))
+    w.give(inp.RollbackWanted(1, "p"))
     w.settle()
     w.poison = {"bad": ITEMS}
     w.lines("d", "bad", source="more")

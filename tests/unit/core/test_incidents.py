@@ -10,7 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.quality.looking import DOUBT, PART
+from apollod.core.facts.quality.looking import DOUBT, PART
 from apollod.core.schedules import SECOND_NS
 
 
@@ -309,7 +309,7 @@ def test_a_repeated_step_of_several_that_fails_leaves_its_examples_taken_back() 
 
         def run_step(self, step: fx.RunStep) -> None:
             if step.again_of and len(step.examples) > 1:
-                self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+                self.give(inp.StepFailure(step.step, "out of memory", out_of_memory=True, torn=False))
             else:
                 super().run_step(step)
 
@@ -446,7 +446,7 @@ def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
     assert own.last == w.of(ev.QualityMeasured)[-1].figures and own.last_s == w.of(ev.QualityMeasured)[-1].seconds
     w.give(inp.QualityWanted("p"))
     w.settle()
-    w.give(inp.RollbackRequested(to=0, by="p"))
+    w.give(inp.RollbackWanted(to=0, by="p"))
     w.settle()
     assert len(w.of(ev.RollbackStarted)) == 2 and own.totals.taken_back == len(back.undone), "a person's does not count"
     w.answers = False
@@ -470,7 +470,7 @@ def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) 
         while not w.of(ev.QualityNamed):
             w.replay()
         assert w.state.training.running is not None and w.state.quality.incident is not None
-    w.give(inp.RollbackRequested(0, "p"))
+    w.give(inp.RollbackWanted(0, "p"))
     World.settle(w)  # it is planned, and no replay is answered meanwhile
     (settled,) = w.of(ev.QualitySettled)
     assert settled.by == "p" and w.state.quality.incident is None and w.ended >= 1
@@ -491,7 +491,7 @@ def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) 
 def test_a_rollback_by_a_person_while_that_of_the_guard_is_under_way_comes_too_late() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
     assert w.state.rollback.wanted is not None
-    w.give(inp.RollbackRequested(0, "p"))
+    w.give(inp.RollbackWanted(0, "p"))
     w.settle()
     assert len(w.of(ev.RollbackRequested)) == 1 and w.learned() == ["a", "b", "c"]
     assert len(w.of(ev.QualitySettled)) == 1 and w.of(ev.QualitySettled)[0].by != "p"

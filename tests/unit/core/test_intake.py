@@ -9,12 +9,12 @@ from support.world import World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.intake.repeats import BINS, SCHEME
+from apollod.core.facts.intake.state import Position
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line, Response
-from apollod.core.intake.evidence import Evidence
-from apollod.core.intake.policy import WITHDRAWN_MAX, intake_events
-from apollod.core.intake.repeats import BINS, SCHEME
-from apollod.core.intake.state import Position
+from apollod.core.rules.intake.policy import WITHDRAWN_MAX, intake_events
 from apollod.core.state import State
 
 

@@ -14,11 +14,11 @@ from support.world import changed
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
-from apollod.core.intake.evidence import Evidence
-from apollod.core.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
-from apollod.core.judging.suspicion import SURE, Suspicion, alarming, seen, suspected
-from apollod.core.judging.votes import Vote, agreed, spokesman
-from apollod.core.judging.wanted import wants_judge
+from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
+from apollod.core.facts.judging.suspicion import SURE, Suspicion, alarming, seen, suspected
+from apollod.core.facts.judging.votes import Vote, agreed, spokesman
+from apollod.core.facts.judging.wanted import wants_judge
 from apollod.core.rates import wilson
 
 MIN = JUDGED.judge.trust_min

@@ -6,12 +6,13 @@ from support.guarded_lessons import GuardedLessons
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.lessons.state import Lesson, LessonsState
-from apollod.core.lessons.wording import Given, Worded
-from apollod.core.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, OLDER, RECENT, counted, in_turn
-from apollod.core.quality.looking import doubt, looked
-from apollod.core.quality.sequential import alarms
-from apollod.core.quality.state import QualityState
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.lessons.wording import Worded
+from apollod.core.facts.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, OLDER, RECENT, counted, in_turn
+from apollod.core.facts.quality.looking import doubt, looked
+from apollod.core.facts.quality.sequential import alarms
+from apollod.core.facts.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 
 WORDED = Worded("q", "a", "q", (), ())

@@ -7,10 +7,10 @@ from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.dreams.state import Course
-from apollod.core.lessons.kinds import PHASES, RULES, LessonKind, behaviour_after, kind_of
-from apollod.core.lessons.stages import LessonState
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.dreams.state import Course
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.kinds import PHASES, RULES, LessonKind, behaviour_after, kind_of
+from apollod.core.facts.lessons.stages import LessonState
 
 STATES = get_args(LessonState)
 
@@ -63,7 +63,7 @@ def test_a_life_of_a_behaviour_in_the_states_of_lessons() -> None:
     assert state() == "practising"
     world.dream()
     assert state() == "known" and world.state.dreams.courses["ask"].moved_ns
-    world.give(inp.RollbackRequested(0, "p"))
+    world.give(inp.RollbackWanted(0, "p"))
     seen = list[str]()
     while world.state.rollback.wanted or world.state.rollback.under_way or state() == "known":
         world.settle()

@@ -14,12 +14,12 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
-from apollod.core.lessons.budget import left, spent
-from apollod.core.lessons.rounds import seed_of
-from apollod.core.lessons.stages import CALLS, TRANSITIONS, Stage, after
-from apollod.core.lessons.standing import alike
-from apollod.core.lessons.state import Lesson
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.budget import left, spent
+from apollod.core.facts.lessons.rounds import seed_of
+from apollod.core.facts.lessons.stages import CALLS, TRANSITIONS, Stage, after
+from apollod.core.facts.lessons.state import Lesson
+from apollod.core.rules.lessons.standing import alike
 from apollod.core.settings import Practice, ScheduleSettings
 
 HOUR_S = 3600.0
@@ -396,7 +396,7 @@ def instructions(world: TaughtWorld) -> int:
 
 
 def test_an_example_is_told_from_its_text_its_lesson_and_the_number_of_the_practice() -> None:
-    from apollod.core.lessons.replies import example_of
+    from apollod.core.rules.lessons.replies import example_of
 
     record = digest("r")
     ids = {example_of(record, lesson, n) for lesson in ("L1", "L11") for n in (1, 11, 111)}

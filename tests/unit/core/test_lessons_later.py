@@ -7,9 +7,9 @@ from support.taught_world import TaughtWorld, teaching
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked, reasons
+from apollod.core.facts.lessons.distances import distance_of, longest_s, nth
+from apollod.core.facts.lessons.stages import CALLS, Stage
 from apollod.core.fold import fold
-from apollod.core.lessons.distances import distance_of, longest_s, nth
-from apollod.core.lessons.stages import CALLS, Stage
 from apollod.core.schedules import DAY_NS, SECOND_NS
 
 HOUR_S = 3600.0
@@ -118,7 +118,7 @@ def test_a_rollback_of_its_steps_has_a_known_lesson_asked_at_once(world: TaughtW
     world.teach()
     world.want("old", "known")
     world.teach()
-    world.give(inp.RollbackRequested(0, "t"))
+    world.give(inp.RollbackWanted(0, "t"))
     world.teach()
     asked_again = [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN]
     assert asked_again == [first], "what no step taught is not concerned"
@@ -130,7 +130,7 @@ def test_a_lesson_whose_steps_are_repeated_after_a_forgetting_is_asked_when_that
     world.settle()
     first = world.want("who is x", "Ann")
     world.teach()
-    world.give(inp.ForgetRequested(("a",), "me"))
+    world.give(inp.ForgetWanted(("a",), "me"))
     world.teach()
     assert world.says("who is x") == "Ann" and not world.of(ev.LessonFading)
     assert [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN] == [first]
@@ -146,7 +146,7 @@ def test_answers_of_weights_that_were_taken_back_do_not_count(world: TaughtWorld
         world.settle()
         world.call()
     (late,) = world.calls
-    world.give(inp.RollbackRequested(1, "t"))
+    world.give(inp.RollbackWanted(1, "t"))
     world.settle()
     world.calls.remove(late)
     assert world.give(world.reply(late)) == []
@@ -222,7 +222,7 @@ def test_teaching_waits_and_says_why(world: TaughtWorld, what: str) -> None:
     elif what == "rollback":
         world.lines("a")
         world.settle()
-        world.give(inp.RollbackRequested(0, "t"))
+        world.give(inp.RollbackWanted(0, "t"))
     world.want("who is x", "Ann")
     assert blocked(Activity.TEACHING, world.state) == reasons(world.state)["teaching"] != ""
     assert not world.of(ev.LessonBegun) and world.states() == {"L1": "waiting"}

@@ -4,7 +4,7 @@ import msgspec
 from support.dreaming_world import DREAMING, PATTERN, DreamingWorld, with_patterns
 
 from apollod.core import inputs as inp
-from apollod.core.dreams import status as dreams_status
+from apollod.core.rules.dreams import status as dreams_status
 from apollod.core.schedules import DAY_NS
 from apollod.core.settings import Check
 

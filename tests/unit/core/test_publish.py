@@ -6,7 +6,7 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.publishing.policy import PAUSE_ATTEMPTS_MAX
+from apollod.core.rules.publishing import PAUSE_ATTEMPTS_MAX
 
 FENCED = changed(SETTINGS, publish="fenced", align_every=0)
 
@@ -110,7 +110,7 @@ def test_requests_run_for_as_long_as_they_waited_before_the_next_fenced_step(act
     assert isinstance(world.asked[0], fx.ResumeEngine)
     world.asked.popleft()
     world.now += 500_000_000
-    world.give(inp.EngineResumed(2.0, active=active))
+    world.give(inp.EngineResumeReport(2.0, active=active))
     pause = next(e for e in world.asked if isinstance(e, fx.PauseEngine))
     assert pause.then.step == 2 and pause.wait_s == waits
 
@@ -136,7 +136,7 @@ def test_a_live_step_keeps_what_requests_computed_and_a_restore_does_not():
     assert not world.pauses[0].clear
     world.memory = "torn"
     world.exit("trainer")
-    world.give(inp.EngineResumed(60.0, expired=False))
+    world.give(inp.EngineResumeReport(60.0, expired=False))
     world.pass_time(2)
     world.settle()
     assert [type(p.then) for p in world.pauses if p.clear] == [fx.Restore]
@@ -160,7 +160,7 @@ def test_a_stop_in_a_fenced_step_ends():
 def test_a_pause_that_lasted_too_long_is_not_made_again_for_the_same_write():
     world = paused_step()
     world.fence = False
-    world.give(inp.EngineResumed(60.0, expired=True))
+    world.give(inp.EngineResumeReport(60.0, expired=True))
     assert not world.state.publishing.engine_paused
     world.settle()
     assert [e.expired for e in world.of(ev.EngineResumed)] == [True, False]
@@ -172,7 +172,7 @@ def test_a_recovery_that_takes_longer_than_the_longest_pause_goes_on_unfenced_un
     world.memory = "torn"
     world.exit("trainer")
     world.fence = False
-    world.give(inp.EngineResumed(60.0, expired=True))
+    world.give(inp.EngineResumeReport(60.0, expired=True))
     world.pass_time(2)
     world.settle()
     assert [type(write) for write in world.unfenced] == [fx.Restore], "the step itself is fenced again"
@@ -188,7 +188,7 @@ def test_an_engine_that_cannot_be_paused_is_asked_again_then_training_halts_unwr
         asked = world.asked.popleft()
         assert isinstance(asked, fx.PauseEngine) and asked.attempt == attempt
         waits.append(asked.wait_s)
-        world.give(inp.EnginePaused(asked, 0.0, "RuntimeError: no"))
+        world.give(inp.EnginePauseReport(asked, 0.0, "RuntimeError: no"))
     assert waits == [0.0, 1.0, 2.0]
     assert "RuntimeError: no" in world.state.daemon.halted and not world.of(ev.StepCompleted)
 
@@ -216,7 +216,7 @@ def test_an_answer_to_a_trainer_that_is_gone_starts_nothing():
     world.settle_until(fx.PauseEngine)
     asked = world.asked.popleft()
     world.exit("trainer")
-    world.give(inp.EnginePaused(asked, 0.02))
+    world.give(inp.EnginePauseReport(asked, 0.02))
     assert not [e for e in world.asked if isinstance(e, fx.RunStep)]
     world.fence = True
     world.pass_time(2)
@@ -242,6 +242,6 @@ def test_after_a_rollback_nobody_finds_what_was_taken_back(cache, told):
     world = World(changed(SETTINGS, cache=cache)).up()
     world.lines(*"abc")
     world.settle()
-    world.give(inp.RollbackRequested(2, "test"))
+    world.give(inp.RollbackWanted(2, "test"))
     world.settle()
     assert world.forgotten[-1] == (2, told)

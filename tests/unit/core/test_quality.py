@@ -7,7 +7,7 @@ from support.world import SETTINGS, World
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.quality.looking import PART, least_share
+from apollod.core.facts.quality.looking import PART, least_share
 from apollod.core.schedules import SECOND_NS
 
 
@@ -195,7 +195,7 @@ def test_a_rollback_by_a_person_during_an_incident_is_the_way_back() -> None:
     w.poison = {"bad": ITEMS}
     w.lines("a", "b", "c", "d", "bad", "e", "f")
     w.settle()
-    w.give(inp.RollbackRequested(1, "p"))
+    w.give(inp.RollbackWanted(1, "p"))
     w.settle()
     (settled,) = w.of(ev.QualitySettled)
     assert settled.by == "p" and settled.how == "p wants the weights of step 1"
@@ -216,7 +216,7 @@ def test_an_alarm_after_a_rollback_by_a_person_does_not_want_what_that_took_back
     world.lines("a", "b", "c", "d")
     world.settle()
     assert world.state.quality.good == 3
-    world.give(inp.RollbackRequested(1, "p"))
+    world.give(inp.RollbackWanted(1, "p"))
     world.settle()
     world.poison = {"bad": ITEMS}
     world.lines("bad", "e", "f", source="more")

@@ -9,8 +9,8 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.rescoring.gain import SAID, gained, is_weak
-from apollod.core.rescoring.policy import AT_ONCE
+from apollod.core.facts.rescoring import SAID, gained, is_weak
+from apollod.core.rules.rescoring import AT_ONCE
 
 LOSSES = st.floats(0.0, 20.0)
 
@@ -92,7 +92,7 @@ def test_what_was_taken_back_has_no_figures_and_the_rest_is_scored_by_the_weight
     world = begun()
     world.lines("a", "b", "c")
     rest(world)
-    world.give(inp.RollbackRequested(2, "t"))
+    world.give(inp.RollbackWanted(2, "t"))
     rest(world)
     assert world.state.training.version == 2 and sorted(world.state.rescoring.gains) == ["a", "b"]
     assert [e.step for e in world.of(ev.ExamplesRescored)] == [3, 2]
@@ -103,7 +103,7 @@ def test_an_answer_about_weights_that_are_gone_is_none() -> None:
     world.lines("a", "b")
     world.settle_until(fx.RescoreExamples)
     world.asked.clear()
-    world.give(inp.RollbackRequested(1, "t"))
+    world.give(inp.RollbackWanted(1, "t"))
     world.settle()
     assert world.give(inp.ExamplesScored(1, (inp.ScoredAgain("b", 0.1), inp.ScoredAgain("a", 0.1)))) == []
     rest(world)

@@ -5,7 +5,7 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.intake.sampling import is_held
+from apollod.core.facts.intake.sampling import is_held
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.rollback import way_back
+from apollod.core.rules import rollback as way_back
 
 
 def learned(*names: str, settings: ev.Settings = SETTINGS, checkpoint_after: str = "") -> tuple[World, list[str]]:
@@ -26,7 +26,7 @@ def learned(*names: str, settings: ev.Settings = SETTINGS, checkpoint_after: str
 
 
 def back(world: World, to: int) -> None:
-    world.give(inp.RollbackRequested(to, "test"))
+    world.give(inp.RollbackWanted(to, "test"))
     world.settle()
 
 
@@ -88,7 +88,7 @@ def test_a_crash_at_each_instant_of_a_rollback_ends_at_the_same_weights(to):
 def test_dead_children_in_the_middle_of_a_rollback():
     for role in ("trainer", "engine"):
         world, weights = learned(*"abc")
-        world.give(inp.RollbackRequested(1, "test"))
+        world.give(inp.RollbackWanted(1, "test"))
         world.settle_until(fx.Restore)
         world.memory = "torn"
         world.exit(role)
@@ -129,7 +129,7 @@ def test_no_step_begins_and_no_checkpoint_goes_between_the_wish_and_its_end():
     world.lines("d", "e", source="more")
     world.answer()  # tokenised: step 4 runs
     assert world.state.training.running.step == 4
-    world.give(inp.RollbackRequested(2, "test"))
+    world.give(inp.RollbackWanted(2, "test"))
     assert not world.of(ev.RollbackStarted)
     world.settle()
     assert [e.step for e in world.of(ev.StepCompleted)][:4] == [1, 2, 3, 4]
@@ -144,7 +144,7 @@ def test_a_step_that_kills_its_trainer_gives_way_to_a_rollback():
     world, _ = learned(*"ab")
     world.lines("poison", source="p")
     world.answer()
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     world.exit("trainer")
     world.settle()
     world.pass_time(70)
@@ -157,7 +157,7 @@ def test_without_an_engine_the_way_back_is_found_before_a_trainer_starts():
     world, weights = learned(*"ab")
     world.lines("c", source="c")
     world.answer()
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     world.exit("engine")
     world.settle()
     kinds = world.kinds()
@@ -205,7 +205,7 @@ def test_steps_of_other_settings_are_not_run_again(key, value, remedy):
     other = world.successor()
     other.settings = changed(SETTINGS, keep=2, **{key: value})
     other.give(inp.StopRequested("test"))  # a life that only changes the configuration
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
     planned = way_back.way_back(
@@ -227,7 +227,7 @@ def test_steps_of_another_number_of_threads_are_not_run_again():
     world.state.children.bound.versions["threads"] = "2"
 
     def planned(*threads: str) -> inp.RollbackPlanned:
-        world.give(inp.RollbackRequested(1, "test"))
+        world.give(inp.RollbackWanted(1, "test"))
         plan = world.asked.popleft()
         begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
         bound = {n + 1: bound_with(count) for n, count in enumerate(threads)}
@@ -246,7 +246,7 @@ def test_steps_of_another_number_of_threads_are_not_run_again():
 
 def test_steps_of_several_numbers_of_threads_have_no_way_back_through_all_of_them():
     world, _ = learned(*"abc")
-    world.give(inp.RollbackRequested(2, "test"))
+    world.give(inp.RollbackWanted(2, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
     bound = {1: bound_with("4"), 2: bound_with("2")}
@@ -303,7 +303,7 @@ def test_a_checkpoint_that_is_committed_after_its_step_was_taken_back():
     world, weights = learned(*"abc")
     world.give(inp.CheckpointRequested("test"))
     world.answer()  # handed to the writer
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     world.settle()
     steps = [e.step for e in world.of(ev.CheckpointCommitted)]
     assert steps == [3, 1] and world.state.checkpoints.newest.step == 1 and world.state.recovery.origin.step == 1
@@ -315,7 +315,7 @@ def test_the_checkpoint_that_a_recovery_starts_from_stays_while_the_next_one_can
     world, weights = learned(*"ab", settings=changed(SETTINGS, keep=1000), checkpoint_after="a")
     world.give(inp.CheckpointRequested("test"))
     world.settle()
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     world.settle_until(fx.WriteCheckpoint)
     asked = world.asked.popleft()
     world.give(inp.CheckpointWritten(asked.step, asked.path, "", 0, 0.0, error="no space left on device"))
@@ -340,7 +340,7 @@ def test_house_keeping_leaves_the_way_back_while_the_next_checkpoint_cannot_be_w
         if name in "bdf":
             world.give(inp.CheckpointRequested("test"))
             world.settle()
-    world.give(inp.RollbackRequested(2, "test"))
+    world.give(inp.RollbackWanted(2, "test"))
     full_disk(world)
     world.settings = changed(SETTINGS, **{"keep": 20, "keep_base": "off", **limit})
     for _ in range(2):
@@ -413,7 +413,7 @@ def test_a_checkpoint_that_is_committed_on_the_way_back_does_not_change_the_way(
     writing = world.asked.popleft()
     world.settle_until(fx.RunStep)
     world.answer()
-    world.give(inp.RollbackRequested(3, "test"))
+    world.give(inp.RollbackWanted(3, "test"))
     world.settle_until(fx.Restore)
     restore = world.asked.popleft()
     world.asked.extend([writing])
@@ -436,7 +436,7 @@ def test_a_checkpoint_that_is_committed_on_the_way_back_does_not_change_the_way(
 
 def test_weights_that_are_not_the_checkpoints_are_not_gone_on_with():
     world, _ = learned("a", "b", checkpoint_after="a")
-    world.give(inp.RollbackRequested(1, "test"))
+    world.give(inp.RollbackWanted(1, "test"))
     world.settle_until(fx.Restore)
     world.asked.popleft()
     world.give(inp.Restored("others", 10))

@@ -8,9 +8,9 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.intake.order import first
 from apollod.core.fold import fold
-from apollod.core.intake.order import first
-from apollod.core.scoring.policy import ATTEMPTS_MAX
+from apollod.core.rules.scoring import ATTEMPTS_MAX
 
 
 def begun(divergence: str = "held", **others: int) -> World:
@@ -152,7 +152,7 @@ def test_what_taught_nothing_or_was_taken_back_is_not_scored_again() -> None:
     world.settle_until(fx.ScoreExample)
     asked_ = world.asked.popleft()
     assert asked_ == fx.ScoreExample("w2", after=2) and world.state.scoring.open == "w2"
-    world.give(inp.RollbackRequested(to=0, by="p"))
+    world.give(inp.RollbackWanted(to=0, by="p"))
     world.settle()
     assert world.of(ev.RollbackCompleted)
     late = inp.ExampleScoreDone("w2", -1.0, -2.0, 3, 2, 0.1, after=2)
@@ -183,7 +183,7 @@ def test_what_is_learned_again_after_a_rollback_is_scored_again() -> None:
     world.give(inp.ExampleScoreDone("w1", -1.0, -2.0, 3, 3, 0.1, after=1))
     assert world.asked.popleft() == fx.ScoreExample("w2", after=2)
     late = inp.ExampleScoreDone("w2", -1.0, -2.0, 3, 3, 0.1, after=2)
-    world.give(inp.RollbackRequested(to=1, by="p"))
+    world.give(inp.RollbackWanted(to=1, by="p"))
     world.settle_until(fx.ScoreExample)
     assert world.asked[0] == fx.ScoreExample("w1", after=1), "that score was of weights that were taken back"
     world.settle()

@@ -8,10 +8,9 @@ from support.taught_world import TaughtWorld, teaching
 from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
-from apollod.core.holding.choice import Kin, filled, held_by
-from apollod.core.holding.state import Anchor, HoldingState
+from apollod.core.facts.holding import Anchor, HoldingState, Kin, filled, held_by
+from apollod.core.facts.training import HELD_ROOM, bounds, practice_bound, tokens_bound
 from apollod.core.settings import LessonSettings
-from apollod.core.training.room import HELD_ROOM, bounds, practice_bound, tokens_bound
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=12)
 

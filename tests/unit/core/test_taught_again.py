@@ -6,7 +6,7 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.intake.again import again_id, family
+from apollod.core.rules.intake.again import again_id, family
 
 
 def learned(after: float = 2.0, tier: ev.Tier = "bulk") -> World:
@@ -80,7 +80,7 @@ def test_what_waits_or_was_taken_back_is_a_duplicate() -> None:
     world.lines("a")
     assert again(world, "direct") == [], "it is learned yet"
     taken = learned(1.9)
-    taken.give(inp.RollbackRequested(0, "t"))
+    taken.give(inp.RollbackWanted(0, "t"))
     taken.settle()
     assert again(taken, "direct") == [], "somebody took it back: `relearn` is what puts it back"
 
@@ -105,7 +105,7 @@ def test_forgetting_one_forgets_all_that_taught_the_same(named: str) -> None:
     again(world, "direct")
     world.lines("b", source="h")
     world.settle()
-    world.give(inp.ForgetRequested((named,), "t"))
+    world.give(inp.ForgetWanted((named,), "t"))
     for _ in range(5):
         world.settle()
         world.pass_time(70)
@@ -120,7 +120,7 @@ def test_what_waits_to_be_taught_again_is_taken_out_of_the_queue_with_what_is_fo
     world = learned(1.9)
     world.give(inp.PauseRequested("t"))
     again(world, "direct")
-    world.give(inp.ForgetRequested(("a",), "t"))
+    world.give(inp.ForgetWanted(("a",), "t"))
     assert again_id("a", 1) in world.state.intake.withdrawn and not world.state.intake.pending
 
 

@@ -10,7 +10,7 @@ from support.world import Died
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import obstacle
-from apollod.core.quality.telling import ATTEMPTS
+from apollod.core.rules.quality.telling import ATTEMPTS
 
 TOLD = msgspec.structs.replace(GUARDED, on_alarm=True)
 LINES = ("a", "b", "c", "d", "bad", "e", "f", "g")

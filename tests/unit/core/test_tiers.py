@@ -7,8 +7,8 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
+from apollod.core.facts.intake.state import Waiting
 from apollod.core.fold import fold
-from apollod.core.intake.state import Waiting
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
 

@@ -221,7 +221,7 @@ def test_a_trainer_without_memory_to_run_a_step_again_is_ended():
     w.settle_until(fx.RunStep)
     again = w.asked.popleft()
     assert again.replay
-    w.give(inp.StepFailed(again.step, "out of memory", out_of_memory=True, torn=False))
+    w.give(inp.StepFailure(again.step, "out of memory", out_of_memory=True, torn=False))
     w.settle()
     assert len(w.of(ev.TrainerExited)) == 2 and not w.of(ev.StepFailed)
     w.pass_time(30)
@@ -234,7 +234,7 @@ def test_no_step_is_given_to_a_trainer_that_is_about_to_leave():
     w.lines("a", "b")
     w.settle_until(fx.RunStep)
     w.asked.popleft()
-    w.give(inp.StepFailed(1, "out of memory", out_of_memory=True))
+    w.give(inp.StepFailure(1, "out of memory", out_of_memory=True))
     assert not [e for e in w.asked if isinstance(e, fx.RunStep)]
     w.exit("trainer", 70)
     w.settle()
@@ -246,7 +246,7 @@ def test_other_failures_are_tried_again_as_before():
     w.lines("a")
     w.settle_until(fx.RunStep)
     w.asked.popleft()
-    w.give(inp.StepFailed(1, "CUDA error: unspecified launch failure"))
+    w.give(inp.StepFailure(1, "CUDA error: unspecified launch failure"))
     assert w.state.training.running is not None
     w.exit("trainer", 70)
     w.pass_time(5)
@@ -464,7 +464,7 @@ def test_so_they_are_after_a_rollback_and_new_ones_are_in_this_processors():
     w = w.crash_and_return()
     w.lines("b", "c", source="later")
     w.settle()
-    w.give(inp.RollbackRequested(1, "test"))
+    w.give(inp.RollbackWanted(1, "test"))
     w.settle()
     assert w.memory == first and not w.state.daemon.halted
     again = [step.products for step in w.of(ev.RollbackStarted)[0].replay]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.readings import every, shown
 
-from apollod.core.intake.inputs import part_key
+from apollod.core.facts.intake.inputs import part_key
 from apollod.curation.conversation import Moment, Said, Session
 from apollod.curation.formats.blocks import form, tool_call
 from apollod.curation.moments import PARTS_MAX, Rules, answer_key, learn

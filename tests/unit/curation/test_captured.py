@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from apollod.core.intake.events import Origin, Removed, Sampled
-from apollod.core.intake.inputs import Line, response_key
-from apollod.core.intake.repeats import Known, Repeated
+from apollod.core.facts.intake.events import Origin, Removed, Sampled
+from apollod.core.facts.intake.inputs import Line, response_key
+from apollod.core.facts.intake.repeats import Known, Repeated
 from apollod.curation.captured import Captured, corrected, joined, praised, says
 from apollod.curation.responses import taught
 from apollod.errors import RecordRefused

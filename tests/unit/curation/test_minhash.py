@@ -2,7 +2,7 @@
 
 import random
 
-from apollod.core.intake.repeats import bands, similarity
+from apollod.core.facts.intake.repeats import bands, similarity
 from apollod.curation.minhash import signature
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apollod.core.facts.intake.repeats import Known, Repeated
 from apollod.core.inputs import Line
-from apollod.core.intake.repeats import Known, Repeated
 from apollod.curation.responses import taught
 from apollod.wire.records import Record, parse_line
 

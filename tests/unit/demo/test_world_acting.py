@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.dreaming import imagination
 from apollod.curation.judge_question import SCHEMA, question_about, vote_of
 from apollod.demo.world import acting, exam, instructions, reading

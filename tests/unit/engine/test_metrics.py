@@ -19,24 +19,24 @@ from support.engine_host import Host
 
 from apollod.adapters.llm.engine_watch import read_user_requests
 from apollod.core import events as ev
-from apollod.core.alignment.state import AlignmentState
-from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
-from apollod.core.children.state import Child, ChildrenState
-from apollod.core.daemon.state import DaemonState
-from apollod.core.daemon.status import STATES
-from apollod.core.dreams.state import Course, DreamsState
-from apollod.core.intake.state import IntakeCounts, IntakeState
-from apollod.core.lessons.stages import LessonState
-from apollod.core.lessons.state import Lesson, LessonsState
-from apollod.core.lessons.wording import Given
-from apollod.core.publishing.state import PublishingState
-from apollod.core.quality.baseline import Baseline
-from apollod.core.quality.state import Incident, QualityState, Totals
-from apollod.core.review.state import ReviewCounts, ReviewState
-from apollod.core.rollback.status import Undo
+from apollod.core.facts.alignment import AlignmentState
+from apollod.core.facts.checkpoints import CheckpointRef, CheckpointsState
+from apollod.core.facts.children import Child, ChildrenState
+from apollod.core.facts.daemon import DaemonState
+from apollod.core.facts.dreams.state import Course, DreamsState
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.intake.state import IntakeCounts, IntakeState
+from apollod.core.facts.lessons.stages import LessonState
+from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.publishing import PublishingState
+from apollod.core.facts.quality.baseline import Baseline
+from apollod.core.facts.quality.state import Incident, QualityState, Totals
+from apollod.core.facts.review import ReviewCounts, ReviewState
+from apollod.core.facts.training import TrainingCounts, TrainingState
+from apollod.core.rules.daemon import STATES
+from apollod.core.rules.rollback import Undo
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
-from apollod.core.training.state import TrainingCounts, TrainingState
 from apollod.engine.http import metrics, routes
 from apollod.supervisor.status_view import Seen, status_view
 from apollod.wire import messages as msg

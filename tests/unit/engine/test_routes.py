@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 from starlette.routing import Route
 from support.engine_host import Host
 
-from apollod.core.quality.baseline import Baseline
-from apollod.core.quality.state import Incident, QualityState
+from apollod.core.facts.quality.baseline import Baseline
+from apollod.core.facts.quality.state import Incident, QualityState
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
 from apollod.engine import refresh

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.effort import draws
 from support.real_shapes import B200, H200, QWEN_8B, QWEN_27B
 
+from apollod.core.facts.training import bounds
 from apollod.core.settings import OptimizerSettings
-from apollod.core.training.room import bounds
 from apollod.errors import DoesNotFit
 from apollod.model.engine_memory import DRIVER, SLACK, EngineAsked, engine_asked
 from apollod.model.kept import ROWS, Batch, StepShape

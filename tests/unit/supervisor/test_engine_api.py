@@ -86,11 +86,11 @@ def test_refreshes_in_a_row_collapse_to_the_newest_with_the_strongest_forgetting
             assert await peer.next() == msg.RefreshEngine(3, "salt")
             peer.say(msg.Refreshed(3, 0, 0.1, "RuntimeError: no"))
             assert await peer.next() == msg.ResumeEngine()
-            peer.say(msg.EngineResumed(0.5))
+            peer.say(msg.EngineResumeReport(0.5))
             await api.settled()
             assert api.served == 2, "a refresh that failed was not taken over"
 
-    assert play(scenario, tmp_path) == [inp.EnginePaused(PAUSE, 0.02), inp.EngineResumed(0.5)]
+    assert play(scenario, tmp_path) == [inp.EnginePauseReport(PAUSE, 0.02), inp.EngineResumeReport(0.5)]
 
 
 def test_the_end_of_a_pause_that_lasted_too_long_answers_nothing(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_end_of_a_pause_that_lasted_too_long_answers_nothing(tmp_path: Path)
         async with connected(path, api, ended) as peer:
             api.give(msg.RefreshEngine(1))
             await peer.next()
-            peer.say(msg.EngineResumed(60.0, expired=True))
+            peer.say(msg.EngineResumeReport(60.0, expired=True))
             while not posted:
                 await anyio.sleep(0.01)
             with pytest.raises(TimeoutError), anyio.fail_after(0.1):
@@ -106,7 +106,7 @@ def test_the_end_of_a_pause_that_lasted_too_long_answers_nothing(tmp_path: Path)
             peer.say(msg.Refreshed(1, 0, 0.1))
             await api.settled()
 
-    assert play(scenario, tmp_path) == [inp.EngineResumed(60.0, expired=True)]
+    assert play(scenario, tmp_path) == [inp.EngineResumeReport(60.0, expired=True)]
 
 
 def test_who_waits_for_a_process_that_goes_is_told(tmp_path: Path) -> None:

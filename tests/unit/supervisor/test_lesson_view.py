@@ -4,9 +4,9 @@ from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.taught_world import PRACTICE, TaughtWorld
 
 from apollod.core import inputs as inp
-from apollod.core.dreams import status as dreams_status
-from apollod.core.holding.state import Anchor
-from apollod.core.lessons import status as lessons_status
+from apollod.core.facts.holding import Anchor
+from apollod.core.rules.dreams import status as dreams_status
+from apollod.core.rules.lessons import status as lessons_status
 from apollod.supervisor.lesson_view import KEPT, found, lesson_view, lessons_view
 from apollod.supervisor.pattern_view import behaviour_row
 

@@ -8,10 +8,10 @@ import anyio
 import msgspec
 import pytest
 
-from apollod.core.dreams.events import Mode
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.events import Mode
+from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.intake.evidence import Evidence
 from apollod.core.inputs import Batch, Line
-from apollod.core.intake.evidence import Evidence
 from apollod.core.settings import Check
 from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.errors import DreamCheckFailed

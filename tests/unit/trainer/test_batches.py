@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.model_memory import Memory
 
-from apollod.core.training.terms import StepTerms
+from apollod.core.facts.training import StepTerms
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.loss import loss_of

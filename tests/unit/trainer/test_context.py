@@ -280,7 +280,7 @@ def test_an_anchor_is_held_as_it_was_frozen_or_the_step_writes_nothing(tiny_mode
     anchor = m.StepExample(frozen.example, with_(teacher), frozen.digest)
     other = m.StepExample(frozen.example, with_(made_up(list(teacher.answer), 800, 16, seed=9)), frozen.digest)
     failed = loop._answer(m.Step(2, [example], 1e-3, anchors=[anchor, other], hold=1.0))
-    assert isinstance(failed, m.StepFailed) and "as tokens of context" in failed.reason
+    assert isinstance(failed, m.StepFailure) and "as tokens of context" in failed.reason
     runs = []
     for _ in range(2):
         done = loop._answer(m.Step(2, [example], 1e-3, anchors=[anchor], hold=1.0))
@@ -305,7 +305,7 @@ def test_a_step_whose_teacher_is_gone_or_changed_writes_nothing(tiny_model: Path
         (with_(teacher), "sft", "as tokens of sft"),
     ):
         failed = loop._answer(m.Step(1, [m.StepExample("e", record, good.digest)], 1e-3, objective=objective))
-        assert isinstance(failed, m.StepFailed) and said in failed.reason
+        assert isinstance(failed, m.StepFailure) and said in failed.reason
         assert learner.attached.weights.fingerprint() == before
 
 

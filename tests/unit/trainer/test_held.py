@@ -14,7 +14,7 @@ from support.small_models import hybrid, small_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from apollod.core.training.terms import StepTerms
+from apollod.core.facts.training import StepTerms
 from apollod.products import products_in
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file

@@ -309,7 +309,7 @@ def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monk
         encoded = encode(learner, "x", record, objective)
         assert (encoded.refused, encoded.objective) == ("", objective.name)
         wrong = loop._step(m.Step(1, [m.StepExample("x", record, "0" * 32)], 1e-3, objective=objective.name))
-        assert isinstance(wrong, m.StepFailed) and f"as tokens of {objective.name}" in wrong.reason
+        assert isinstance(wrong, m.StepFailure) and f"as tokens of {objective.name}" in wrong.reason
         done = loop._step(m.Step(1, [m.StepExample("x", record, encoded.digest)], 1e-3, objective=objective.name))
         assert isinstance(done, m.StepDone) and done.applied
         fingerprints[objective.name] = (encoded.digest, done.fingerprint)
@@ -319,7 +319,7 @@ def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monk
         == 2
     )
     failed = loop._step(m.Step(2, [m.StepExample("x", record, encoded.digest)], 1e-3, objective="grpo2"))
-    assert isinstance(failed, m.StepFailed) and "no objective 'grpo2'" in failed.reason
+    assert isinstance(failed, m.StepFailure) and "no objective 'grpo2'" in failed.reason
 
 
 def test_a_step_trains_the_tokens_that_the_journal_holds_by_whatever_rules(tiny_model: Path) -> None:

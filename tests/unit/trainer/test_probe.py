@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from apollod.adapters.ipc.channel import Link
-from apollod.core.alignment.cost import TOKENS
+from apollod.core.facts.alignment import TOKENS
 from apollod.trainer.scoring import probe
 from apollod.wire import messages as m
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, Surrounding
 from apollod.curation.contexts import as_asked
 from apollod.curation.surrounding_texts import conversation_in, shipped

@@ -12,41 +12,38 @@ from apollod.cli.control.status_verb import _page
 from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.activities import reasons
-from apollod.core.alignment.state import AlignmentState
-from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
-from apollod.core.bootstrap.status import ReadSoFar
-from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
-from apollod.core.children.state import Child, ChildrenState
-from apollod.core.children.status import Start
-from apollod.core.daemon.state import DaemonState
-from apollod.core.daemon.status import STATES
-from apollod.core.dreams.state import Course, Dream, DreamsState
-from apollod.core.dreams.status import Dreams
-from apollod.core.holding.state import Anchor
-from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
-from apollod.core.judging.state import Judge, JudgingState
-from apollod.core.lessons.open_course import Course as OpenCourse
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.state import Lesson, LessonsState
-from apollod.core.lessons.status import Lessons
-from apollod.core.lessons.wording import Given
-from apollod.core.quality.baseline import Baseline
-from apollod.core.quality.news import Telling
-from apollod.core.quality.state import Incident, Measuring, QualityState
-from apollod.core.quality.status import Quality
-from apollod.core.recovery.events import RecordedStep
-from apollod.core.recovery.state import RecoveryState
-from apollod.core.rescoring.state import Gain, Lately
-from apollod.core.rescoring.status import Learned
-from apollod.core.review.state import ReviewCounts, ReviewState
-from apollod.core.rollback.state import RollbackState
-from apollod.core.rollback.status import Undo
-from apollod.core.schedule.state import ScheduleState
+from apollod.core.facts.alignment import AlignmentState
+from apollod.core.facts.bootstrap import Bootstrapping, BootstrapState
+from apollod.core.facts.checkpoints import CheckpointRef, CheckpointsState
+from apollod.core.facts.children import Child, ChildrenState
+from apollod.core.facts.daemon import DaemonState
+from apollod.core.facts.dreams.state import Course, Dream, DreamsState
+from apollod.core.facts.holding import Anchor
+from apollod.core.facts.intake.events import Given
+from apollod.core.facts.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
+from apollod.core.facts.judging.state import Judge, JudgingState
+from apollod.core.facts.lessons.open_course import Course as OpenCourse
+from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.quality.baseline import Baseline
+from apollod.core.facts.quality.news import Telling
+from apollod.core.facts.quality.state import Incident, Measuring, QualityState
+from apollod.core.facts.recovery import RecordedStep, RecoveryState
+from apollod.core.facts.rescoring import Gain, Lately
+from apollod.core.facts.review import ReviewCounts, ReviewState
+from apollod.core.facts.rollback import RollbackState
+from apollod.core.facts.schedule import ScheduleState
+from apollod.core.facts.training import Pace, Running, StepStarted, TrainingCounts, TrainingState, expected_s
+from apollod.core.rules.bootstrap import ReadSoFar
+from apollod.core.rules.children import Start
+from apollod.core.rules.daemon import STATES
+from apollod.core.rules.dreams.status import Dreams
+from apollod.core.rules.lessons.status import Lessons
+from apollod.core.rules.quality.status import Quality
+from apollod.core.rules.rescoring import Learned
+from apollod.core.rules.rollback import Undo
 from apollod.core.settings import JudgeSettings, PatternSettings, QualitySettings, ScheduleSettings
 from apollod.core.state import State
-from apollod.core.training.events import StepStarted
-from apollod.core.training.pace import Pace, expected_s
-from apollod.core.training.state import Running, TrainingCounts, TrainingState
 from apollod.errors import ApolloError
 from apollod.supervisor.status_view import Seen, status_view
 from apollod.wire import messages as msg

@@ -13,7 +13,7 @@ from apollod.cli import render
 from apollod.cli.control import ctl, rows
 from apollod.cli.control.examples import example_facts
 from apollod.cli.control.examples.example_text import call_text, parts
-from apollod.core.review.inputs import Choice, Decision
+from apollod.core.facts.review import Choice, Decision
 from apollod.errors import ApolloError, ConfigError
 from apollod.wire import control_messages as msg
 

@@ -12,7 +12,7 @@ from apollod.adapters.journal import journal_reader
 from apollod.cli.control import ctl, rows
 from apollod.cli.control.examples import deciding
 from apollod.cli.control.examples.held_queue import Change, Decided, Done, HeldQueue, Waits, Worth, facts_since, worths
-from apollod.core.review.inputs import Choice, Decision
+from apollod.core.facts.review import Choice, Decision
 from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 

@@ -12,7 +12,7 @@ from apollod.cli.control import rows
 from apollod.cli.control.quality import learned_facts
 from apollod.core.events import JournalContinued
 from apollod.core.example_state import RULES, ExampleState, rule_of, state_after
-from apollod.core.quality.state import GUARD
+from apollod.core.facts.quality.state import GUARD
 from apollod.errors import ApolloError, ConfigError
 
 PREFIX_MIN, ID_DIGITS = 6, 32

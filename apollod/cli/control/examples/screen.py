@@ -21,7 +21,7 @@ from apollod.cli.control.examples.candidate_page import Piece, page, with_marks
 from apollod.cli.control.examples.desk import Candidate, Desk
 from apollod.cli.control.examples.held_queue import Change, Sitting
 from apollod.cli.render import plain
-from apollod.core.review.inputs import Choice
+from apollod.core.facts.review import Choice
 from apollod.errors import ApolloError
 from apollod.explain import explain
 

@@ -14,7 +14,7 @@ from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.examples.example_text import parts
 from apollod.cli.control.quality.incident_tale import OUTCOMES, TOLD_OF, Tales, verdict
-from apollod.core.quality.state import GUARD
+from apollod.core.facts.quality.state import GUARD
 from apollod.errors import ApolloError
 
 _KINDS = (

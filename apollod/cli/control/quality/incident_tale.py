@@ -6,10 +6,10 @@ from typing import Any
 from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.core import events as ev
-from apollod.core.quality.damage import search_of, total
-from apollod.core.quality.day import stops, with_alarm
-from apollod.core.quality.looking import speaking
-from apollod.core.quality.state import GUARD, Asked
+from apollod.core.facts.quality.damage import search_of, total
+from apollod.core.facts.quality.day import stops, with_alarm
+from apollod.core.facts.quality.looking import speaking
+from apollod.core.facts.quality.state import GUARD, Asked
 
 Object = dict[str, Any]
 

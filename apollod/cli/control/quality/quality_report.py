@@ -1,6 +1,6 @@
 """`apollod ctl quality report`: metrics against their baseline, looks, incidents, anchors, series for charts; its page.
 
-Events of the guard are folded by the daemon's own rules (`core.quality.fold`), without the rest of the state.
+Events of the guard are folded by the daemon's own rules (`core.rules.quality.fold`), without the rest of the state.
 """
 
 import json
@@ -13,12 +13,12 @@ from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.quality import learned_facts
 from apollod.core import events as ev
-from apollod.core.quality.baseline import Baseline, drops
-from apollod.core.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
-from apollod.core.quality.fold import FOLDS
-from apollod.core.quality.looking import compared_with, may_alarm, standing, worse
-from apollod.core.quality.sequential import interval
-from apollod.core.quality.state import QualityState
+from apollod.core.facts.quality.baseline import Baseline, drops
+from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
+from apollod.core.facts.quality.looking import compared_with, may_alarm, standing, worse
+from apollod.core.facts.quality.sequential import interval
+from apollod.core.facts.quality.state import QualityState
+from apollod.core.rules.quality.fold import FOLDS
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 
@@ -218,7 +218,7 @@ def _series_looks(path: str, metrics: Sequence[Object], baselines: Mapping[str, 
 
 
 def _scale(metric: Object) -> float:
-    """Value for an item without a figure; see `core.quality.looking.begun`."""
+    """Value for an item without a figure; see `core.facts.quality.looking.begun`."""
     return 1.0 if metric["metric"].endswith(".passed") or not metric["margin"] else 10 * float(metric["margin"])
 
 

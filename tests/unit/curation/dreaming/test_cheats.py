@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.dreaming.cheats import PART_WORDS, _in_order, _Said, _together, echo, leak
 from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
 from apollod.demo.world.scenarios import COMMAND_OF, Split, draw

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.dreaming import imagination
 from apollod.curation.dreaming.imagination import LENGTH_MAX, TURNS_MAX, imagining, scenario_of
 from apollod.errors import DreamNonsense

@@ -9,7 +9,7 @@ import time
 import pytest
 from unit.curation.dreaming.test_cheats import INSTRUCTIONS, NATURAL
 
-from apollod.core.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn
 from apollod.curation.dreaming.cheats import hint, leak
 from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
 from apollod.demo.world.scenarios import COMMAND_OF, Split, draw

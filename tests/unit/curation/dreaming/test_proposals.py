@@ -1,6 +1,6 @@
 """Which instructions are proposed as patterns, by what was stripped and learned."""
 
-from apollod.core.dreams.patterns import INSTRUCTION_MAX, NAME
+from apollod.core.facts.dreams.patterns import INSTRUCTION_MAX, NAME
 from apollod.curation.dreaming import proposals
 from apollod.curation.dreaming.proposals import Proposals, name_for, unwrapped
 

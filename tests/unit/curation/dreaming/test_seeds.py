@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from apollod.core.dreams.scenario import Surfaced
+from apollod.core.facts.dreams.scenario import Surfaced
 from apollod.curation.dreaming.seeds import (
     PIECE_MAX,
     SEED_MAX,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.errors import LessonRefused
 

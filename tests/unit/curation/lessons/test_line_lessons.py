@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.core.lessons.wording import Given
+from apollod.core.facts.intake.events import Given
 from apollod.curation.captured import question_in
 from apollod.curation.lessons.line_lessons import (
     ANSWER_WORDS,

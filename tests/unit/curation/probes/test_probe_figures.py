@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from apollod.core.quality.lesson_group import LEAST
-from apollod.core.quality.looking import doubt
-from apollod.core.quality.sequential import metric, seen
+from apollod.core.facts.quality.lesson_group import LEAST
+from apollod.core.facts.quality.looking import doubt
+from apollod.core.facts.quality.sequential import metric, seen
 from apollod.curation.probes import figures
 from apollod.curation.probes.figures import ItemFigure, metrics_of
 from apollod.curation.probes.probe_item import Probe, sample

@@ -1,0 +1,132 @@
+"""Inputs: answers to the calls of dreams, requests of people, users coming to and leaving the engine."""
+
+from apollod.core.facts.dreams.events import Mode
+from apollod.core.facts.dreams.scenario import Sketch, Turn
+from apollod.core.facts.intake.inputs import Line
+from apollod.core.facts.judging.events import JudgeConfigured
+from apollod.core.facts.judging.votes import Verdict
+from apollod.core.kernel.input import Input
+from apollod.core.kernel.reasons import Cause
+from apollod.core.settings import PatternSettings
+from apollod.core.surroundings import NOTHING, Surrounding
+
+
+class ScenarioImagined(Input, frozen=True):
+    """Answers `ImagineScenario`. `leak`, `echo`: why the scenario cannot be learned from; empty: it can. `surrounding`,
+    `left_out`: see `DreamImagined`."""
+
+    dream: str
+    scenario: tuple[Turn, ...]
+    sketch: Sketch
+    seeds: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    leak: str = ""
+    echo: str = ""
+    model: str = ""
+    prompt_hash: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+    surrounding: Surrounding = NOTHING
+    left_out: str = ""
+
+
+class ScenarioAnswered(Input, frozen=True):
+    """Answers `AnswerScenario`; `told` as there."""
+
+    dream: str
+    answer: str
+    sketch: Sketch
+    told: str
+    logprob: float | None = None
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class DreamVerdict(Input, frozen=True):
+    """Answers `JudgeDream`. `line`: the record to learn if it is good; `known`: the journal holds it already;
+    `teacher`: see `ExampleAccepted`."""
+
+    dream: str
+    stage: str
+    verdict: Verdict
+    by: str
+    reason: str = ""
+    quote: str = ""
+    better: str | None = None
+    line: Line | None = None
+    known: bool = False
+    votes: tuple[Verdict, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0
+    teacher: str = ""
+
+
+class ScenarioTested(Input, frozen=True):
+    """Answers `TestScenario`."""
+
+    dream: str
+    round: str
+    mode: Mode
+    contrast: str
+    passed: bool
+    answer: str
+    by: str
+    reason: str = ""
+    logprob: float | None = None
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+    sample: int = 0
+
+
+class DreamCallFailed(Input, frozen=True):
+    """A call failed, or its answer is unusable. `retry_after_s`: wait that the endpoint requests; `case`: mode and
+    sample of a test."""
+
+    dream: str
+    stage: str
+    attempt: int
+    cause: Cause
+    reason: str
+    retry_after_s: float = 0.0
+    tokens: int = 0
+    case: tuple[Mode, int] = ("bare", 0)
+
+
+class EngineUse(Input, frozen=True):
+    """Others began to use the engine, or have not used it for `idle_s`. `reason`: why its use is not known."""
+
+    users: bool
+    reason: str = ""
+
+
+class PatternWanted(Input, frozen=True):
+    """A user adds a pattern, or changes one."""
+
+    pattern: PatternSettings
+    by: str
+    judge: JudgeConfigured | None = None
+    """the judge to configure if there is none yet"""
+
+
+class PatternUnwanted(Input, frozen=True):
+    """A person retires a pattern. `forget`: examples of its dreams are taken out of the weights as well."""
+
+    pattern: str
+    by: str
+    forget: bool = False
+
+
+class DreamsWanted(Input, frozen=True):
+    """A user requests dreams; see `DreamingStarted`."""
+
+    by: str
+    pattern: str = ""
+    count: int = 0
+
+
+class DreamsUnwanted(Input, frozen=True):
+    """A user asked to stop dreaming."""
+
+    by: str

@@ -1,0 +1,116 @@
+"""Chooses the next questions about the lesson under way, and evaluates its answers. Pure.
+
+Greedy answers to all held-out wordings come first, since users see those. Only if all of them pass, bare, do sampled
+answers show that this is not chance (`core.proof`).
+"""
+
+from collections.abc import Sequence
+
+from apollod.core.facts.lessons.effects import Ask
+from apollod.core.facts.lessons.events import AskMode, Said, Tally
+from apollod.core.facts.lessons.open_course import Course, Tried
+from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.lessons.wording import Worded
+from apollod.core.proof import TOLD_MIN, decided, needed
+from apollod.core.settings import Settings
+
+ASKING = frozenset({Stage.BASELINE, Stage.TOLD, Stage.TESTING, Stage.AGAIN})
+PROVING = frozenset({Stage.BASELINE, Stage.TESTING})
+"""stages that show whether a lesson is known"""
+AT_ONCE = 2
+"""sampled answers to each wording requested at once: a lesson that is not known shows that in the first few"""
+PRACTISED = 8
+"""practice wordings of a round, in turn: many wordings teach more than repeats of a few, in the same time"""
+
+
+def mode_of(stage: Stage) -> AskMode:
+    """Mode in which wordings are asked in a stage."""
+    return "told" if stage is Stage.TOLD else "bare"
+
+
+def tries(answers: Sequence[Said]) -> list[Tried]:
+    """Results of these answers: passed or not, greedy or not."""
+    return [Tried(one.passed, one.seed is None) for one in answers]
+
+
+def tally(tried: Sequence[Tried]) -> Tally:
+    """Greedy answers to held-out wordings: (passed, count)."""
+    greedy = [one.passed for one in tried if one.greedy]
+    return sum(greedy), len(greedy)
+
+
+def figures(lesson: Lesson, stage: Stage, found: Tally) -> tuple[dict[str, Tally], Tally | None]:
+    """`before` and `after` of a lesson with the result of a stage."""
+    before = {**lesson.before, mode_of(stage): found} if stage in (Stage.BASELINE, Stage.TOLD) else lesson.before
+    return before, lesson.after if stage is Stage.TOLD else found
+
+
+def described(tried: Sequence[Tried]) -> str:
+    """The answers in words, such as `4 of 4 held-out wordings pass, and 9 of 16 answers sampled of them`."""
+    (passed, of), sampled = tally(tried), _sampled(tried)
+    more = f", and {sum(sampled)} of {len(sampled)} answers sampled of them" if sampled else ""
+    return f"{passed} of {of} held-out wordings pass{more}"
+
+
+def can_be_told(lesson: Lesson) -> bool:
+    """True if the told model answered it before the first step."""
+    passed, of = lesson.before.get("told", (0, 0))
+    return of > 0 and passed >= TOLD_MIN * of
+
+
+def practised_next(lesson: Lesson) -> list[int]:
+    """Indices of the practice wordings of the next round."""
+    count = len(lesson.worded.practice) if lesson.worded is not None else 0
+    return [(lesson.practices + n) % count for n in range(min(PRACTISED, count))]
+
+
+def proof_of(lesson: Lesson, course: Course) -> int:
+    """Number of the sequential test of this round, under way or not begun yet. A round decided by greedy answers begins
+    none, and spends none of the error."""
+    return course.proof or lesson.proofs + 1
+
+
+def learned_otherwise(own: LessonsState, lesson: Lesson) -> bool:
+    """True if learned answers may outweigh the told one: that of a lesson which this one replaces, or those of lessons
+    of its form, such as "The market is held on Monday" for every market."""
+    return bool(lesson.not_these) or any(one.steps and one.id != lesson.id for one in own.of_form(lesson))
+
+
+def outcome(
+    own: LessonsState, lesson: Lesson, stage: Stage, proof: int, tried: Sequence[Tried], settings: Settings | None
+) -> bool | None:
+    """True if the stage is passed after these answers, False if it failed, None while more are needed. The told model
+    need not pass if practices learn the given answer and the model may have learned another one."""
+    held_out = len(lesson.worded.held_out) if lesson.worded is not None else 0
+    passed, of = tally(tried)
+    if of < held_out:
+        return None
+    if stage is Stage.TOLD:
+        given = settings is not None and settings.lessons.practice == "given"
+        return (given and learned_otherwise(own, lesson)) or passed >= TOLD_MIN * of
+    if passed < of or stage is Stage.AGAIN:
+        return passed == of
+    return decided(_sampled(tried), proof, held_out)
+
+
+def asks(lesson: Lesson, worded: Worded, course: Course) -> tuple[Ask, ...]:
+    """The next questions, asked at the same time."""
+    held = worded.held_out
+    if not course.tried:
+        return tuple(Ask(n, one.prompt, one.answer) for n, one in enumerate(held))
+    sampled = _sampled(course.tried)
+    left = needed(sampled, proof_of(lesson, course), len(held))
+    more = range(len(sampled), len(sampled) + min(left, AT_ONCE * len(held)))
+    first = seed_of(lesson.id, course.round)
+    wordings = ((n % len(held), held[n % len(held)], first + n) for n in more)
+    return tuple(Ask(n, one.prompt, one.answer, seed=seed) for n, one, seed in wordings)
+
+
+def seed_of(lesson: str, round_: int) -> int:
+    """First seed of a round; different for all rounds of a journal."""
+    return (int(lesson[1:]) * 10_000 + round_) * 1_000
+
+
+def _sampled(tried: Sequence[Tried]) -> list[bool]:
+    return [one.passed for one in tried if not one.greedy]

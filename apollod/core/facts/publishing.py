@@ -1,0 +1,107 @@
+"""Facts of publishing. Publishes the trainer's writes to requests: fences around each write, and the handling of stale
+cached prefixes.
+"""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from apollod.core.facts.recovery import Restore
+from apollod.core.facts.training import RunStep
+from apollod.core.kernel.effect import Effect
+from apollod.core.kernel.event import Event
+from apollod.core.kernel.input import Input
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+class EnginePaused(Event, frozen=True):
+    """Requests wait (vLLM's pause, mode keep) while the trainer writes. `step`: the one written, or the version
+    restored. `seconds`: time until the engine was idle."""
+
+    kind: ClassVar[str] = "engine.paused"
+    step: int
+    seconds: float
+
+
+class EngineResumed(Event, frozen=True):
+    """Requests go on. `seconds`: their wait; `expired`: `fence_max_s` ended before the write did; `active`: number of
+    requests."""
+
+    kind: ClassVar[str] = "engine.resumed"
+    seconds: float
+    expired: bool = False
+    active: int = 0
+
+
+# --- effects ---------------------------------------------------------------------------------------------------------
+
+
+class RefreshEngine(Effect, frozen=True, tag="refresh"):
+    """Tell the engine that its weights are now version `version`. Only the newest one counts.
+
+    `forget`: treatment of cached prefixes of older weights: dropped, no longer found, or kept.
+    """
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("version",)
+    version: int
+    forget: Literal["reset", "salt", "keep"] = "reset"
+
+
+class PauseEngine(Effect, frozen=True):
+    """Make requests wait, for at most `at_most_s` seconds, so that trainer `trainer` (a pid) can do `then`.
+
+    `clear`: drop the prefix cache and what running requests have computed; they do it again with the new weights. A
+    failed attempt is made again `wait_s` later.
+    """
+
+    then: RunStep | Restore
+    trainer: int
+    clear: bool
+    at_most_s: float
+    attempt: int = 1
+    wait_s: float = 0.0
+
+    def key(self) -> str:
+        """Like other keys, with the key of the pending write."""
+        return f"PauseEngine trainer={self.trainer} attempt={self.attempt} then {self.then.key()}"
+
+
+class ResumeEngine(Effect, frozen=True, tag="resume-engine"):
+    """End the wait of requests."""
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+
+class EnginePauseReport(Input, frozen=True):
+    """The engine is idle, or could not be paused (`error`): it refused, or is `gone`. `asked`: the answered effect."""
+
+    asked: PauseEngine
+    seconds: float
+    error: str = ""
+    gone: bool = False
+
+
+class EngineResumeReport(Input, frozen=True, tag="resumed"):
+    """Requests go on, by request or because the longest pause was over (`expired`). `active`: number of requests."""
+
+    seconds: float
+    expired: bool = False
+    active: int = 0
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+class PublishingState(msgspec.Struct):
+    """Fences around writes."""
+
+    engine_paused: bool = False
+    """requests wait for a fenced write"""
+    serve_until_ns: int = 0
+    """no fenced step before this time: requests run for as long as they waited"""
+    serve_s: float = 0.0
+    """length of the wait that ends then"""
+    fence_expired: bool = False
+    """the write went on after the longest pause; writes until the next step are not fenced"""

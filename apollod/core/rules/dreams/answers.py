@@ -1,0 +1,259 @@
+"""Handles the answer to each call of a dream.
+
+Law: only answers judged good are trained; a tested scenario is never trained, and a trained one is never tested. An
+answer that is no longer awaited changes nothing.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.facts.dreams.collapse import Dreamt, collapse
+from apollod.core.facts.dreams.course import open_cases
+from apollod.core.facts.dreams.events import LEARNED_FROM
+from apollod.core.facts.dreams.held_out_rounds import Case
+from apollod.core.facts.dreams.likeness import likeness
+from apollod.core.facts.dreams.machine import CALLS, Stage
+from apollod.core.facts.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
+from apollod.core.facts.intake.events import Removed
+from apollod.core.kernel.composing import composed
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.reasons import one_line
+from apollod.core.rules.dreams.calls import expected, told_then
+from apollod.core.rules.intake.accepting import accepted, leaked
+from apollod.core.rules.intake.encoding import begin_encoding
+from apollod.core.schedules import RETRY_MAX_S, backoff_s
+from apollod.core.settings import DreamSettings, PatternSettings
+from apollod.core.state import State
+from apollod.core.surroundings import JOINT, NOTHING
+
+ALIKE = 0.9
+"""likeness from which two scenarios count as the same"""
+CHECK_ATTEMPTS = 10
+"""attempts of a check that cannot be run: about a quarter of an hour"""
+
+
+class _Asked(NamedTuple):
+    """The dream that awaits an answer, its pattern, and the settings."""
+
+    dream: Dream
+    course: Course
+    settings: DreamSettings
+
+
+def _asked(state: State, dream: str, *stages: Stage) -> _Asked | None:
+    """The dream in one of these stages that awaits an answer; None if none does."""
+    own, settings = state.dreams, state.daemon.settings
+    if own.open is None or settings is None or own.open.id != dream or own.open.stage not in stages:
+        return None
+    return _Asked(own.open, own.courses[own.open.pattern], settings.dream)
+
+
+def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Outcome:
+    """Accept a scenario that is new, gives nothing away, and is not a seed; else ask for another one."""
+    if (asked := _asked(state, input_.dream, Stage.IMAGINING)) is None:
+        return nothing()
+    dream, course, settings = asked
+    if input_.leak:
+        return _again(state, settings, "leak", input_.leak, tokens=input_.tokens)
+    if input_.echo:
+        return _again(state, settings, "echo", input_.echo, tokens=input_.tokens)
+    tested = [*(one.sketch for one in course.apart.values()), *course.varied]
+    learned_from = dream.purpose in LEARNED_FROM
+    if learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
+        return _again(state, settings, "held-out", "tests are made with this scenario", tokens=input_.tokens)
+    if not learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
+        practised = "the scenario was practised, so a test with it would say nothing"
+        return _again(state, settings, "repeats", practised, tokens=input_.tokens)
+    same = course.practised if learned_from else tested
+    if any(likeness(input_.sketch, one) >= ALIKE for one in same):
+        return _again(state, settings, "repeats", "the imagination repeats itself", tokens=input_.tokens)
+    imagined = composed(ev.DreamImagined, input_, dream=dream.id, left_out=one_line(input_.left_out))
+    over = dream.purpose in ("held-out", "situation")
+    return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
+
+
+def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Outcome:
+    if (asked := _asked(state, input_.dream, Stage.ANSWERING)) is None:
+        return nothing()
+    answered = composed(ev.DreamAnswered, input_, dream=asked.dream.id)
+    return Outcome([answered], [])
+
+
+def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
+    """Learn a good answer, stripped; judge the better answer in place of a bad one, once."""
+    if (asked := _asked(state, input_.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
+        return nothing()
+    dream, course, _ = asked
+    if input_.stage != dream.stage:
+        return nothing()  # the call was made twice
+    second = dream.stage is Stage.JUDGING_BETTER
+    judged = ev.DreamJudged(
+        dream=dream.id, verdict=input_.verdict, by=input_.by, reason=one_line(input_.reason),
+        quote=one_line(input_.quote), answer=dream.answer if second else "", votes=input_.votes,
+        tokens=input_.tokens, seconds=input_.seconds,
+    )  # fmt: skip
+    replace = msgspec.structs.replace
+    if dream.purpose == "contrast" and input_.verdict == "good":
+        return Outcome([judged, ev.DreamSettled(dream=dream.id)], [])
+    if input_.verdict == "good":
+        return _learn(state, dream, course, judged, input_)
+    betters = input_.better is not None and not second and dream.purpose != "contrast"
+    if input_.verdict == "bad" and betters:
+        return Outcome([replace(judged, better=input_.better)], [])
+    why = f"the {'better answer' if second else 'answer'} is called {input_.verdict}"
+    why += "" if second or input_.verdict == "unsure" else ", and no better one was written"
+    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {one_line(input_.reason)}")], [])
+
+
+def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, input_: inp.DreamVerdict) -> Outcome:
+    line = input_.line
+    if line is None or not line.example or input_.known or leaked(line):
+        why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
+        why = (leaked(line) if line else "") or why
+        return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
+    removed = _stripped(course.pattern, dream)
+    learned = accepted(line, f"dream:{dream.id}", "dream", removed=removed, teacher=input_.teacher)
+    events = [msgspec.structs.replace(judged, example=line.example), learned]
+    return Outcome(events, begin_encoding(state, [(line.example, "dream")]))
+
+
+def _stripped(pattern: PatternSettings, dream: Dream) -> tuple[Removed, ...]:
+    """Texts that the model was told and does not read while it learns, with their place: the system message, or its
+    end. In contrast the text by which it is judged remains, at the very end; only the text before it is removed."""
+    left = "" if dream.mode == "bare" else expected(pattern, dream.mode, dream.contrast)
+    told, around = told_then(pattern, dream).removesuffix(left).removesuffix(JOINT), dream.surrounding
+    if not told:
+        return ()
+    if around.system is not None:
+        return (Removed(place=0, at=len(around.system), text=JOINT + told, why="system", role="system"),)
+    if left:
+        return (Removed(place=0, at=0, text=told + JOINT, why="system", role="system"),)
+    return (Removed(place=0, at=-1, text=told, why="system", role="system"),)
+
+
+def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
+    """Complete the dream whose example the step learned, in the same transaction as the step's result."""
+    own, running = state.dreams, state.training.running
+    if own.open is None or not own.open.example or input_.replay or running is None or running.step != input_.step:
+        return nothing()
+    dream = own.open
+    if dream.stage is not Stage.LEARNING or dream.example not in running.examples:
+        return nothing()
+    if not input_.applied and not input_.known:
+        return nothing()  # it does not wait any more: see `_learning`
+    trained = ev.DreamTrained(dream=dream.id, example=dream.example, step=input_.step)
+    return Outcome([trained, ev.DreamSettled(dream=dream.id), *_collapsed(own, dream)], [])
+
+
+def _collapsed(own: DreamsState, dream: Dream) -> list[ev.Event]:
+    """Stop dreaming if the last practices, including this one, have collapsed."""
+    course = own.courses[dream.pattern]
+    assert dream.sketch is not None
+    found = collapse([*course.recent, Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)], course.earliest)
+    if not found or own.stopped:
+        return []
+    return [ev.DreamingStopped(by="guard", reason=f"dreams of {dream.pattern} collapsed: {found}")]
+
+
+def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome:
+    own = state.dreams
+    if input_.round:
+        pattern, over = _case_asked(own, input_), False
+        around = own.courses[pattern].apart[input_.dream].surrounding if pattern else NOTHING
+    else:
+        asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
+        pattern = asked.course.pattern.name if asked is not None else ""
+        around = asked.dream.surrounding if asked is not None else NOTHING
+        over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
+        if asked is not None and (input_.mode == "contrast") != over:
+            return nothing()  # the call was made twice
+    if not pattern:
+        return nothing()
+    tested = composed(ev.DreamTested, input_, pattern=pattern, reason=one_line(input_.reason), surrounding=around.kind)
+    return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
+
+
+def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
+    """The pattern that waits for this test of a round; empty: none. The test may have been requested before a dream of
+    another pattern began."""
+    wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast, input_.sample)
+    for name, course in own.courses.items():
+        if input_.dream in course.apart:
+            return name if wanted in open_cases(course, own) else ""
+    return ""
+
+
+def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcome:
+    """The call is made again, or its dream abandoned. A test of a round is repeated without limit."""
+    own, settings = state.dreams, state.daemon.settings
+    if settings is None or input_.attempt != own.retry.failures + 1:
+        return nothing()
+    if (given_up := _untestable(state, settings.dream, input_)) is not None:
+        return given_up
+    open_ = own.open is not None and own.open.id == input_.dream and own.open.stage in CALLS
+    if not open_ and (own.open is not None or not input_.stage.startswith("round")):
+        return nothing()
+    return _again(
+        state, settings.dream, input_.cause, input_.reason, input_.retry_after_s, input_.dream, input_.stage,
+        input_.tokens,
+    )  # fmt: skip
+
+
+def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFailed) -> Outcome | None:
+    """Count a test of a round as failed if it cannot be made, unless the endpoint is the cause; None if it is tried
+    again."""
+    own = state.dreams
+    if own.open is not None or not _too_many(own, settings, input_.cause):
+        return None
+    for name, course in own.courses.items():
+        open_ = open_cases(course, own) if input_.dream in course.apart else []
+        for case in (one for one in open_ if (one.dream, one.mode, one.sample) == (input_.dream, *input_.case)):
+            tested = ev.DreamTested(
+                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
+                round=case.round, contrast=case.contrast, reason=one_line(input_.reason),
+                surrounding=course.apart[case.dream].surrounding.kind, sample=case.sample,
+            )  # fmt: skip
+            return Outcome([tested], [])
+    return None
+
+
+def _again(
+    state: State, settings: DreamSettings, cause: ev.Cause, reason: str, retry_after_s: float = 0.0, dream: str = "",
+    stage: str = "", tokens: int = 0,
+) -> Outcome:  # fmt: skip
+    """Repeat the call: soon if another answer may come, later if something outside has to recover."""
+    own = state.dreams
+    attempt = own.retry.failures + 1
+    if not dream and own.open is not None:
+        dream, stage = own.open.id, own.open.stage
+    later = own.open is None or cause in OUTSIDE or cause == "check"
+    retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S) if later else 0.0, retry_after_s))
+    failed = ev.DreamFailed(
+        dream=dream, stage=stage, attempt=attempt, cause=cause, reason=one_line(reason), retry_s=retry_s, tokens=tokens,
+    )  # fmt: skip
+    if own.open is None or not _too_many(own, settings, cause):
+        return Outcome([failed], [])
+    why = f"{stage} failed {attempt} times, the last time because: {one_line(reason)}"
+    return Outcome([failed, ev.DreamAbandoned(dream=dream, reason=why)], [])
+
+
+def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> bool:
+    """True if one more failure reaches the limit. A check may depend on a service that is restarting, so its limit is
+    higher."""
+    if cause in OUTSIDE:
+        return False
+    return own.refusals + 1 >= (max(CHECK_ATTEMPTS, settings.attempts) if cause == "check" else settings.attempts)
+
+
+ANSWERS: Handlers = {
+    inp.ScenarioImagined: _on_imagined,
+    inp.ScenarioAnswered: _on_answered,
+    inp.DreamVerdict: _on_verdict,
+    inp.ScenarioTested: _on_tested,
+    inp.DreamCallFailed: _on_failed,
+    inp.StepDone: _on_step_done,
+}

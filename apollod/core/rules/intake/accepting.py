@@ -1,0 +1,34 @@
+"""Turns lines into examples; one that holds a probe of the quality guard waits for a person."""
+
+from typing import Any
+
+import msgspec
+
+from apollod.core.facts.intake.events import ExampleAccepted, Tier
+from apollod.core.facts.intake.inputs import Line
+from apollod.core.facts.review import ExampleHeld
+
+
+def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) -> ExampleAccepted:
+    """The event that accepts this line, `number` of `source`, as an example. `more`: fields that the line lacks or that
+    override it."""
+    sampled = tuple(one.sampled for one in line.responses)
+    keys = dict.fromkeys(key for one in line.responses for key in one.keys)
+    known: dict[str, Any] = {
+        "example": line.example, "record": msgspec.Raw(line.record), "source": source, "line": number, "tier": tier,
+        "origin": line.origin, "removed": line.removed, "responses": tuple(keys), "signature": line.signature,
+        "sampled": sampled if any(one.response for one in sampled) else (), "topic": line.topic,
+        "instead_of": line.instead_of, "lesson": line.lesson, "question": line.question,
+    }  # fmt: skip
+    return ExampleAccepted(**known | more)
+
+
+def leaked(line: Line) -> str:
+    """Reason not to learn a line that holds a probe, which would then measure nothing; empty: it holds none."""
+    return f"it holds {line.leak}, which measures nothing any more once this is learned" if line.leak else ""
+
+
+def held_for_leak(taken: ExampleAccepted, line: Line) -> list[ExampleHeld]:
+    """The event that holds the example of this line for a person, if the line holds a probe."""
+    why = leaked(line)
+    return [ExampleHeld(example=taken.example, tier=taken.tier, reason=why)] if why else []

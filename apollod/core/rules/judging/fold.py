@@ -1,0 +1,217 @@
+"""Folds verdicts and the judge's trial into the state."""
+
+from collections.abc import Iterable
+
+from apollod.core.facts.daemon import DaemonStarted
+from apollod.core.facts.dreams.events import DreamJudged, DreamTested
+from apollod.core.facts.forgetting import ForgetRequested
+from apollod.core.facts.intake.events import ExampleWithdrawn
+from apollod.core.facts.judging.agreement import WINDOW
+from apollod.core.facts.judging.events import (
+    JudgeConfigured,
+    JudgeDistrusted,
+    VerdictFailed,
+    VerdictGiven,
+    VerdictRequested,
+)
+from apollod.core.facts.judging.state import CHANGED, MADE_MAX, SAME, Asked, Judge, JudgingState
+from apollod.core.facts.judging.suspicion import SURE, Suspicion, seen
+from apollod.core.facts.judging.votes import JUDGE
+from apollod.core.facts.review import (
+    BY_EVIDENCE,
+    ExampleApproved,
+    ExampleDeclined,
+    ExampleEdited,
+    ExampleExpired,
+    ExampleHeld,
+)
+from apollod.core.facts.training import StepStarted, all_examples
+from apollod.core.kernel.folding import Folds
+from apollod.core.schedules import NO_FAILURE
+from apollod.core.state import State
+
+
+def _daemon_started(own: JudgingState, state: State, e: DaemonStarted, at_ns: int) -> None:
+    own.ready = False
+
+
+def _configured(own: JudgingState, state: State, e: JudgeConfigured, at_ns: int) -> None:
+    judge = Judge(e.model, e.prompt_hash, e.endpoint, e.sampling)
+    cases = {one.id: one.expected for one in e.cases}
+    if judge != own.judge:
+        own.judge, own.said, own.approved = judge, {}, {}
+        _begin_anew(own, cases)
+    else:
+        own.due = dict.fromkeys(id_ for id_ in cases if id_ in own.due or id_ not in own.cases)
+    own.cases, own.served, own.ready = cases, e.served, True
+    own.retry, own.error = NO_FAILURE, ""
+
+
+def _distrusted(own: JudgingState, state: State, e: JudgeDistrusted, at_ns: int) -> None:
+    own.approved = {}
+    _begin_anew(own, own.cases)
+
+
+def _begin_anew(own: JudgingState, cases: Iterable[str]) -> None:
+    """Reset the record of a distrusted judge: it has to pass all planted cases again."""
+    own.due, own.good, own.bad, own.suspicions = dict.fromkeys(cases), [], [], {}
+
+
+def _requested(own: JudgingState, state: State, e: VerdictRequested, at_ns: int) -> None:
+    own.open[e.example or e.case] = Asked(e.attempt, bool(e.case))
+    if e.case:
+        sort = own.expected(e.case)
+        if e.case not in own.due and e.attempt == 1:
+            own.turns[sort] = own.turns.get(sort, 0) + 1
+        own.since[sort] = 0
+
+
+def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None:
+    subject = e.example or e.case
+    own.open.pop(subject, None)
+    own.attempts.pop(subject, None)
+    own.retry, own.error = NO_FAILURE, ""
+    mine = (e.model, e.prompt_hash) == (own.judge.model, own.judge.prompt_hash)
+    if e.case:
+        own.due.pop(e.case, None)
+        if mine:
+            _count(own, state, e.expected, e.verdict == e.expected)
+            if e.expected == "bad" and own.suspicions["bad"].e_value <= SURE:
+                own.approved.clear()
+    elif e.example:
+        own.verdicts += 1
+        _said(own, e.verdict)
+        if mine and e.verdict != "unsure":
+            own.said[e.example] = e.verdict
+        if e.into:
+            own.better[e.example] = e.into
+
+
+def _said(own: JudgingState, verdict: str) -> None:
+    """Count one more verdict that a case of the other sort could show to be wrong."""
+    if verdict != "unsure":
+        sort = "bad" if verdict == "good" else "good"
+        own.since[sort] = own.since.get(sort, 0) + 1
+
+
+def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> None:
+    subject = e.example or e.case
+    asked = own.open.pop(subject, None)
+    if e.gives_up or (e.example and e.example not in own.waiting) or (e.case and not own.knows(e.case)):
+        own.attempts.pop(subject, None)
+    else:
+        own.attempts[subject] = e.attempt
+    own.error = e.reason
+    if e.cause == "endpoint":
+        own.retry = own.retry.after(at_ns, e.retry_s)
+    elif e.cause != "restart":
+        own.retry = NO_FAILURE
+    if e.case and e.gives_up and asked is not None:
+        own.due.pop(e.case, None)
+        if e.cause == "nonsense" and (expected := own.expected(e.case)):
+            _count(own, state, expected, False)
+        elif e.case.startswith((SAME, CHANGED)):  # a case cannot be made of it
+            _unmake(own, e.case.partition(":")[2])
+
+
+def _dreamt(own: JudgingState, state: State, e: DreamJudged | DreamTested, at_ns: int) -> None:
+    if e.by == JUDGE:
+        _said(own, e.verdict if isinstance(e, DreamJudged) else "good" if e.passed else "bad")
+
+
+def _count(own: JudgingState, state: State, expected: str, hit: bool) -> None:
+    kept = own.good if expected == "good" else own.bad
+    kept.append(hit)
+    if len(kept) > WINDOW:
+        del kept[0]
+    settings = state.daemon.settings
+    if settings is not None:
+        before = own.suspicions.get(expected, Suspicion())
+        own.suspicions[expected] = seen(before, hit, settings.judge.trust_min)
+
+
+def _held(own: JudgingState, state: State, e: ExampleHeld, at_ns: int) -> None:
+    _unmake(own, e.example)
+    if e.waits_for == "judge":
+        own.waiting[e.example] = None
+        if e.by == "judge":
+            own.written[e.example] = None
+    else:
+        _leave(own, e.example)
+
+
+def _approved(own: JudgingState, state: State, e: ExampleApproved, at_ns: int) -> None:
+    _decided(own, state, e.example, e.by, "good")
+    if e.by == JUDGE:
+        own.approved[e.example] = None
+    elif e.by != BY_EVIDENCE:
+        own.reviewed.pop(e.example, None)
+        own.reviewed[e.example] = None
+        if len(own.reviewed) > MADE_MAX:
+            _unmake(own, next(iter(own.reviewed)))
+
+
+def _declined(own: JudgingState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+    _decided(own, state, e.example, e.by, "bad")
+    _unmake(own, e.example)
+
+
+def _taken_back(own: JudgingState, state: State, e: ExampleWithdrawn | ForgetRequested, at_ns: int) -> None:
+    for example in e.examples:
+        _unmake(own, example)
+
+
+def _unmake(own: JudgingState, example: str) -> None:
+    """Make no more cases of this example."""
+    own.reviewed.pop(example, None)
+    for case in (SAME + example, CHANGED + example):
+        own.attempts.pop(case, None)
+
+
+def _decided(own: JudgingState, state: State, example: str, by: str, found: str) -> None:
+    """Compare a person's first decision about an example with the judge's verdict."""
+    _leave(own, example)
+    if by not in (JUDGE, BY_EVIDENCE):
+        own.better.pop(example, None)
+        own.approved.pop(example, None)
+        if (said := own.said.pop(example, None)) is not None:
+            _count(own, state, found, said == found)
+
+
+def _expired(own: JudgingState, state: State, e: ExampleExpired, at_ns: int) -> None:
+    for example in e.examples:
+        _leave(own, example)
+        own.said.pop(example, None)
+
+
+def _step_started(own: JudgingState, state: State, e: StepStarted, at_ns: int) -> None:
+    """Forget verdicts on learned examples: a person can no longer decide about them."""
+    if own.said:
+        for example in all_examples(e):
+            own.said.pop(example, None)
+
+
+def _leave(own: JudgingState, example: str) -> None:
+    own.waiting.pop(example, None)
+    own.written.pop(example, None)
+    own.attempts.pop(example, None)
+
+
+FOLDS: Folds = {
+    DaemonStarted: _daemon_started,
+    JudgeConfigured: _configured,
+    JudgeDistrusted: _distrusted,
+    VerdictRequested: _requested,
+    VerdictGiven: _given,
+    VerdictFailed: _failed,
+    DreamJudged: _dreamt,
+    DreamTested: _dreamt,
+    ExampleHeld: _held,
+    ExampleApproved: _approved,
+    ExampleDeclined: _declined,
+    ExampleEdited: _declined,
+    ExampleExpired: _expired,
+    ExampleWithdrawn: _taken_back,
+    ForgetRequested: _taken_back,
+    StepStarted: _step_started,
+}

@@ -1,0 +1,1 @@
+"""Rules that several subjects share, below all of them."""

@@ -20,7 +20,9 @@ MODULES_MAX = 20
 
 NO_PACKAGE = {"apollod/engine/site": "put on PYTHONPATH for its sitecustomize, never imported by a dotted name"}
 UNIFORM = {"events", "state", "inputs", "effects", "policy", "fold", "status"}
-"""What every subject of the core calls its own modules."""
+"""What every large subject of the core calls its own modules."""
+BY_SUBJECT = {"apollod.core.facts", "apollod.core.rules"}
+"""Packages in which a module has the name of its subject."""
 START_UP: set[tuple[str, str]] = set()
 """Imports (from, to) inside a function, on a cycle of files, that save time at start; each with its reason."""
 
@@ -165,8 +167,8 @@ def ambiguous(graph: dict[str, set[str]]) -> set[tuple[str, frozenset[str]]]:
                 todo += graph[module]
         named = defaultdict(set)
         for module in seen - packages(graph):
-            base = module.rpartition(".")[2]
-            if base != "__main__" and not (base in UNIFORM and room(module) == "core"):
+            parent, _, base = module.rpartition(".")
+            if base != "__main__" and parent not in BY_SUBJECT and not (base in UNIFORM and room(module) == "core"):
                 named[base].add(module)
         found |= {(base, frozenset(modules)) for base, modules in named.items() if len(modules) > 1}
     return found

@@ -148,13 +148,15 @@ def advance(state: State, now_ns: int) -> Outcome:
     return Outcome([ev.CheckpointRemoved(step=surplus.step, path=surplus.path)], [fx.RemoveCheckpoint(surplus.path)])
 
 
-def settle(state: State) -> list[fx.Effect]:
-    """Observe an open checkpoint whose writer is gone: the files on disk decide."""
+def repeat(state: State, now_ns: int) -> list[fx.Effect]:
+    """Observe an open checkpoint whose writer is gone: the files on disk decide. Run the user's command."""
     open_ = state.checkpoints.open
-    return [fx.ObserveCheckpoint(open_.step, open_.path)] if open_ is not None and orphaned_checkpoint(state) else []
+    orphan = open_ is not None and orphaned_checkpoint(state)
+    observed: list[fx.Effect] = [fx.ObserveCheckpoint(open_.step, open_.path)] if open_ is not None and orphan else []
+    return observed if state.daemon.stopping else [*_run_hook(state), *observed]
 
 
-def run_hook(state: State) -> list[fx.Effect]:
+def _run_hook(state: State) -> list[fx.Effect]:
     """Run the command for the newest checkpoint until it is reported, also after a restart of the daemon."""
     due, settings = state.checkpoints.hook_due, state.daemon.settings
     if due is None or settings is None or not settings.checkpoint_hook:

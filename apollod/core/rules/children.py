@@ -125,7 +125,7 @@ TRAINER_GRACE_S = 2.0
 ENGINE_GRACE_S = 6.0
 
 
-def advance(state: State, now_ns: int) -> Outcome:
+def close(state: State, now_ns: int) -> Outcome:
     """Start children that are down and may start; when the daemon stops, end them."""
     return Outcome([], _stop(state, now_ns) if state.daemon.stopping else _start(state, now_ns))
 

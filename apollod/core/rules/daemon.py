@@ -159,7 +159,7 @@ def _on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:
     return Outcome([ev.TrainingHalted(reason=input_.reason, hint=input_.hint)], [])
 
 
-def leave(state: State) -> Outcome:
+def close(state: State, now_ns: int) -> Outcome:
     """End the daemon once both children are gone."""
     if not state.daemon.stopping or {state.children.engine.phase, state.children.trainer.phase} != {"absent"}:
         return nothing()

@@ -3,7 +3,7 @@ cached prefixes.
 
 Writes of the trainer are decided elsewhere (`RunStep`, `Restore`); here every decision passes through `publish`, which
 puts a pause before a write if the configuration wants it. A due write causes the pause; the state causes the resume
-(`open_fence`: no write is under way or due), so that no end of a write can miss it. The engine itself ends a pause that
+(`repeat`: no write is under way or due), so that no end of a write can miss it. The engine itself ends a pause that
 lasts too long or whose supervisor is gone.
 """
 
@@ -115,7 +115,7 @@ def publish(state: State, outcome: Outcome, now_ns: int) -> Outcome:
     return Outcome(outcome.events, effects)
 
 
-def open_fence(state: State) -> list[fx.Effect]:
+def repeat(state: State, now_ns: int) -> list[fx.Effect]:
     """Resume an engine that no longer waits for a write. Repeated until it is reported."""
     return [fx.ResumeEngine()] if state.publishing.engine_paused and not _write_due(state) else []
 

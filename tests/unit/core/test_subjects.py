@@ -10,40 +10,38 @@ import pytest
 from property.test_core_properties import play
 from support.world import World
 
-import apollod.core
+import apollod.core.facts
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.decide import SUBJECTS
-from apollod.core.fold import IGNORED, SLICES
+from apollod.core.fold import IGNORED
 from apollod.core.state import State
+from apollod.core.subjects import SUBJECTS
 
-NO_SUBJECTS = {"kernel"}
-
-
-def packages() -> list[str]:
-    return sorted(m.name for m in pkgutil.iter_modules(apollod.core.__path__) if m.ispkg and m.name not in NO_SUBJECTS)
+NAMES = sorted(m.name for m in pkgutil.iter_modules(apollod.core.facts.__path__))
 
 
-def module(package: str, name: str) -> ModuleType:
-    return importlib.import_module(f"apollod.core.{package}.{name}")
+def modules(subject: str) -> list[ModuleType]:
+    """Those of its facts."""
+    facts = importlib.import_module(f"apollod.core.facts.{subject}")
+    inner = pkgutil.iter_modules(getattr(facts, "__path__", []), f"{facts.__name__}.")
+    return [facts, *(importlib.import_module(m.name) for m in inner)]
 
 
 def test_every_event_is_folded_or_ignored_on_purpose():
-    folded = {kind for folds in SLICES.values() for kind in folds}
+    folded = {kind for subject in SUBJECTS for kind in subject.folds}
     assert set(ev.KINDS.values()) - folded == IGNORED
     assert not folded & IGNORED
 
 
 def test_every_input_is_answered_by_some_subject():
-    answered = {kind for subject in SUBJECTS for kind in subject.HANDLERS} | {inp.Tick, inp.Advance}
+    answered = {kind for subject in SUBJECTS for kind in subject.handlers} | {inp.Tick, inp.Advance}
     assert set(inp.Input.__subclasses__()) == answered
 
 
 def test_every_subject_is_asked_folded_and_has_a_slice():
-    names = packages()
-    assert sorted(SLICES) == names == sorted(subject.__name__.split(".")[2] for subject in SUBJECTS)
-    assert set(State.__struct_fields__) - {"seq"} == set(names)
+    assert sorted(subject.name for subject in SUBJECTS) == NAMES
+    assert set(State.__struct_fields__) - {"seq"} == set(NAMES)
 
 
 @pytest.mark.parametrize("facade", [ev, inp, fx])
@@ -51,11 +49,7 @@ def test_what_a_subject_declares_has_one_name_for_all(facade):
     """A subject that is new, and that nobody imported into the facade, would not be found by the journal's codec."""
     kind = facade.__name__.rpartition(".")[2]
     base = {"events": ev.Event, "inputs": inp.Input, "effects": fx.Effect}[kind]
-    for package in packages():
-        try:
-            declared = module(package, kind)
-        except ModuleNotFoundError:
-            continue
+    for declared in (module for subject in NAMES for module in modules(subject)):
         for name, value in vars(declared).items():
             if isinstance(value, type) and issubclass(value, base) and value.__module__ == declared.__name__:
                 assert getattr(facade, name) is value
@@ -76,11 +70,11 @@ def test_a_fold_writes_its_own_slice_only():
     seen = set()
     for recorded in world.journal:
         state.seq = recorded.seq
-        for name, folds in SLICES.items():
+        for name, folds in ((subject.name, subject.folds) for subject in reversed(SUBJECTS)):
             follow = folds.get(type(recorded.event))
             if follow is None:
                 continue
-            others = {other: encoded(state, other) for other in SLICES if other != name}
+            others = {other: encoded(state, other) for other in NAMES if other != name}
             follow(getattr(state, name), state, recorded.event, recorded.at_ns)
             seen.add((name, type(recorded.event)))
             for other, before in others.items():

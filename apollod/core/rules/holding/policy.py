@@ -33,10 +33,10 @@ def advance(state: State, now_ns: int) -> Outcome:
     return Outcome([ev.AnchorsRetired(anchors=tuple(one for one in stale if stale[one] == reason), reason=reason)], [])
 
 
-def freeze(state: State, now_ns: int) -> list[fx.Effect]:
+def repeat(state: State, now_ns: int) -> list[fx.Effect]:
     """Calls by which the engine answers for the next anchors; repeated until an event records their outcome."""
     own = state.holding
-    if not is_on(state.daemon.settings) or own.unable or not own.retry.is_due(now_ns):
+    if state.daemon.stopping or not is_on(state.daemon.settings) or own.unable or not own.retry.is_due(now_ns):
         return []
     if (state.queued and not urgent(state)) or blocked(Activity.FREEZING, state):
         return []

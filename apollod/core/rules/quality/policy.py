@@ -34,7 +34,7 @@ from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.rules.lessons.standing import not_these
 from apollod.core.rules.quality import incidents
-from apollod.core.rules.quality.telling import on_told
+from apollod.core.rules.quality.telling import on_told, tell
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
@@ -42,6 +42,11 @@ from apollod.core.state import State
 BASELINE_ATTEMPTS = 6
 """consecutive failures of an engine, over half a minute, after which steps go on without a baseline: a model does not
 get worse before it learns"""
+
+
+def repeat(state: State, now_ns: int) -> list[fx.Effect]:
+    """The message that was not delivered yet, and the open replay."""
+    return [] if state.daemon.stopping else [*tell(state, now_ns), *incidents.replay(state, now_ns)]
 
 
 def advance(state: State, now_ns: int) -> Outcome:

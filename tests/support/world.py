@@ -109,6 +109,8 @@ class World:
         self.journal: list[ev.Recorded] = []
         self.given: list[tuple[int, inp.Input]] = []
         """every input, with the number of events before it"""
+        self.seen: list[ev.Event | fx.Effect] = []
+        """events and effects in their order; transcripts empty it"""
         self.asked: deque[fx.Effect | Writing] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
@@ -184,6 +186,7 @@ class World:
         for event in events:
             recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
             self.journal.append(recorded)
+            self.seen.append(event)
             fold(self.state, recorded)
             if isinstance(event, ev.ExampleAccepted):
                 self.known.add(event.example)
@@ -192,6 +195,7 @@ class World:
         out = list(events)
         for effect in effects:
             self._instant()
+            self.seen.append(effect)
             out += self._run(effect)
         return out
 
@@ -199,6 +203,7 @@ class World:
         """A fact that a decision would record, and what follows by itself."""
         recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
         self.journal.append(recorded)
+        self.seen.append(event)
         fold(self.state, recorded)
         self._instant()
         self.give(inp.Tick())

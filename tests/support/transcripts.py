@@ -1,11 +1,12 @@
 """Runs transcripts of the core: text files of commands, each followed by the events and effects it led to.
 
 A block is text between empty lines: comments (`#`), commands (`>`) and the outcome, indented, which `rewritten` writes
-anew. Commands of a line are separated by `;`, and a line that ends with one goes on in the next:
+anew. Commands of a line are separated by `;`, and a line that ends with `;` or `|` goes on in the next:
 
     world accumulate=2            a new `World` with these settings; `world Guarded cost=0.0` takes another kind
     lines a b tier=direct         a method of the world: `up`, `settle`, `answer 3`, `exit trainer`, `dream 60`, ...
     learn a b; save               examples one by one, each to its end; a checkpoint on demand
+    night 1                       the next night is known: one day and 10 hours after the world began
     PauseRequested by=t           an input; required fields that are left out are 0, "" or empty
     set memory=torn               attributes of the world
     @ +30s                        time passes (s, m, h, d)
@@ -52,11 +53,12 @@ from apollod.supervisor.status_view import status_view
 from apollod.wire.status import Journal
 
 WIDTH = 118
-VALUE_MAX = 110
+VALUE_MAX = 200
 INVENTED = frozenset({"seconds", "grad_norm", "update_norm", "kind"})
 """fields that a world makes up; shown where they are asked for"""
 MOSTLY_ZERO = frozenset({"skipped_zero", "skipped_nonfinite", "cut", "mean_diff", "nonfinite"})
 """fields without a default that are shown where they are not 0"""
+NIGHT, ZONE = "02:00-05:00", "Europe/Berlin"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 BEGINNING_NS = World().now
 HEX = re.compile(r"\b[0-9a-f]{16,}\b")
@@ -81,12 +83,17 @@ def settings_for(kind: str, changes: dict[str, Any]) -> ev.Settings:
         pattern = msgspec.structs.replace(PATTERN, **{one: changes.pop(one) for one in list(changes) if one in fields})
         section = msgspec.structs.replace(DREAMING.dream, pattern=(pattern,))
         return changed(msgspec.structs.replace(DREAMING, dream=section), **changes)
+    if kind == "Nightly":
+        accumulate = changes.pop("accumulate", 0)
+        section = msgspec.structs.replace(SETTINGS.schedule, nightly=NIGHT, zone=ZONE, accumulate=accumulate)
+        return changed(msgspec.structs.replace(SETTINGS, schedule=section), **changes)
     plain = {"Judged": JUDGED, "Taught": teaching()}.get(kind, SETTINGS)
     return changed(plain, **changes)
 
 
 WORLDS: dict[str, type[World]] = {
     "": World,
+    "Nightly": World,
     "Guarded": GuardedWorld,
     "Dreaming": DreamingWorld,
     "Judged": JudgedWorld,
@@ -153,6 +160,11 @@ class Transcript:
         elif name == "save":
             self.world.give(inp.CheckpointRequested("test"))
             self.world.settle()
+        elif name == "night":
+            values, _ = self.arguments(words)
+            days, hours = values + [0, NIGHT][len(values) :]
+            opens_ns = BEGINNING_NS + (days * 24 + 10) * 3600 * SECOND_NS
+            self.world.give(inp.NightKnown(opens_ns, opens_ns + 3 * 3600 * SECOND_NS, hours, ZONE))
         elif name == "clock":
             self.world.now += int(float(words[0]) * SECOND_NS)
         elif name == "later":
@@ -384,8 +396,8 @@ def rewritten(text: str) -> str:
         if not line.startswith((" ", "\t")):
             lines.append(line)
         if line.startswith("> "):
-            commands += line.removeprefix("> ")
-            if commands.endswith(";"):
+            commands += line.removeprefix(">")
+            if commands.endswith((";", "|")):
                 continue
             try:
                 lines += transcript.run(commands)

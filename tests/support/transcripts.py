@@ -266,8 +266,7 @@ class Transcript:
     # --- the outcome ----------------------------------------------------------------------------------------------
 
     def outcome(self, seen: Iterable[Event | Effect], shown: Sequence[Shown]) -> list[str]:
-        """Lines about these events and effects; those of one kind with chosen fields that follow each other share a
-        line."""
+        """Lines about these: one of each, and one of all with chosen fields that follow each other."""
         rows: list[tuple[str, list[str], bool]] = []
         for one in seen:
             label = one.kind if isinstance(one, Event) else type(one).__name__
@@ -283,10 +282,15 @@ class Transcript:
                 rows[-1][1].append(text)
             else:
                 rows.append((label, [text], bool(chosen.fields)))
-        lines = []
-        for label, texts, _ in rows:
-            lines += wrapped(f"{label} {', '.join(counted(texts))}".rstrip())
-        return lines
+        lines, short = list[str](), list[str]()
+        for label, texts, chosen_fields in rows:
+            text = f"{label} {', '.join(counted(texts))}".rstrip()
+            if chosen_fields or not any(texts):
+                short.append(text)
+                continue
+            lines += wrapped("; ".join(short)) + wrapped(text)
+            short.clear()
+        return lines + wrapped("; ".join(short))
 
     def fields(self, one: msgspec.Struct, chosen: Sequence[str] = ()) -> list[str]:
         """`name=value` of chosen fields, or of those that are not what they are by default."""

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.judging.agreement import distrust
 from apollod.core.judging.votes import Verdict, Vote
 
 CASES = tuple(ev.Planted(f"case{n}", "good" if n % 2 else "bad") for n in range(60))
@@ -25,6 +27,17 @@ class JudgedWorld(World):
         super().__init__(settings, dies_at, free)
         self.questions: list[fx.AskJudge] = []
         self.judge = configured()
+        self.vote = inp.Judged((Vote("bad"),))
+
+    @property
+    def distrust(self) -> str:
+        """Why the judge is not trusted; empty: it is."""
+        return distrust(self.state.judging, self.settings.judge.trust_min)
+
+    def judged_by(self, prompt_hash: str = "h", *more: str, served: bool = False, **changes: str) -> None:
+        """Another judge from the next start on; `more`: ids of further cases, which are bad."""
+        cases = [*CASES, *(ev.Planted(one, "bad") for one in more)]
+        self.judge = msgspec.structs.replace(configured(prompt_hash, cases, served), **changes)
 
     def start(self) -> None:
         self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free, judge=self.judge))

@@ -5,6 +5,7 @@ anew. Commands of a line are separated by `;`, and a line that ends with `;` or 
 
     world accumulate=2            a new `World` with these settings; `world Guarded cost=0.0` takes another kind
     lines a b tier=direct         a method of the world: `up`, `settle`, `answer 3`, `exit trainer`, `dream 60`, ...
+    ready                         `up`, and a judge examined, of which nothing is shown
     learn a b; save               examples one by one, each to its end; a checkpoint on demand
     night 1                       the next night is known: one day and 10 hours after the world began
     PauseRequested by=t           an input; required fields that are left out are 0, "" or empty
@@ -54,6 +55,8 @@ from apollod.wire.status import Journal
 
 WIDTH = 118
 VALUE_MAX = 200
+SHORT = 60
+"""characters of what shares a line with others"""
 INVENTED = frozenset({"seconds", "grad_norm", "update_norm", "kind"})
 """fields that a world makes up; shown where they are asked for"""
 MOSTLY_ZERO = frozenset({"skipped_zero", "skipped_nonfinite", "cut", "mean_diff", "nonfinite"})
@@ -153,6 +156,11 @@ class Transcript:
             return wrapped("? " + "  ".join(f"{word}={self.value(self.looked_up(word))}" for word in words))
         if name == "@":
             self.world.pass_time(float(words[0][1:-1]) * UNITS[words[0][-1]])
+        elif name == "ready":
+            self.world.up()
+            if isinstance(self.world, JudgedWorld) and self.world.judge is not None:
+                self.world.calibrate()
+            self.world.seen.clear()
         elif name == "learn":
             for one in self.arguments(words)[0]:
                 self.world.lines(str(one), source=str(one))
@@ -285,7 +293,7 @@ class Transcript:
         lines, short = list[str](), list[str]()
         for label, texts, chosen_fields in rows:
             text = f"{label} {', '.join(counted(texts))}".rstrip()
-            if chosen_fields or not any(texts):
+            if (chosen_fields or not any(texts)) and len(text) <= SHORT:
                 short.append(text)
                 continue
             lines += wrapped("; ".join(short)) + wrapped(text)

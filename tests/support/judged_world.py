@@ -86,8 +86,17 @@ class JudgedWorld(World):
             self.case(liar)
         return self
 
-    def decides(self, choice: Any, *examples: str, by: str = "p") -> list[ev.Event]:
-        return self.give(inp.DecisionsGiven(tuple(inp.Decision(one, choice) for one in examples), by))
+    def decides(self, choice: Any, *examples: str, by: str = "p", only_in: Any = "") -> list[ev.Event]:
+        return self.give(inp.DecisionsGiven(tuple(inp.Decision(one, choice, only_in=only_in) for one in examples), by))
+
+    def both(self, together: bool) -> list[ev.Event]:
+        """Hold a, decline b: of those that wait to be learned."""
+        pair = (inp.Decision("a", "hold", only_in="pending"), inp.Decision("b", "decline", only_in="pending"))
+        return self.give(inp.DecisionsGiven(pair, "p", together=together))
+
+    def edits(self, example: str, into: str, known: bool = False) -> list[ev.Event]:
+        """A person writes another example instead of one."""
+        return self.give(inp.EditGiven(example, inp.Line(number=1, example=into, record=b"{}"), "p", known=known))
 
     def learned(self) -> list[str]:
         self.settle()

@@ -31,6 +31,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,7 +217,7 @@ class Transcript:
         elif name == "set":
             for one, value in fields.items():
                 old = getattr(self.world, one)
-                setattr(self.world, one, old | value if isinstance(old, dict) else value)
+                setattr(self.world, one, {**old, **value} if isinstance(old, dict) else value)
         elif name[0].isupper():
             kind_of_input = getattr(inp, name)
             self.world.give(kind_of_input(**filled(kind_of_input, values, fields)))
@@ -331,13 +332,15 @@ class Transcript:
             case msgspec.Struct():
                 text = f"({' '.join(self.fields(value))})"
             case dict():
-                text = "{" + " ".join(f"{self.value(k)}:{self.value(v)}" for k, v in value.items()) + "}"
+                pairs = [(self.value(k), self.value(v)) for k, v in value.items()]
+                runs = [(key, [k for k, _ in own]) for key, own in groupby(pairs, lambda pair: pair[1])]
+                text = "{" + " ".join(f"{k}:{said}" for said, keys in runs for k in counted(keys)) + "}"
             case str():
                 text = HEX.sub(lambda found: self.digests.setdefault(found[0], f"#{len(self.digests) + 1}"), value)
                 text = text if text and not re.search(r"""[\s"=,]""", text) else f'"{text}"'
             case list() | tuple() | set() | frozenset():
                 each = [self.value(one) for one in value]
-                text = f"[{' '.join(sorted(each) if isinstance(value, set | frozenset) else each)}]"
+                text = f"[{' '.join(counted(sorted(each) if isinstance(value, set | frozenset) else each, equal=4))}]"
             case _ if hasattr(value, "__iter__"):
                 return self.value(list(value), name, cut)
             case _:
@@ -371,8 +374,8 @@ def choice(label: str, shown: Sequence[Shown]) -> Shown | None:
     return None if any(not one.left_out for one in shown) else Shown("")
 
 
-def counted(texts: Sequence[str]) -> list[str]:
-    """Equal neighbours as one, with their number, and runs of numbered names as `e1..e40`."""
+def counted(texts: Sequence[str], equal: int = 2) -> list[str]:
+    """So many equal neighbours as one, with their number, and runs of numbered names as `e1..e40`."""
     rows: list[tuple[str, str, int]] = []  # first, last, how many
     for text in texts:
         last = rows[-1] if rows else ("", "", 0)
@@ -382,16 +385,17 @@ def counted(texts: Sequence[str]) -> list[str]:
             rows.append((text, text, 1))
     found = list[str]()
     for first, last_one, times in rows:
-        many = f"{first}..{last_one}" if times > 2 else f"{first}, {last_one}"
-        same = f"{first} ({times} times)".lstrip() if times > 1 else first
-        found.append(same if first == last_one else many)
+        if first == last_one:
+            found += [f"{first} ({times} times)".lstrip()] if times >= equal else [first] * times
+        else:
+            found += [f"{first}..{last_one}"] if times > 2 else [first, last_one]
     return found
 
 
 def following(text: str) -> str:
     """`e2` after `e1`; empty after another text."""
     named = re.fullmatch(r"([a-zA-Z]+)(\d+)", text)
-    return f"{named[1]}{int(named[2]) + 1}" if named else ""
+    return f"{named[1]}{int(named[2]) + 1:0{len(named[2])}}" if named else ""
 
 
 def wrapped(line: str) -> list[str]:

@@ -582,6 +582,21 @@ class World:
     def act(self, action: str) -> None:
         """An action that only some worlds know: nothing in the others, nor where it is not its time."""
 
+    @property
+    def as_if_never(self) -> str:
+        """The weights, had what is not in them now never been learned: all steps as they first were, without it."""
+        done, step, kept = {e.step: e for e in self.of(ev.StepCompleted)}, self.state.training.version, set[str]()
+        while step:
+            kept |= {*ev.all_examples(done[step])}
+            step = done[step].parent
+        bare = Bare()
+        for e in self.of(ev.StepStarted):
+            pairs = zip(ev.all_examples(e), e.digests or (e.digest,), strict=True)
+            if not e.again_of and (left := [pair for pair in pairs if pair[0] in kept]):
+                names, digests = zip(*left, strict=True)
+                bare.run_step(fx.RunStep(e.step, names, digests, e.lr, loss_limit=e.loss_limit, objective=e.objective))
+        return bare.memory
+
     def kinds(self) -> list[str]:
         return [r.event.kind for r in self.journal]
 
@@ -606,6 +621,13 @@ class World:
 
     def crash_and_return(self) -> "World":
         return self.successor().up()
+
+
+class Bare(World):
+    """Only weights: whatever is told to it is told to nobody."""
+
+    def give(self, input_: inp.Input) -> list[ev.Event]:
+        return []
 
 
 def _is_rating(event: ev.Event) -> bool:

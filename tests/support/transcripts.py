@@ -51,6 +51,7 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.kernel.effect import Effect
 from apollod.core.kernel.event import Event
 from apollod.core.schedules import SECOND_NS
+from apollod.core.settings import ScheduleSettings
 from apollod.supervisor.status_view import status_view
 from apollod.wire.status import Journal
 
@@ -67,6 +68,10 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 BEGINNING_NS = World().now
 HEX = re.compile(r"\b[0-9a-f]{16,}\b")
 TOKEN = re.compile(r"""(?:[^\s"'\[({;|]|"[^"]*"|'[^']*'|\[[^\]]*\]|\([^)]*\)|\{[^}]*\})+|[;|]""")
+
+
+LABELS = [kind.kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, Event)]
+LABELS += [name for name, kind in vars(fx).items() if isinstance(kind, type) and issubclass(kind, Effect)]
 
 
 class Shown(NamedTuple):
@@ -91,6 +96,8 @@ def settings_for(kind: str, changes: dict[str, Any]) -> ev.Settings:
         accumulate = changes.pop("accumulate", 0)
         section = msgspec.structs.replace(SETTINGS.schedule, nightly=NIGHT, zone=ZONE, accumulate=accumulate)
         return changed(msgspec.structs.replace(SETTINGS, schedule=section), **changes)
+    if changes.pop("schedule_nightly", False):
+        return msgspec.structs.replace(teaching(**changes), schedule=ScheduleSettings(nightly=NIGHT))
     plain = {"Judged": JUDGED, "Taught": teaching()}.get(kind, SETTINGS)
     return changed(plain, **changes)
 
@@ -304,8 +311,7 @@ class Transcript:
     def fields(self, one: msgspec.Struct, chosen: Sequence[str] = ()) -> list[str]:
         """`name=value` of chosen fields, or of those that are not what they are by default."""
         if chosen:
-            values = [(name, getattr(one, name, None)) for name in chosen if name != "count"]
-            return [f"{name}={self.value(value, name, cut=False)}" for name, value in values]
+            return [f"{name}={self.value(getattr(one, name), name)}" for name in chosen]
         found = []
         for field in msgspec.structs.fields(type(one)):
             value = getattr(one, field.name)
@@ -317,7 +323,7 @@ class Transcript:
                 found.append(f"{field.name}={self.value(value, field.name)}")
         return found
 
-    def value(self, value: Any, name: str = "", cut: bool = True) -> str:
+    def value(self, value: Any, name: str = "") -> str:
         match value:
             case bool() | None:
                 return str(value).lower()
@@ -342,10 +348,10 @@ class Transcript:
                 each = [self.value(one) for one in value]
                 text = f"[{' '.join(counted(sorted(each) if isinstance(value, set | frozenset) else each, equal=4))}]"
             case _ if hasattr(value, "__iter__"):
-                return self.value(list(value), name, cut)
+                return self.value(list(value), name)
             case _:
                 text = str(value)
-        return text if len(text) <= VALUE_MAX or not cut else f"{text[:VALUE_MAX]}... ({digest(text)[:6]})"
+        return text if len(text) <= VALUE_MAX else f"{text[:VALUE_MAX]}... ({digest(text)[:6]})"
 
 
 def filled(kind: type[inp.Input], values: Sequence[Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -362,6 +368,8 @@ def selection(words: Iterable[str]) -> list[Shown]:
     shown = []
     for word in words:
         begins, _, fields = word.removeprefix("-").partition(":")
+        if begins not in ("*", "none") and not any(label.startswith(begins) for label in LABELS):
+            raise ValueError(f"no event and no effect begins with {begins}")
         shown.append(Shown(begins, tuple(filter(None, fields.split(","))), word.startswith("-")))
     return shown
 

@@ -594,7 +594,7 @@ class World:
             pairs = zip(ev.all_examples(e), e.digests or (e.digest,), strict=True)
             if not e.again_of and (left := [pair for pair in pairs if pair[0] in kept]):
                 names, digests = zip(*left, strict=True)
-                bare.run_step(fx.RunStep(e.step, names, digests, e.lr, loss_limit=e.loss_limit, objective=e.objective))
+                bare.run_step(msgspec.structs.replace(fx.RunStep.of(e), examples=names, digests=digests))
         return bare.memory
 
     def kinds(self) -> list[str]:

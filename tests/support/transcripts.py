@@ -12,6 +12,7 @@ anew. Commands of a line are separated by `;`, and a line that ends with `;` or 
     set memory=torn               attributes of the world
     @ +30s                        time passes (s, m, h, d)
     take RunStep                  children answer until this effect is the next one, which stays unanswered: `$taken`
+    take_last                     the effect that would be answered last stays unanswered
     until RunStep                 the same, but it will be answered
     restart, crash                the supervisor dies: a new life on the same journal; `crash` also starts it
     clock -3600                   the clock is put back, and nobody looks at it yet
@@ -203,6 +204,8 @@ class Transcript:
         elif name == "take":
             self.world.settle_until(getattr(fx, words[0]))
             self.taken = self.world.asked.popleft()
+        elif name == "take_last":
+            self.taken = self.world.asked.pop()
         elif name == "until":
             self.world.settle_until(getattr(fx, words[0]))
         elif name in ("restart", "crash"):

@@ -17,6 +17,8 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.alignment.bounds import ModelKind
+from apollod.core.alignment.cost import TOKENS
 from apollod.core.decide import decide
 from apollod.core.fold import fold
 from apollod.core.forgetting.plan import plan as forget_plan
@@ -445,6 +447,28 @@ class World:
 
     def _trainer_is_asked(self) -> bool:
         return any(not isinstance(asked, OF_SUPERVISOR | FOR_ENGINE | Writing) for asked in self.asked)
+
+    def scored(self, apart: float, kind: ModelKind = "dense", probe: str = "ids", settles: bool = True) -> None:
+        """The engine answers the next comparison with this difference."""
+        self.settle_until(fx.ScoreProbe)
+        asked = self.asked.popleft()
+        assert isinstance(asked, fx.ScoreProbe)
+        self.give(inp.Scored(asked.step, asked.number, probe, (-1.0,), (-1.0 - apart,), 0.1, kind=kind))
+        if settles:
+            self.settle()
+
+    def again(self, apart: float, probe: str = "ids") -> None:
+        """One more step, and a difference in the whole comparison after it."""
+        self.lines(f"one more {self.state.training.version}")
+        self.settle_until(fx.ScoreProbe)
+        while (under_way := self.state.alignment.open) is not None and under_way.tokens != TOKENS:
+            self.answer()
+            self.settle_until(fx.ScoreProbe)
+        self.scored(apart, probe=probe)
+
+    def unshared(self) -> None:
+        """The trainer writes to a memory of its own."""
+        self.view = Memory(self.view.weights)
 
     def encoded(self, example: str) -> inp.Encoded:
         if example.startswith("long"):

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from support.dreaming_world import DREAMING, PATTERN, DreamingWorld
+from support.dreaming_world import DreamingWorld, dreaming
 from support.guarded_lessons import GuardedLessons
 from support.guarded_world import GUARDED, GuardedWorld, guarded
 from support.judged_world import JUDGED, JudgedWorld
@@ -89,10 +89,7 @@ def settings_for(kind: str, changes: dict[str, Any]) -> ev.Settings:
         own = {name: changes.pop(name) for name in list(changes) if name in GUARDED.quality.__struct_fields__}
         return changed(guarded(**own), **changes)
     if kind == "Dreaming":
-        fields = PATTERN.__struct_fields__
-        pattern = msgspec.structs.replace(PATTERN, **{one: changes.pop(one) for one in list(changes) if one in fields})
-        section = msgspec.structs.replace(DREAMING.dream, pattern=(pattern,))
-        return changed(msgspec.structs.replace(DREAMING, dream=section), **changes)
+        return dreaming(**changes)
     if kind == "Nightly":
         accumulate = changes.pop("accumulate", 0)
         section = msgspec.structs.replace(SETTINGS.schedule, nightly=NIGHT, zone=ZONE, accumulate=accumulate)

@@ -57,6 +57,10 @@ OF_SUPERVISOR = (
 )
 
 
+ANSWERS_MAX = 20_000
+"""after so many a world will not come to rest"""
+
+
 class Kept(NamedTuple):
     """A checkpoint's directory. `before`: the weights that the model directory held before; its delta leads from one
     side to the other. `full`: the weights are in it, too."""
@@ -555,13 +559,18 @@ class World:
         raise AssertionError(step)
 
     def settle(self) -> None:
-        while self.answer():
-            pass
+        for _ in range(ANSWERS_MAX):
+            if not self.answer():
+                return
+        raise AssertionError("it never comes to rest")
 
     def settle_until(self, kind: type[fx.Effect]) -> None:
         """Until the next thing to answer is one of this kind."""
-        while not isinstance(self.asked[0], kind):
+        for _ in range(ANSWERS_MAX):
+            if isinstance(self.asked[0], kind):
+                return
             self.answer()
+        raise AssertionError(f"{kind.__name__} is never asked for")
 
     def exit(self, role: str, code: int = -9) -> None:
         child = self.state.children.engine if role == "engine" else self.state.children.trainer

@@ -57,7 +57,7 @@ OF_SUPERVISOR = (
 )
 
 
-ANSWERS_MAX = 4_000
+ANSWERS_MAX = 10_000
 """after so many a world will not come to rest"""
 
 

@@ -18,6 +18,13 @@ foreign_wheels.guard_lazily()  # whichever test imports transformers or vLLM fir
 settings.register_profile("apollod", deadline=None)
 settings.load_profile("apollod")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-transcripts", action="store_true", help="write the outcomes of tests/unit/core/transcripts anew"
+    )
+
+
 if TYPE_CHECKING:
     from support.daemon import Daemon
     from support.engine_host import Engine

@@ -40,6 +40,22 @@ def with_patterns(*patterns: PatternSettings, dream: Mapping[str, Any] = {}, **c
     return changed(msgspec.structs.replace(DREAMING, dream=section), **changes)
 
 
+def dreaming(names: tuple[str, ...] = ("ask",), judged: bool = False, **changes: Any) -> ev.Settings:
+    """Patterns of these names, checked by code or by the judge; `changes`: fields of each, of the section, or of other
+    sections."""
+    own = {name: changes.pop(name) for name in list(changes) if name in PatternSettings.__struct_fields__}
+    section = {name: changes.pop(name) for name in list(changes) if name in DREAMING.dream.__struct_fields__}
+    own |= {"check": Check()} if judged else {}
+    instructions = {"caps": "Answer in capitals."}
+    patterns = [
+        msgspec.structs.replace(
+            PATTERN, **{"name": one, "instruction": instructions.get(one, PATTERN.instruction)} | own
+        )
+        for one in names
+    ]
+    return with_patterns(*patterns, dream=section, **changes)
+
+
 def text(number: int) -> str:
     """A scenario unlike every other one."""
     return " ".join(digest(f"{number} {word}") for word in range(6))
@@ -65,11 +81,54 @@ class DreamingWorld(JudgedWorld):
         self.harms: dict[str, str] = {}
         """practice of one pattern takes from another one's firmness"""
         self.imagines: Callable[[fx.ImagineScenario], str] = lambda asked: text(self.scenarios)
-        self.verdict: Callable[[fx.JudgeDream], str] = lambda asked: "good"
+        self.verdicts = "good"
+        """of the check, or `better`: the first answer is bad, and a better one is good"""
+        self.verdict: Callable[[fx.JudgeDream], str] = self._verdict
+        self.cheat = ""
+        """leak, echo: what every imagined scenario does"""
         self.answered: list[fx.Effect] = []
         self.only_elsewhere: set[str] = set()
         """kinds of surroundings in which nothing is shown that was not told"""
         self.surrounding: Callable[[fx.ImagineScenario], Surrounding] = placed
+
+    def _verdict(self, asked: fx.JudgeDream) -> str:
+        return self.verdicts if self.verdicts != "better" else "good" if asked.stage == "judging better" else "bad"
+
+    def same_text(self, least: int = 0) -> None:
+        """The imagination writes one text, or so many in turn."""
+        self.imagines = lambda asked: text(self.scenarios % (least or 1))
+
+    def alike(self) -> None:
+        """The imagination writes texts that differ in a number."""
+        self.imagines = lambda asked: f"{text(0)} {text(0)} {self.scenarios}{self.scenarios * 7919}"
+
+    def vivid(self) -> None:
+        """The imagination writes texts unlike each other."""
+        self.imagines = lambda asked: text(self.scenarios)
+
+    def defined(self, *names: str, **changes: Any) -> None:
+        """The configuration has other patterns from the next start on, which is now."""
+        self.settings = dreaming(names, **changes)
+        self.start()
+
+    def wants(self, **changes: Any) -> list[ev.Event]:
+        """A person gives a pattern of another definition."""
+        return self.give(inp.PatternWanted(msgspec.structs.replace(PATTERN, **changes), "p"))
+
+    def call_until(self, kind: str) -> None:
+        """Calls are answered until the oldest is of this kind."""
+        while not (self.calls and type(self.calls[0]).__name__ == kind):
+            self.settle()
+            self.call()
+
+    def fails_call(self, cause: Any, reason: str, tokens: int = 0) -> None:
+        """The oldest call, which is about a scenario to imagine, has no usable answer."""
+        asked: Any = self.calls.pop(0)
+        self.give(inp.DreamCallFailed(asked.dream, "imagining", asked.attempt, cause, reason, tokens=tokens))
+
+    def late_answer(self) -> list[ev.Event]:
+        """The call that was answered last is answered once more."""
+        return self.give(self.reply(self.answered[-1]))
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, DREAM_CALLS):
@@ -107,7 +166,7 @@ class DreamingWorld(JudgedWorld):
                 self.scenarios += 1
                 return inp.ScenarioImagined(
                     dream, (Turn("user", said),), sketch_of(said), seeds=(f"s{self.scenarios}",), tokens=10,
-                    surrounding=self.surrounding(asked),
+                    surrounding=self.surrounding(asked), **{self.cheat: "it says so"} if self.cheat else {},
                 )  # fmt: skip
             case fx.AnswerScenario(dream=dream, told=told):
                 return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), told, -0.5, tokens=5)
@@ -154,5 +213,6 @@ class DreamingWorld(JudgedWorld):
         assert isinstance(other, DreamingWorld)
         other.firm, other.leak, other.harms, other.scenarios = self.firm, self.leak, self.harms, self.scenarios
         other.imagines, other.verdict, other.judge = self.imagines, self.verdict, self.judge
+        other.verdicts, other.cheat = self.verdicts, self.cheat
         other.only_elsewhere, other.surrounding = self.only_elsewhere, self.surrounding
         return other

@@ -149,6 +149,44 @@ class GuardedWorld(World):
         self.ranking = [] if role == "trainer" else self.ranking
         super().exit(role, code)
 
+    def alarm(self) -> None:
+        """Up to an alarm: steps and looks, and nothing that it asks for."""
+        while not self.of(ev.QualityAlarmed):
+            super().settle()
+            self.look()
+
+    def named(self) -> None:
+        """Replays, until examples are named."""
+        while not self.of(ev.QualityNamed):
+            self.replay()
+
+    def unanswered(self) -> None:
+        """All is done but what the guard asks."""
+        super().settle()
+
+    def probed_at(self, version: int) -> None:
+        """The weights of this step are to be measured."""
+        while not (self.probed and self.state.training.version == version):
+            super().settle()
+            if self.probed and self.state.training.version < version:
+                self.look()
+
+    def probes_fail(self, reason: str, cause: Any = "") -> None:
+        """The newest question cannot be answered."""
+        number = self.probed.pop().number
+        self.give(inp.ProbesFailed(number, reason, cause) if cause else inp.ProbesFailed(number, reason))
+
+    def probes_answered(self, first: int, last: int) -> None:
+        """The newest question was answered by weights that were of one step and then of another one."""
+        self.give(inp.ProbesAnswered(self.probed.pop().number, "p", self.figures(), first, last))
+
+    def all_harm(self, count: int, failing: int) -> None:
+        self.poison = {f"x{n}": failing for n in range(count)}
+
+    def many_metrics(self, count: int) -> None:
+        """That are well, whatever is learned."""
+        self.more = {f"q{n}.passed": {f"i{m:02}": 1.0 for m in range(20)} for n in range(count)}
+
     def restored(self) -> None:
         """The weights are back to which an alarm goes, and were measured."""
         super().settle()

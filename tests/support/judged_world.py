@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.judging.agreement import distrust
 from apollod.core.facts.judging.votes import Verdict, Vote
 
 CASES = tuple(ev.Planted(f"case{n}", "good" if n % 2 else "bad") for n in range(60))
@@ -25,6 +27,17 @@ class JudgedWorld(World):
         super().__init__(settings, dies_at, free)
         self.questions: list[fx.AskJudge] = []
         self.judge = configured()
+        self.vote = inp.Judged((Vote("bad"),))
+
+    @property
+    def distrust(self) -> str:
+        """Why the judge is not trusted; empty: it is."""
+        return distrust(self.state.judging, self.settings.judge.trust_min)
+
+    def judged_by(self, prompt_hash: str = "h", *more: str, served: bool = False, **changes: str) -> None:
+        """Another judge from the next start on; `more`: ids of further cases, which are bad."""
+        cases = [*CASES, *(ev.Planted(one, "bad") for one in more)]
+        self.judge = msgspec.structs.replace(configured(prompt_hash, cases, served), **changes)
 
     def start(self) -> None:
         self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free, judge=self.judge))
@@ -73,8 +86,17 @@ class JudgedWorld(World):
             self.case(liar)
         return self
 
-    def decides(self, choice: Any, *examples: str, by: str = "p") -> list[ev.Event]:
-        return self.give(inp.DecisionsGiven(tuple(inp.Decision(one, choice) for one in examples), by))
+    def decides(self, choice: Any, *examples: str, by: str = "p", only_in: Any = "") -> list[ev.Event]:
+        return self.give(inp.DecisionsGiven(tuple(inp.Decision(one, choice, only_in=only_in) for one in examples), by))
+
+    def both(self, together: bool) -> list[ev.Event]:
+        """Hold a, decline b: of those that wait to be learned."""
+        pair = (inp.Decision("a", "hold", only_in="pending"), inp.Decision("b", "decline", only_in="pending"))
+        return self.give(inp.DecisionsGiven(pair, "p", together=together))
+
+    def edits(self, example: str, into: str, known: bool = False) -> list[ev.Event]:
+        """A person writes another example instead of one."""
+        return self.give(inp.EditGiven(example, inp.Line(number=1, example=into, record=b"{}"), "p", known=known))
 
     def learned(self) -> list[str]:
         self.settle()

@@ -1,5 +1,6 @@
 """A world whose lines are answers in a log, and what people showed about them."""
 
+import msgspec
 from support.world import World
 
 from apollod.core import events as ev
@@ -33,6 +34,15 @@ class SaidWorld(World):
         lines.append(inp.Line(number=len(lines) + 1, evidence=shown))
         batch = inp.Batch("log", "/log", 10, len(lines), tuple(lines), tier=tier, hold=hold, learn=self.learn)
         self.give(inp.LinesRead(batch, frozenset()))
+
+    def takes_back(self, *answers: str, kind: str = "undo") -> None:
+        """A log shows that people undid these answers."""
+        self.says(shown=tuple(msgspec.structs.replace(undo(one), kind=kind) for one in answers))
+
+    def repeating(self) -> None:
+        """Until the first of the other steps is repeated."""
+        while self.state.training.running is None or not self.state.training.running.begun.again_of:
+            self.answer()
 
     def states(self) -> dict[str, str]:
         """Of all examples that a decision reaches."""

@@ -174,6 +174,47 @@ class TaughtWorld(JudgedWorld):
             if not self.call():
                 return
 
+    def ask_until(self, *stages: str) -> None:
+        """Calls are answered until the oldest one is of one of these stages, or the lesson under way waits in it."""
+        for _ in range(200):
+            self.settle()
+            course = self.state.lessons.open
+            if (self.calls and getattr(self.calls[0], "stage", "") in stages) or (course and course.stage in stages):
+                return
+            self.call()
+        raise AssertionError(self.states())
+
+    def prepare(self, count: int) -> None:
+        """Calls are answered until so many practices are prepared, and nothing is learned meanwhile."""
+        while len(self.of(ev.LessonPrepared)) < count:
+            self.call()
+
+    def submit(
+        self, *questions: str, answer: str = "yes", tier: ev.Tier = "direct", leak: str = "", response: str = ""
+    ) -> list[ev.Event]:
+        """Lines that are called by their question; no lesson can be made of `plain` ones."""
+        said = (inp.Response(response),) if response else ()
+        lines = tuple(
+            inp.Line(
+                1, f"{one} {answer}", b"{}", leak=leak, responses=said,
+                lesson=None if one.startswith("plain") else Given(question=one, answer=answer),
+            )
+            for one in questions
+        )  # fmt: skip
+        batch = inp.Batch("ctl", "", 0, len(lines), lines, tracked=False, tier=tier)
+        return self.give(inp.LinesRead(batch, frozenset()))
+
+    def corrects(self, correction: str, *formers: str) -> None:
+        """A person corrects response r to the question "who", or takes that back."""
+        before = next(reversed(self.of(ev.FeedbackGiven)), None)
+        given = Given(question="who", answer=correction)
+        line = inp.Line(1, f"who {correction}", b"{}", lesson=given) if correction else None
+        self.give(inp.Rated("r", "bad", "ctl", correction, line=line, previous=before, formers=formers))
+
+    def late_answers(self) -> list[ev.Event]:
+        """All calls that were answered are answered once more."""
+        return [event for call in self.answered for event in self.give(self.reply(call))]
+
     def fail(self, cause: ev.Cause = "endpoint", reason: str = "it is down") -> None:
         """The oldest call has no usable answer."""
         asked = self.calls.pop(0)

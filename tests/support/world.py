@@ -18,6 +18,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.facts.alignment import TOKENS, ModelKind
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line
 from apollod.core.rules.forgetting import plan as forget_plan
@@ -53,6 +54,10 @@ ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample | fx.FreezeAnchor
 OF_SUPERVISOR = (
     fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.PlanForget | fx.RunHook | fx.Exit
 )
+
+
+ANSWERS_MAX = 10_000
+"""after so many a world will not come to rest"""
 
 
 class Kept(NamedTuple):
@@ -109,6 +114,8 @@ class World:
         self.journal: list[ev.Recorded] = []
         self.given: list[tuple[int, inp.Input]] = []
         """every input, with the number of events before it"""
+        self.seen: list[ev.Event | fx.Effect] = []
+        """events and effects in their order; transcripts empty it"""
         self.asked: deque[fx.Effect | Writing] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
@@ -184,6 +191,7 @@ class World:
         for event in events:
             recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
             self.journal.append(recorded)
+            self.seen.append(event)
             fold(self.state, recorded)
             if isinstance(event, ev.ExampleAccepted):
                 self.known.add(event.example)
@@ -192,6 +200,7 @@ class World:
         out = list(events)
         for effect in effects:
             self._instant()
+            self.seen.append(effect)
             out += self._run(effect)
         return out
 
@@ -199,6 +208,7 @@ class World:
         """A fact that a decision would record, and what follows by itself."""
         recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
         self.journal.append(recorded)
+        self.seen.append(event)
         fold(self.state, recorded)
         self._instant()
         self.give(inp.Tick())
@@ -441,6 +451,28 @@ class World:
     def _trainer_is_asked(self) -> bool:
         return any(not isinstance(asked, OF_SUPERVISOR | FOR_ENGINE | Writing) for asked in self.asked)
 
+    def scored(self, apart: float, kind: ModelKind = "dense", probe: str = "ids", settles: bool = True) -> None:
+        """The engine answers the next comparison with this difference."""
+        self.settle_until(fx.ScoreProbe)
+        asked = self.asked.popleft()
+        assert isinstance(asked, fx.ScoreProbe)
+        self.give(inp.Scored(asked.step, asked.number, probe, (-1.0,), (-1.0 - apart,), 0.1, kind=kind))
+        if settles:
+            self.settle()
+
+    def again(self, apart: float, probe: str = "ids") -> None:
+        """One more step, and a difference in the whole comparison after it."""
+        self.lines(f"one more {self.state.training.version}")
+        self.settle_until(fx.ScoreProbe)
+        while (under_way := self.state.alignment.open) is not None and under_way.tokens != TOKENS:
+            self.answer()
+            self.settle_until(fx.ScoreProbe)
+        self.scored(apart, probe=probe)
+
+    def unshared(self) -> None:
+        """The trainer writes to a memory of its own."""
+        self.view = Memory(self.view.weights)
+
     def encoded(self, example: str) -> inp.Encoded:
         if example.startswith("long"):
             return inp.Encoded(example, refused="too long")
@@ -526,13 +558,18 @@ class World:
         raise AssertionError(step)
 
     def settle(self) -> None:
-        while self.answer():
-            pass
+        for _ in range(ANSWERS_MAX):
+            if not self.answer():
+                return
+        raise AssertionError("it never comes to rest")
 
     def settle_until(self, kind: type[fx.Effect]) -> None:
         """Until the next thing to answer is one of this kind."""
-        while not isinstance(self.asked[0], kind):
+        for _ in range(ANSWERS_MAX):
+            if isinstance(self.asked[0], kind):
+                return
             self.answer()
+        raise AssertionError(f"{kind.__name__} is never asked for")
 
     def exit(self, role: str, code: int = -9) -> None:
         child = self.state.children.engine if role == "engine" else self.state.children.trainer
@@ -577,6 +614,21 @@ class World:
     def act(self, action: str) -> None:
         """An action that only some worlds know: nothing in the others, nor where it is not its time."""
 
+    @property
+    def as_if_never(self) -> str:
+        """The weights, had what is not in them now never been learned: all steps as they first were, without it."""
+        done, step, kept = {e.step: e for e in self.of(ev.StepCompleted)}, self.state.training.version, set[str]()
+        while step:
+            kept |= {*ev.all_examples(done[step])}
+            step = done[step].parent
+        bare = Bare()
+        for e in self.of(ev.StepStarted):
+            pairs = zip(ev.all_examples(e), e.digests or (e.digest,), strict=True)
+            if not e.again_of and (left := [pair for pair in pairs if pair[0] in kept]):
+                names, digests = zip(*left, strict=True)
+                bare.run_step(msgspec.structs.replace(fx.RunStep.of(e), examples=names, digests=digests))
+        return bare.memory
+
     def kinds(self) -> list[str]:
         return [r.event.kind for r in self.journal]
 
@@ -601,6 +653,13 @@ class World:
 
     def crash_and_return(self) -> "World":
         return self.successor().up()
+
+
+class Bare(World):
+    """Only weights: whatever is told to it is told to nobody."""
+
+    def give(self, input_: inp.Input) -> list[ev.Event]:
+        return []
 
 
 def _is_rating(event: ev.Event) -> bool:

@@ -58,14 +58,21 @@ def type_of(node: ast.expr, names: dict[str, Any]) -> Any:
     return None
 
 
+COMPOSING = {"composed", "input_of"}
+"""Functions of a kind, its sources, and own fields."""
+
+
 def calls() -> Iterator[tuple[str, Any, Any, set[str]]]:
     """Place, kind, source and own fields of each call whose source is a parameter, or a field of one."""
     for path in sorted(ROOT.rglob("*.py")):
-        if f"from {composed.__module__} import" not in (text := path.read_text()):
+        text = path.read_text()
+        if not any(f"{name}(" in text for name in COMPOSING):
             continue
-        for function in (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.FunctionDef)):
+        for function in (
+            one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        ):
             made = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
-            made = [one for one in made if ast.unparse(one.func) == "composed"]
+            made = [one for one in made if ast.unparse(one.func) in COMPOSING and function.name not in COMPOSING]
             if not made:
                 continue
             module = importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))

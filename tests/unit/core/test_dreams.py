@@ -1,4 +1,4 @@
-"""Dreams: what is dreamt next, and what follows from each answer."""
+"""Dreams: what is dreamt next, and what follows from each answer (transcripts/dreams.txt tells the whole course)."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,7 +13,6 @@ from support.judged_world import configured
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.activities import Activity, blocked
 from apollod.core.decide import decide
 from apollod.core.facts.dreams.course import MISSES_MAX, rests
 from apollod.core.facts.dreams.machine import CALLS, TRANSITIONS, Stage, after
@@ -21,7 +20,7 @@ from apollod.core.facts.dreams.state import NOBODY, Course, DreamsState
 from apollod.core.facts.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.rules.dreams.calls import NOT_HERE, TOLD_MAX, told_beside
-from apollod.core.rules.dreams.policy import SIDE_BY_SIDE, waits_for
+from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
@@ -33,10 +32,6 @@ OTHER = msgspec.structs.replace(PATTERN, name="caps", instruction="Answer in cap
 @pytest.fixture
 def world() -> DreamingWorld:
     return DreamingWorld().up()
-
-
-def trail(w: DreamingWorld, dream: str) -> list[str]:
-    return [r.event.kind.removeprefix("dream.") for r in w.journal if r.event.key() == dream]
 
 
 # --- the course of a dream -------------------------------------------------------------------------------------------
@@ -53,29 +48,10 @@ def test_every_course_ends_and_every_stage_is_left() -> None:
     assert after("practice", Stage.JUDGING, "unsure") is None
 
 
-def test_a_pattern_is_practised_until_it_is_shown_untold(world: DreamingWorld) -> None:
-    world.dream()
-    (settled,) = world.of(ev.PatternSettled)
-    assert settled.tests == {"bare": (4, 4), "contrast": (4, 4)}
-    assert settled.baseline == {"bare": (0, 4), "told": (4, 4), "contrast": (4, 4)}
-    practices = [e for e in world.of(ev.DreamRequested) if e.purpose == "practice"]
-    assert trail(world, practices[0].dream) == ["requested", "imagined", "answered", "judged", "trained", "settled"]
-    assert len(practices) == settled.practices == len(world.of(ev.DreamTrained)) >= FIRM
-    assert not world.calls and world.state.dreams.open is None
-
-
 def test_a_cycle_is_at_most_20_events(world: DreamingWorld) -> None:
     world.dream()
     starts = [n for n, r in enumerate(world.journal) if getattr(r.event, "purpose", "") == "practice"]
     assert max(b - a for a, b in pairwise(starts)) <= 17
-
-
-def test_what_leaks_is_practised_in_contrast_until_it_does_not(world: DreamingWorld) -> None:
-    world.dream()
-    modes = [e.mode for e in world.of(ev.DreamRequested) if e.purpose == "practice"]
-    assert "contrast" in modes and modes[0] == "bare", modes
-    (settled,) = world.of(ev.PatternSettled)
-    assert world.leak["ask"] < LEAKS and settled.tests["contrast"] == (4, 4)
 
 
 def test_only_bare_practice_is_stripped(world: DreamingWorld) -> None:
@@ -138,24 +114,6 @@ def test_instructions_told_beside_are_the_last_ones_where_they_are_long() -> Non
     assert [text[0] for text in told_beside(own, "p9").split("\n\n")] == ["2", "3"]
     own.courses["p2"].state = "given up"
     assert told_beside(own, "p3").split("\n\n") == [many[0].instruction]
-
-
-def test_a_bad_answer_is_bettered_judged_again_and_learned(world: DreamingWorld) -> None:
-    world.verdict = lambda asked: "good" if asked.stage == "judging better" else "bad"
-    world.dream(60)
-    first, second = world.of(ev.DreamJudged)[:2]
-    assert (first.verdict, first.better, first.example) == ("bad", "a better one", "")
-    assert (second.verdict, second.answer, second.dream) == ("good", "a better one", first.dream) and second.example
-    assert "trained" in trail(world, first.dream)
-
-
-@pytest.mark.parametrize("verdict", ["unsure", "bad"])
-def test_nothing_is_learned_of_what_is_not_called_good(world: DreamingWorld, verdict: str) -> None:
-    world.verdict = lambda asked: verdict
-    world.dream()
-    assert not world.of(ev.ExampleAccepted) and not world.of(ev.DreamTrained)
-    (retired,) = world.of(ev.PatternRetired)
-    assert f"the last {MISSES_MAX} dreams ended early" in retired.reason and "called" in retired.reason
 
 
 def test_what_was_learned_before_is_not_learned_again(world: DreamingWorld) -> None:
@@ -295,35 +253,6 @@ def test_a_scenario_is_never_both_practised_and_tested(world: DreamingWorld) -> 
     assert {e.cause for e in world.of(ev.DreamFailed)} == {"repeats", "held-out"}
 
 
-@pytest.mark.parametrize("cheat", ["leak", "echo"])
-def test_an_imagination_that_cheats_gets_no_scenario_in(world: DreamingWorld, cheat: str) -> None:
-    whole = world.reply
-
-    def reply(asked: fx.Effect) -> inp.Input:
-        said = whole(asked)
-        return msgspec.structs.replace(said, **{cheat: "it says so"}) if isinstance(asked, fx.ImagineScenario) else said
-
-    world.reply = reply  # type: ignore[method-assign]
-    world.dream()
-    assert not world.of(ev.DreamImagined) and {e.cause for e in world.of(ev.DreamFailed)} == {cheat}
-    (retired,) = world.of(ev.PatternRetired)
-    assert "it says so" in retired.reason
-
-
-def test_dreams_that_collapse_stop_until_somebody_says_go_on(world: DreamingWorld) -> None:
-    world.firm["ask"] = -1000
-    world.imagines = lambda asked: f"{text(0)} {text(0)} {world.scenarios}{world.scenarios * 7919}"
-    world.dream()
-    (stopped,) = world.of(ev.DreamingStopped)
-    assert stopped.by == "guard" and "dreams of ask collapsed" in stopped.reason
-    assert "apollod ctl dream start" in blocked(Activity.DREAMING, world.state)
-    trained = len(world.of(ev.DreamTrained))
-    world.imagines = lambda asked: text(world.scenarios)
-    world.give(inp.DreamsWanted("p"))
-    world.dream(200)
-    assert len(world.of(ev.DreamTrained)) > trained + 5 and len(world.of(ev.DreamingStopped)) == 1
-
-
 # --- decided by its baseline and by an error bound -------------------------------------------------------------------
 
 
@@ -349,15 +278,6 @@ def test_what_is_shown_untold_is_settled_without_a_step(objective: str) -> None:
     assert not world.of(ev.StepStarted) and not world.of(ev.DreamTrained) and weights(world) == before
     assert settled.tests == {"bare": (4, 4)} and settled.sampled == {"bare": (60, 60)}
     assert {e.round for e in world.of(ev.DreamTested)} == {"baseline", "shown"}
-
-
-def test_of_what_was_shown_before_only_that_it_stays_is_tested_again() -> None:
-    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
-    w.firm["ask"], w.leak["ask"] = FIRM, LEAKS
-    w.dream()
-    assert [e.pattern for e in w.of(ev.PatternSettled)] == ["ask", "caps"] and not w.of(ev.PatternUnsettled)
-    rechecks = [e for e in w.of(ev.DreamTested) if e.round.startswith("recheck")]
-    assert {(e.pattern, e.mode) for e in rechecks} == {("ask", "bare")} and not w.state.dreams.courses["ask"].practices
 
 
 def test_what_is_shown_in_the_likeliest_answers_alone_is_practised(world: DreamingWorld) -> None:
@@ -621,34 +541,7 @@ def test_patterns_take_turns_and_what_one_undoes_is_mended() -> None:
     assert {one.phase for one in w.state.dreams.courses.values()} == {"settled"}
 
 
-def test_patterns_that_contradict_each_other_are_named() -> None:
-    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
-    w.harms = {"ask": "caps", "caps": "ask"}
-    w.dream()
-    (retired,) = w.of(ev.PatternRetired)
-    assert retired.pattern == "caps" and "it and ask contradict each other" in retired.reason
-    assert w.state.dreams.courses["ask"].phase == "settled"
-
-
 # --- budgets, people, rollbacks --------------------------------------------------------------------------------------
-
-
-def test_a_pattern_is_given_up_when_its_budget_is_spent() -> None:
-    for changes, said in (({"dreams": 2}, "2 practices"), ({"tokens": 100}, "tokens were not enough")):
-        w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, **changes))).up()
-        w.dream()
-        (retired,) = w.of(ev.PatternRetired)
-        assert said in retired.reason and not w.of(ev.PatternSettled)
-
-
-def test_days_are_a_budget_too(world: DreamingWorld) -> None:
-    for _ in range(7):
-        world.dream(4)
-        world.now += DAY_NS
-    assert not world.of(ev.PatternRetired)
-    world.dream(4)
-    (retired,) = world.of(ev.PatternRetired)
-    assert "7 days on which it was dreamt of were not enough" in retired.reason and not world.calls
 
 
 @pytest.mark.parametrize("years", [1, -1, -60])
@@ -667,86 +560,6 @@ def test_a_clock_that_is_wrong_for_a_moment_gives_up_no_pattern_and_stalls_none(
     w.dream()
     assert len(w.of(ev.PatternSettled)) == 1 and not w.of(ev.PatternRetired)
     assert w.state.dreams.courses["ask"].days <= 3
-
-
-def test_a_pattern_that_is_retired_in_the_middle_of_a_dream_ends_it(world: DreamingWorld) -> None:
-    for _ in range(25):
-        world.settle()
-        world.call()
-    dream = world.state.dreams.open
-    assert dream is not None
-    world.give(inp.PatternUnwanted("ask", "p"))
-    assert trail(world, dream.id)[-1] == "abandoned" and not world.calls and world.cancelled == 1
-    world.give(inp.Tick())
-    assert not world.calls
-
-
-def test_a_pattern_that_is_forgotten_leaves_nothing_of_its_practices_in_the_weights(world: DreamingWorld) -> None:
-    before = world.view.weights
-    world.dream()
-    taught = [e.example for e in world.of(ev.DreamTrained)]
-    assert taught and world.view.weights != before
-    world.give(inp.PatternUnwanted("ask", "p", forget=True))
-    (retired,) = world.of(ev.PatternRetired)
-    assert retired.reason == "p had ask forgotten"
-    assert [e.examples for e in world.of(ev.ForgetRequested)] == [(example,) for example in taught]
-    world.settle()
-    assert world.view.weights == before and set(taught) <= world.state.intake.withdrawn.keys()
-    world.give(inp.PatternUnwanted("ask", "p", forget=True))
-    assert len(world.of(ev.PatternRetired)) == 1 and len(world.of(ev.ForgetRequested)) == len(taught)
-
-
-def test_a_practice_that_waits_for_its_step_is_forgotten_with_its_pattern(world: DreamingWorld) -> None:
-    while not (world.calls and isinstance(world.calls[0], fx.JudgeDream)):
-        world.settle()
-        world.call()
-    world.give(inp.PauseRequested("p"))
-    world.call()
-    assert world.state.dreams.open is not None and world.state.dreams.open.stage is Stage.LEARNING
-    example = world.state.dreams.open.example
-    world.give(inp.PatternUnwanted("ask", "p", forget=True))
-    assert [e.examples for e in world.of(ev.ExampleWithdrawn)] == [(example,)] and not world.of(ev.ForgetRequested)
-    world.give(inp.ResumeRequested("p"))
-    world.settle()
-    assert not world.of(ev.StepCompleted) and world.state.dreams.open is None
-
-
-def test_a_pattern_of_another_definition_takes_its_name_and_what_it_taught(world: DreamingWorld) -> None:
-    world.dream()
-    old = world.state.dreams.courses["ask"]
-    world.give(inp.PatternWanted(msgspec.structs.replace(PATTERN, instruction="Always ask."), "p"))
-    (replaced,) = world.state.dreams.replaced["ask"]
-    assert (replaced.pattern, replaced.state, replaced.practices) == (PATTERN, "replaced", old.practices)
-    new = world.state.dreams.courses["ask"]
-    assert new.state == "practising" and new.examples[: len(old.examples)] == old.examples and old.examples
-
-
-def test_a_changed_pattern_begins_anew_and_one_that_is_gone_is_retired(world: DreamingWorld) -> None:
-    world.dream()
-    world.settings = with_patterns(msgspec.structs.replace(PATTERN, instruction="Always ask first."))
-    world.start()
-    assert world.state.dreams.courses["ask"].phase == "active"
-    world.settings = with_patterns()
-    world.start()
-    assert world.state.dreams.courses["ask"].phase == "retired"
-    assert [e.by for e in world.of(ev.PatternRetired)] == ["config"]
-
-
-def test_the_same_patterns_go_on_in_the_next_life(world: DreamingWorld) -> None:
-    world.dream()
-    world.start()
-    assert len(world.of(ev.PatternAdded)) == 1 and world.state.dreams.courses["ask"].phase == "settled"
-
-
-def test_a_rollback_past_a_settled_pattern_unsettles_it(world: DreamingWorld) -> None:
-    world.dream()
-    world.give(inp.RollbackWanted(1, "p"))
-    world.settle()
-    (unsettled,) = world.of(ev.PatternUnsettled)
-    assert "rolled back" in unsettled.reason and unsettled.harmed_by == ""
-    world.firm["ask"] = 1
-    world.dream()
-    assert len(world.of(ev.PatternSettled)) == 2
 
 
 def test_a_rollback_in_the_middle_of_a_round_begins_it_anew_and_what_is_settled_is_tested_again() -> None:
@@ -791,23 +604,6 @@ def test_the_budget_begins_anew_with_what_somebody_else_undid() -> None:
 
 def idle(w: DreamingWorld, users: bool) -> None:
     w.give(inp.EngineUse(users))
-
-
-def test_in_mode_idle_dreams_wait_for_users_to_be_gone_and_give_way_to_them() -> None:
-    settings = msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, mode="idle"))
-    w = DreamingWorld(settings).up()
-    w.settle()
-    w.give(inp.Tick())
-    assert not w.calls and blocked(Activity.DREAMING, w.state) == "the engine was not idle for 60 s"
-    idle(w, users=False)
-    assert len(w.calls) == 1
-    asked = w.calls[0]
-    idle(w, users=True)
-    assert not w.calls and w.cancelled == 1
-    idle(w, users=False)
-    assert w.calls == [asked], "it is resumed where it was"
-    idle(w, users=False)
-    assert [e.kind for e in w.of(ev.EngineIdle)] == ["engine.idle"] * 2
 
 
 def idle_world() -> DreamingWorld:
@@ -878,56 +674,6 @@ def test_an_answer_of_a_round_counts_though_a_dream_of_another_pattern_has_begun
     assert w.state.dreams.open is not None and w.state.dreams.open.id == "d99"
 
 
-def test_somebody_can_stop_and_start_dreams(world: DreamingWorld) -> None:
-    world.give(inp.DreamsUnwanted("p"))
-    assert not world.calls and "stopped by p" in blocked(Activity.DREAMING, world.state)
-    world.give(inp.Tick())
-    assert not world.calls
-    world.give(inp.DreamsWanted("p", count=2))
-    world.dream()
-    assert len(world.of(ev.DreamTrained)) >= 2
-    finished = [e for e in world.of(ev.DreamingStopped) if e.finished]
-    assert len(finished) == 1
-
-
-def test_off_means_only_when_somebody_asks() -> None:
-    settings = msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, mode="off"))
-    w = DreamingWorld(settings).up()
-    w.give(inp.Tick())
-    assert not w.calls
-    w.give(inp.DreamsWanted("p", count=2))
-    w.dream()
-    assert [e.finished for e in w.of(ev.DreamingStopped)] == [True] and len(w.of(ev.DreamTrained)) == 2
-
-
-def test_dreams_are_at_most_a_share_of_what_is_learned() -> None:
-    pattern = msgspec.structs.replace(PATTERN, settle=(5, 5), dreams=0)
-    settings = with_patterns(pattern)
-    settings = msgspec.structs.replace(settings, dream=msgspec.structs.replace(settings.dream, share_max=0.5))
-    w = DreamingWorld(settings).up()
-    w.firm["ask"] = -1000
-    w.dream()
-    assert w.state.daemon.settings is not None
-    why = waits_for(w.state.dreams.courses["ask"], w.state, w.state.daemon.settings)
-    assert sum(w.state.dreams.learned) == 200 and "share_max = 0.5" in why
-
-
-def test_a_call_that_fails_is_made_again_later_and_its_dream_is_given_up_in_the_end(world: DreamingWorld) -> None:
-    (asked,) = world.calls
-    world.calls.clear()
-    world.give(inp.DreamCallFailed("d1", "imagining", 1, "endpoint", "nobody answers"))
-    assert not world.calls
-    world.now += SECOND_NS
-    world.give(inp.Tick())
-    (again,) = world.calls
-    assert isinstance(again, fx.ImagineScenario) and again.attempt == 2 and asked.dream == again.dream  # type: ignore[attr-defined]
-    world.calls.clear()
-    for attempt in (2, 3, 4):
-        world.give(inp.DreamCallFailed("d1", "imagining", attempt, "nonsense", "prose"))
-    (abandoned,) = world.of(ev.DreamAbandoned)
-    assert "imagining failed 4 times" in abandoned.reason and "prose" in abandoned.reason
-
-
 def test_tests_that_nobody_can_make_are_not_passed_and_end_the_pattern(world: DreamingWorld) -> None:
     while isinstance(world.calls[0], fx.ImagineScenario):
         world.call()
@@ -945,35 +691,7 @@ def test_tests_that_nobody_can_make_are_not_passed_and_end_the_pattern(world: Dr
     assert "too long" in retired.reason and len(world.of(ev.DreamTested)) == MISSES_MAX
 
 
-def test_a_late_answer_changes_nothing(world: DreamingWorld) -> None:
-    (asked,) = world.calls
-    late = world.reply(asked)
-    world.give(inp.PatternUnwanted("ask", "p"))
-    before = len(world.journal)
-    assert not world.give(late) and len(world.journal) == before
-
-
 # --- the judge -------------------------------------------------------------------------------------------------------
-
-
-def test_a_pattern_without_a_check_waits_until_the_judge_is_trusted() -> None:
-    pattern = msgspec.structs.replace(PATTERN, check=Check())
-    w = DreamingWorld(with_patterns(pattern)).up()
-    assert w.state.daemon.settings is not None and w.state.daemon.settings.judge.mode == "off"
-    w.dream()
-    assert not w.calls and w.questions
-    w.calibrate()
-    assert w.calls
-    w.dream(50)
-    assert w.of(ev.DreamTrained)
-
-
-def test_a_judge_that_always_says_yes_trains_nothing() -> None:
-    pattern = msgspec.structs.replace(PATTERN, check=Check(rubric="kindly"))
-    w = DreamingWorld(with_patterns(pattern)).up()
-    w.calibrate(liar=True)
-    w.dream()
-    assert not w.answered and not w.of(ev.DreamRequested)
 
 
 def test_a_judge_that_is_no_longer_trusted_is_not_asked_about_the_dream_under_way() -> None:
@@ -994,30 +712,7 @@ def test_a_judge_that_is_no_longer_trusted_is_not_asked_about_the_dream_under_wa
     assert isinstance(w.calls[0], fx.JudgeDream)
 
 
-def test_planted_cases_go_on_while_dreams_are_judged() -> None:
-    w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, check=Check()))).up()
-    w.calibrate()
-    w.dream(80)
-    assert any(one.planted for one in w.questions)
-
-
-def test_without_patterns_nothing_is_asked() -> None:
-    w = DreamingWorld(with_patterns()).up()
-    w.dream()
-    assert not w.answered and not w.questions and not [r for r in w.journal if r.event.kind.startswith("dream")]
-
-
 # --- what goes on for ever, or ends too early ------------------------------------------------------------------------
-
-
-def test_patterns_that_undo_each_other_in_a_ring_end() -> None:
-    replace = msgspec.structs.replace
-    ring = [replace(PATTERN, name=name) for name in "abc"]
-    w = DreamingWorld(with_patterns(*ring)).up()
-    w.harms = {"a": "b", "b": "c", "c": "a"}
-    w.dream(12_000)
-    assert not w.calls
-    assert any("it was undone" in e.reason for e in w.of(ev.PatternRetired)), w.of(ev.PatternRetired)
 
 
 @pytest.mark.parametrize(("cause", "seconds"), [("seeds", 3600), ("check", 60)])
@@ -1035,25 +730,6 @@ def test_what_is_outside_may_come_back(cause: str, seconds: int) -> None:
     assert not w.of(ev.PatternRetired) and not w.of(ev.DreamAbandoned)
     w.dream()
     assert len(w.of(ev.PatternSettled)) == 1
-
-
-def test_an_endpoint_that_was_down_uses_up_no_attempts(world: DreamingWorld) -> None:
-    for _ in range(5):
-        (asked,) = world.calls
-        world.calls.clear()
-        world.give(inp.DreamCallFailed("d1", "imagining", asked.attempt, "endpoint", "down"))  # type: ignore[attr-defined]
-        world.pass_time(300.0)
-    (asked,) = world.calls
-    world.calls.clear()
-    world.give(inp.DreamCallFailed("d1", "imagining", asked.attempt, "nonsense", "prose", tokens=7))  # type: ignore[attr-defined]
-    assert not world.of(ev.DreamAbandoned) and world.state.dreams.courses["ask"].tokens == 7
-
-
-def test_scenarios_that_are_refused_cost_their_tokens(world: DreamingWorld) -> None:
-    world.imagines = lambda asked: text(0)
-    world.dream(12)
-    asked = [one for one in world.answered if isinstance(one, fx.ImagineScenario)]
-    assert world.state.dreams.courses["ask"].tokens == 10 * len(asked) > 10
 
 
 def settled_pair() -> tuple[DreamingWorld, str, str]:
@@ -1095,32 +771,6 @@ def test_what_is_outside_does_not_unsettle(world: DreamingWorld) -> None:
         if w.of(ev.PatternUnsettled):
             break
     assert [e.harmed_by for e in w.of(ev.PatternUnsettled)] == [""]
-
-
-def test_tests_are_made_whatever_share_was_dreamt_and_somebody_can_want_more() -> None:
-    pattern = msgspec.structs.replace(PATTERN, settle=(5, 5), dreams=0)
-    settings = with_patterns(pattern)
-    settings = msgspec.structs.replace(settings, dream=msgspec.structs.replace(settings.dream, share_max=0.5))
-    w = DreamingWorld(settings).up()
-    w.firm["ask"] = -1000
-    w.dream()
-    course = w.state.dreams.courses["ask"]
-    assert sum(w.state.dreams.learned) == 200 and not course.owed and w.state.dreams.open is None
-    w.give(inp.DreamsWanted("p", count=2))
-    w.dream()
-    assert course.practices == 202
-
-
-def test_a_pattern_that_is_back_in_the_configuration_is_learned_again(world: DreamingWorld) -> None:
-    settings = world.settings
-    world.settings = with_patterns()
-    world.start()
-    world.settings = settings
-    world.start()
-    assert world.state.dreams.courses["ask"].phase == "active"
-    world.give(inp.PatternUnwanted("ask", "p"))
-    world.start()
-    assert world.state.dreams.courses["ask"].phase == "retired", "what a person retired stays so"
 
 
 def test_what_was_tested_is_not_practised_when_the_pattern_is_added_anew(world: DreamingWorld) -> None:

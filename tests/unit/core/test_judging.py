@@ -1,8 +1,5 @@
 """The judge: whom it is asked about, what a verdict does, and when it is trusted."""
 
-from itertools import pairwise
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +13,7 @@ from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
 from apollod.core.facts.intake.evidence import Evidence
 from apollod.core.facts.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
-from apollod.core.facts.judging.suspicion import SURE, Suspicion, alarming, seen, suspected
+from apollod.core.facts.judging.suspicion import SURE, Suspicion, alarming, seen
 from apollod.core.facts.judging.votes import Vote, agreed, spokesman
 from apollod.core.facts.judging.wanted import wants_judge
 from apollod.core.rates import wilson
@@ -49,14 +46,6 @@ def test_who_is_judged(mode, tier, flagged, wanted) -> None:
     assert wants_judge(mode, tier, flagged) is wanted
 
 
-def test_without_a_judge_nothing_waits_for_one() -> None:
-    w = JudgedWorld(changed(JUDGED, mode="off"))
-    w.judge = None
-    w.up()
-    w.lines("a")
-    assert w.learned() == ["a"] and not w.questions
-
-
 def test_flagged_asks_about_what_has_a_signal_wherever_in_the_batch_that_comes() -> None:
     w = JudgedWorld(changed(JUDGED, mode="flagged")).up().calibrate()
     shows = Evidence("correction", "bad", 0.8, answer="b1", quote="no, I meant")
@@ -78,191 +67,10 @@ def test_flagged_asks_about_what_has_a_signal_wherever_in_the_batch_that_comes()
     assert w.learned() == ["a", "b"]
 
 
-def test_what_a_person_reviews_and_what_was_given_directly_is_not_judged(world: JudgedWorld) -> None:
-    world.lines("h", hold=1.0)
-    world.lines("d", tier="direct", source="ctl")
-    assert world.learned() == ["d"] and world.questions == []
-    assert world.state.review.held["h"].waits_for == "person"
-
-
-def test_the_oldest_are_asked_first_and_no_more_than_concurrency_at_once(world: JudgedWorld) -> None:
-    world.lines("a", "b", "c")
-    assert [asked.subject for asked in world.questions] == ["a", "b"] and world.learned() == []
-    world.says("good")
-    assert [asked.subject for asked in world.questions] == ["b", "c"]
-
-
-def test_the_served_model_is_asked_once_it_is_served() -> None:
-    w = JudgedWorld()
-    w.judge = configured(served=True)
-    w.start()
-    assert w.questions == []
-    w.engine_up()
-    assert len(w.questions) == 2
-
-
-def test_nobody_is_asked_before_it_is_recorded_who_judges_in_this_life(world: JudgedWorld) -> None:
-    world.lines("a")
-    after = world.successor()
-    after.judge = None
-    after.up()
-    assert after.questions == [] and after.learned() == []
-
-
 # --- what a verdict does ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_called_good_is_learned_what_is_called_bad_is_not(world: JudgedWorld) -> None:
-    world.lines("a", "b")
-    assert kinds(world.says("good", "good"))[:2] == ["verdict.given", "example.approved"]
-    assert kinds(world.says("bad")) == ["verdict.given", "example.declined"]
-    assert world.state.judging.said == {"a": "good", "b": "bad"}
-    assert world.learned() == ["a"]
-    assert world.state.judging.said == {"b": "bad"}, "about what is learned no person can say otherwise"
-    assert world.state.review.dismissed["b"].by == "judge"
-    (given, *_) = world.of(ev.VerdictGiven)[-2:]
-    assert (given.votes, given.quote, given.weights_version, given.prompt_tokens) == (("good", "good"), "q", 7, 10)
-
-
-@pytest.mark.parametrize("votes", [("good", "bad", "good"), ("unsure",), ("good", "unsure")])
-def test_votes_that_differ_or_are_not_sure_wait_for_a_person(world: JudgedWorld, votes) -> None:
-    world.lines("a")
-    world.says(*votes)
-    held = world.state.review.held["a"]
-    assert held.waits_for == "person" and "not sure" in held.reason and world.learned() == []
-
-
-def test_a_better_answer_is_judged_once_itself_and_never_made_better(world: JudgedWorld) -> None:
-    world.lines("a", "b", "c")
-    events = world.says("bad", better="a2")
-    assert kinds(events)[:4] == ["verdict.given", "example.declined", "example.accepted", "example.held"]
-    assert events[0].into == "a2" and events[2].source == "judge:a" and events[3].waits_for == "judge"
-    world.says("bad", about="b", better="b2")
-    world.says("good", about="c")
-    world.says("good", about="a2")
-    assert kinds(world.says("bad", about="b2", better="b3")) == ["verdict.given", "example.held"]
-    held = world.state.review.held["b2"]
-    assert held.waits_for == "person" and "wrote this itself" in held.reason
-    assert world.learned() == ["c", "a2"]
-    assert {e.example for e in world.of(ev.ExampleAccepted)} == {"a", "b", "c", "a2", "b2"}
-
-
-@pytest.mark.parametrize("better", [{"better": "a2", "known": True}, {"better": "a"}, {}])
-def test_without_a_better_answer_that_is_new_it_is_declined(world: JudgedWorld, better) -> None:
-    world.lines("a")
-    assert kinds(world.says("bad", **better)) == ["verdict.given", "example.declined"]
-
-
-def test_a_verdict_that_comes_after_a_persons_decision_is_recorded_and_changes_nothing(world: JudgedWorld) -> None:
-    world.lines("a", "b")
-    world.decides("decline", "a")
-    world.decides("approve", "b")
-    assert kinds(world.says("good", about="a")) == ["verdict.given"]
-    assert kinds(world.says("bad", about="b", better="b2")) == ["verdict.given"]
-    assert world.learned() == ["b"] and world.state.review.dismissed["a"].by == "p"
-    world.lines("c", source="more")
-    world.decides("decline", "c")
-    world.decides("hold", "c")  # to look at it once more
-    assert kinds(world.says("good", about="c")) == ["verdict.given"]
-    assert world.state.review.held["c"].waits_for == "person" and world.learned() == ["b"]
-
-
 # --- what goes wrong -------------------------------------------------------------------------------------------------
-
-
-def test_an_endpoint_that_is_down_is_asked_ever_more_rarely_and_then_a_person(world: JudgedWorld) -> None:
-    world.lines("a", "b")
-    world.fails()
-    world.fails()
-    assert world.questions == [] and world.state.judging.error == "it is down"
-    waits = []
-    for _ in range(4):
-        began = world.now
-        while not world.questions:
-            world.pass_time(0.5)
-        assert len(world.questions) == 1, "one question at a time while it does not answer"
-        waits.append((world.now - began) / 1e9)
-        world.fails()
-    assert all(later >= 2 * earlier for earlier, later in pairwise(waits)), waits
-    held = world.state.review.held
-    assert held["a"].waits_for == held["b"].waits_for == "person"
-    assert held["a"].reason == "the judge was asked 3 times and gave no verdict: it is down"
-    assert world.learned() == []
-    world.lines("c", source="more")
-    world.pass_time(400)
-    world.says("good")
-    assert world.learned() == ["c"] and world.state.judging.error == ""
-
-
-def test_an_endpoint_says_itself_how_long_to_wait_but_not_for_ever(world: JudgedWorld) -> None:
-    world.lines("a")
-    world.fails(retry_after_s=30.0)
-    world.pass_time(29.0)
-    assert world.questions == []
-    world.pass_time(1.5)
-    world.fails(retry_after_s=1e9)
-    assert world.of(ev.VerdictFailed)[-1].retry_s == 300.0
-
-
-def test_nonsense_is_asked_again_and_then_held(world: JudgedWorld) -> None:
-    world.lines("a")
-    for attempt in range(3):
-        assert [asked.attempt for asked in world.questions] == [attempt + 1]
-        world.fails("nonsense", "this is prose")
-    assert world.questions == [] and "this is prose" in world.state.review.held["a"].reason
-    assert world.state.review.held["a"].waits_for == "person" and world.learned() == []
-
-
-def test_a_question_that_cannot_be_asked_waits_for_a_person_at_once(world: JudgedWorld) -> None:
-    world.lines("a")
-    world.fails("refused", "it is too long")
-    assert world.state.review.held["a"].reason == "the judge was asked once and gave no verdict: it is too long"
-
-
-def test_a_kill_asks_once_more_and_what_was_answered_twice_counts_once(world: JudgedWorld) -> None:
-    world.lines("a")
-    (lost,) = world.questions
-    world = world.crash_and_return()
-    (again,) = world.questions
-    assert (lost.attempt, again.attempt) == (1, 2)
-    assert world.give(inp.JudgeAnswered("a", 1, inp.Judged((Vote("bad"),)))) == []  # of the life before
-    world.says("good")
-    assert world.give(inp.JudgeAnswered("a", 2, inp.Judged((Vote("good"),)))) == []
-    assert world.learned() == ["a"]
-
-
-def test_after_as_many_kills_as_attempts_a_person_decides(world: JudgedWorld) -> None:
-    world.lines("a")
-    for _ in range(3):
-        world = world.crash_and_return()
-    assert world.questions == []
-    assert "the daemon ended before the answer" in world.state.review.held["a"].reason
-
-
-def test_a_daemon_that_stops_asks_nothing_more(world: JudgedWorld) -> None:
-    world.lines("a", "b", "c", "d")
-    world.give(inp.StopRequested("t"))
-    asked = len(world.of(ev.VerdictRequested))
-    world.says("good")
-    assert len(world.of(ev.VerdictRequested)) == asked
-
-
-def test_what_was_held_anew_waits_anew_and_keeps_nobody_else_from_running_out_of_time(world: JudgedWorld) -> None:
-    world.lines("a", "b")
-    world.pass_time(20 * 86_400)
-    world.says("unsure", about="a")
-    world.pass_time(11 * 86_400)
-    assert list(world.state.review.held) == ["a"] and world.state.judging.waiting == {}
-    assert kinds(world.says("good", about="b")) == ["verdict.given"] and world.learned() == []
-
-
-def test_where_the_judge_was_taken_away_what_waits_for_it_waits_for_a_person(world: JudgedWorld) -> None:
-    world.lines("a", "b")
-    after = world.successor()
-    after.settings, after.judge = changed(JUDGED, mode="off"), None
-    after.up()
-    assert [one.waits_for for one in after.state.review.held.values()] == ["person", "person"]
-    assert after.questions == [] and after.state.judging.waiting == {}
 
 
 def test_what_waits_for_the_judge_waits_for_it_in_the_journal_that_goes_on(world: JudgedWorld) -> None:
@@ -292,17 +100,6 @@ def test_all_planted_cases_come_before_the_first_example() -> None:
         assert distrust(w.state.judging, MIN) or not w.questions[0].planted
         w.case() if w.questions[0].planted else w.says("good")
     assert seen == [*(case.id for case in CASES), "a"] and w.learned() == ["a"]
-
-
-def test_a_judge_that_always_says_yes_holds(world: JudgedWorld) -> None:
-    w = JudgedWorld().up()
-    w.calibrate(liar=True)
-    w.lines("a")
-    w.says("good")
-    held = w.state.review.held["a"]
-    assert w.learned() == [] and held.waits_for == "person"
-    assert "the judge says good: r; it is not trusted: agreement 0.50" in held.reason
-    assert "below trust_min" in held.reason
 
 
 def test_agreement_with_people_counts_and_can_win_trust() -> None:
@@ -361,21 +158,6 @@ def test_a_planted_case_comes_again_among_the_verdicts_each_in_its_turn(world: J
     assert 6 <= sum(order) <= 10, "after every third verdict, since 30 of 100 bad cases are known; more rarely then"
     again = [e.case for e in world.of(ev.VerdictRequested) if e.case][len(CASES) :]
     assert again == [case.id for case in CASES if case.expected == "bad"][: len(again)], "what is bad: it says good"
-
-
-def test_another_model_or_prompt_has_to_earn_it_anew_and_new_cases_are_asked_first(world: JudgedWorld) -> None:
-    after = world.successor()
-    after.judge = configured(cases=[*CASES, ev.Planted("new", "bad")])
-    after.up()
-    assert [asked.subject for asked in after.questions] == ["new"]
-    assert distrust(after.state.judging, MIN) == "60 of 61 planted cases were asked"
-    after.calibrate()
-    assert distrust(after.state.judging, MIN) == ""
-    other = after.successor()
-    other.judge = configured("another prompt")
-    other.up()
-    assert distrust(other.state.judging, MIN) == "0 of 60 planted cases were asked"
-    assert len(other.questions) == 2
 
 
 def test_nonsense_about_a_case_counts_as_wrong_and_an_endpoint_that_is_down_does_not() -> None:
@@ -467,19 +249,6 @@ def test_one_that_lies_for_good_is_examined_once_and_then_asked_no_more_cases_th
     assert len(world.of(ev.JudgeDistrusted)) == 1 and len(cases) <= 50 / 2
 
 
-def test_one_slip_is_followed_by_cases_until_they_clear_it(world: JudgedWorld) -> None:
-    world.lines(*(f"x{n}" for n in range(40)), source="x")
-    while not world.questions or not world.questions[0].planted:
-        world.says("good")
-    world.case(liar=True)
-    asked = 0
-    while suspected(world.state.judging.suspicions):
-        assert all(one.planted for one in world.questions[1:]), "nothing else is asked meanwhile"
-        asked += 1
-        world.case()
-    assert 1 <= asked <= 3 and not world.of(ev.JudgeDistrusted) and not distrust(world.state.judging, MIN)
-
-
 def test_what_people_approve_becomes_a_case_as_it_is_and_with_a_change(world: JudgedWorld) -> None:
     world.lines("a", "b", hold=1.0)
     world.decides("approve", "a", "b")
@@ -492,14 +261,6 @@ def test_what_people_approve_becomes_a_case_as_it_is_and_with_a_change(world: Ju
     assert world.questions[0].subject == "changed:a"
     world.fails("refused", "no change would make it bad")
     assert "a" not in world.state.judging.reviewed and len(world.state.judging.bad) == 30
-
-
-def test_another_endpoint_or_sampling_has_to_earn_it_anew(world: JudgedWorld) -> None:
-    for changes in ({"endpoint": "http://other/v1"}, {"sampling": "1 vote at temperature 0"}):
-        after = world.successor()
-        after.judge = msgspec.structs.replace(configured(), **changes)
-        after.up()
-        assert distrust(after.state.judging, MIN) == "0 of 60 planted cases were asked"
 
 
 @pytest.mark.parametrize(("trust_min", "cases"), [(0.6, 8), (0.8, 4), (0.9, 3), (1.0, 2)])

@@ -6,11 +6,9 @@ from support.taught_world import TaughtWorld, teaching
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.activities import Activity, blocked, reasons
 from apollod.core.facts.lessons.distances import distance_of, longest_s, nth
 from apollod.core.facts.lessons.stages import CALLS, Stage
 from apollod.core.fold import fold
-from apollod.core.schedules import DAY_NS, SECOND_NS
 
 HOUR_S = 3600.0
 
@@ -21,83 +19,6 @@ def world() -> TaughtWorld:
 
 
 # --- being asked again -----------------------------------------------------------------------------------------------
-
-
-def test_a_known_lesson_is_asked_again_at_growing_distances(world: TaughtWorld) -> None:
-    world.want("who is x", "Ann")
-    world.teach()
-    known_ns = world.now
-    times = list[float]()
-    for _ in range(4 * 24 * 100):
-        world.pass_time(HOUR_S / 4)
-        world.teach()
-        times += [(world.now - known_ns) / SECOND_NS / HOUR_S] if len(world.of(ev.LessonBegun)) > len(times) + 1 else []
-    assert times[:5] == [1, 25, 25 + 168, 193 + 720, 913 + 720]
-    curve = world.state.lessons.lessons["L1"].curve
-    assert [(one.passed, one.of) for one in curve] == [(4, 4)] * len(times) and world.states() == {"L1": "known"}
-    assert all(e.stage is Stage.AGAIN for e in world.of(ev.LessonBegun)[1:])
-
-
-def test_a_number_of_steps_is_a_distance_too() -> None:
-    world = TaughtWorld(teaching(ask_again=("3 steps", "1h"))).up()
-    world.want("old", "known")
-    world.teach()
-    world.lines("a", "b")
-    world.teach()
-    assert len(world.of(ev.LessonBegun)) == 1
-    world.lines("c", source="g")
-    world.teach()
-    assert len(world.of(ev.LessonBegun)) == 2 and world.state.lessons.due == [(world.now + 3600 * SECOND_NS, 1)]
-    assert not world.state.lessons.due_steps
-
-
-def test_none_is_asked_again_where_no_distance_is_set() -> None:
-    world = TaughtWorld(teaching(ask_again=())).up()
-    world.want("old", "known")
-    world.teach()
-    world.pass_time(400 * 86_400)
-    world.teach()
-    assert len(world.of(ev.LessonBegun)) == 1
-
-
-def test_what_fades_is_practised_again(world: TaughtWorld) -> None:
-    first = world.want("who is x", "Ann")
-    world.teach()
-    world.harms = {"who is y": "who is x"}
-    world.want("who is y", "Bob")
-    world.teach()
-    world.pass_time(HOUR_S)
-    world.teach()
-    (fading,) = [e for e in world.of(ev.LessonFading) if e.lesson == first]
-    assert fading.passed == (0, 4) and fading.reason == "asked again, 0 of 4 held-out wordings pass"
-    assert world.states()[first] == "known" and [e.lesson for e in world.of(ev.LessonKnown)].count(first) == 2
-    assert [(one.passed, one.of) for one in world.state.lessons.lessons[first].curve] == [(0, 4)]
-    begun = [(e.stage, e.why) for e in world.of(ev.LessonBegun) if e.lesson == first]
-    assert begun == [(Stage.WORDING, "given"), (Stage.AGAIN, "again"), (Stage.TESTING, "fading")]
-
-
-def test_lessons_that_are_due_and_lessons_that_wait_take_turns(world: TaughtWorld) -> None:
-    for n in range(3):
-        world.want(f"old {n}", "known")
-    world.teach()
-    seen = len(world.of(ev.LessonBegun))
-    world.give(inp.PauseRequested("p"))
-    world.pass_time(HOUR_S)
-    for n in range(3):
-        world.want(f"old {n + 3}", "known")
-    world.give(inp.ResumeRequested("p"))
-    world.teach()
-    assert [e.why for e in world.of(ev.LessonBegun)][seen:] == ["again", "given"] * 3
-
-
-@pytest.mark.parametrize("years", [-2, 2])
-def test_a_clock_that_was_wrong_asks_too_early_rather_than_never(world: TaughtWorld, years: int) -> None:
-    world.want("old", "known")
-    world.teach()
-    world.now += years * 365 * DAY_NS
-    world.give(inp.Tick())
-    world.teach()
-    assert len(world.of(ev.LessonBegun)) == 2
 
 
 def test_words_for_distances() -> None:
@@ -111,33 +32,6 @@ def test_words_for_distances() -> None:
 
 
 # --- rollbacks, failures, deaths -------------------------------------------------------------------------------------
-
-
-def test_a_rollback_of_its_steps_has_a_known_lesson_asked_at_once(world: TaughtWorld) -> None:
-    first = world.want("who is x", "Ann")
-    world.teach()
-    world.want("old", "known")
-    world.teach()
-    world.give(inp.RollbackWanted(0, "t"))
-    world.teach()
-    asked_again = [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN]
-    assert asked_again == [first], "what no step taught is not concerned"
-    assert world.states()[first] == "known" and world.says("who is x") == "Ann"
-
-
-def test_a_lesson_whose_steps_are_repeated_after_a_forgetting_is_asked_when_that_is_over(world: TaughtWorld) -> None:
-    world.lines("a")
-    world.settle()
-    first = world.want("who is x", "Ann")
-    world.teach()
-    world.give(inp.ForgetWanted(("a",), "me"))
-    world.teach()
-    assert world.says("who is x") == "Ann" and not world.of(ev.LessonFading)
-    assert [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN] == [first]
-    kinds = world.kinds()
-    assert kinds.index("forget.completed") < len(kinds) - kinds[::-1].index("lesson.begun") - 1
-    newest = world.state.lessons.lessons[first].last_step
-    assert newest == world.of(ev.StepStarted)[-1].step, "a later rollback of the repeated step concerns it"
 
 
 def test_answers_of_weights_that_were_taken_back_do_not_count(world: TaughtWorld) -> None:
@@ -202,30 +96,6 @@ def test_answers_that_were_not_asked_for_are_a_failed_call(world: TaughtWorld) -
     (failed,) = world.of(ev.LessonFailed)
     assert (failed.cause, failed.reason) == ("nonsense", "the answers are not those that were asked for")
     assert not world.of(ev.LessonAsked)
-
-
-def test_late_answers_and_answers_of_others_change_nothing(world: TaughtWorld) -> None:
-    world.want("who is x", "Ann")
-    world.want("who is y", "Bob")
-    world.teach(9)
-    for call in world.answered:
-        assert world.give(world.reply(call)) == [], call
-
-
-@pytest.mark.parametrize("what", ["pause", "halt", "rollback"])
-def test_teaching_waits_and_says_why(world: TaughtWorld, what: str) -> None:
-    assert "teaching" not in reasons(world.state)
-    if what == "pause":
-        world.give(inp.PauseRequested("p"))
-    elif what == "halt":
-        world.give(inp.Refused("step", "no"))
-    elif what == "rollback":
-        world.lines("a")
-        world.settle()
-        world.give(inp.RollbackWanted(0, "t"))
-    world.want("who is x", "Ann")
-    assert blocked(Activity.TEACHING, world.state) == reasons(world.state)["teaching"] != ""
-    assert not world.of(ev.LessonBegun) and world.states() == {"L1": "waiting"}
 
 
 @pytest.mark.parametrize("learned", [True, False])

@@ -1,79 +1,14 @@
-"""The order of learning: direct corrections before everything else, in a tier the order of acceptance."""
+"""Queues of the tiers, folded from events (transcripts/tiers.txt has the order of learning)."""
 
 import time
 
 import msgspec
-from support.world import SETTINGS, World, changed
 
-from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core.facts.intake.state import Waiting
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
-
-
-def learned(world: World) -> list[str]:
-    return [example for done in world.of(ev.StepCompleted) for example in ev.all_examples(done)]
-
-
-def test_a_direct_correction_is_learned_after_the_running_step():
-    world = World().up()
-    world.lines("b1", "b2", "b3")
-    world.settle_until(fx.RunStep)
-    world.lines("d1", "d2", source="ctl", tier="direct")
-    world.settle()
-    assert learned(world) == ["b1", "d1", "d2", "b2", "b3"]
-
-
-def test_a_direct_correction_is_tokenised_before_bulk_examples_that_wait_for_it():
-    """More than one question's worth of bulk examples is being tokenised when it comes."""
-    world = World().up()
-    bulk = [f"b{n:03}" for n in range(200)]
-    world.lines(*bulk)
-    world.lines("d", source="ctl", tier="direct")
-    encoded = []
-    while not world.of(ev.StepStarted):
-        if world.asked and isinstance(world.asked[0], fx.EncodeExamples):
-            encoded.append(world.asked[0].examples)
-        world.answer()
-    assert encoded[0] == tuple(bulk[:64]) and encoded[1][:2] == ("d", bulk[64])
-    world.settle()
-    assert learned(world) == ["d", *bulk]
-
-
-def test_a_step_does_not_begin_while_a_direct_correction_is_being_tokenised():
-    world = World().up()
-    world.lines("b1", "b2")
-    world.settle_until(fx.RunStep)
-    world.lines("d", source="ctl", tier="direct")
-    assert [type(effect) for effect in world.asked] == [fx.RunStep, fx.EncodeExamples]
-    world.answer()
-    assert [e.example for e in world.of(ev.StepStarted)] == ["b1"]
-    world.settle()
-    assert learned(world) == ["b1", "d", "b2"]
-
-
-def test_a_direct_correction_that_cannot_be_learned_does_not_hold_up_the_others():
-    world = World().up()
-    world.lines("b1", "b2")
-    world.settle_until(fx.RunStep)
-    world.lines("long", "huge", source="ctl", tier="direct")
-    for _ in range(5):
-        world.settle()
-        world.pass_time(70)
-    assert learned(world) == ["b1", "b2"]
-
-
-def test_examples_learned_apart_go_on_in_the_turn_of_their_tier():
-    world = World(changed(SETTINGS, accumulate=3)).up()
-    world.lines("b1", "huge", "b2")
-    world.settle_until(fx.RunStep)
-    world.lines("d", source="ctl", tier="direct")
-    for _ in range(5):
-        world.settle()
-        world.pass_time(70)
-    assert learned(world) == ["d", "b1", "b2"]
 
 
 def record(state: State, *events: ev.Event) -> None:

@@ -27,7 +27,7 @@ from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.curation.signals.follow_up_question import shipped_cases, shipped_digest
 from apollod.supervisor.config import load_config
-from apollod.supervisor.executor import Executor, followup_effects
+from apollod.supervisor.executor import Executor, scoring_effects
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.status_view import status_view
 from apollod.wire.status import Journal as JournalStatus
@@ -35,7 +35,7 @@ from apollod.wire.status import Journal as JournalStatus
 
 @pytest.fixture(autouse=True)
 def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followup_effects, "SHARE", 1.0)
+    monkeypatch.setattr(scoring_effects, "SHARE", 1.0)
 
 
 SAID_NO = "That is the port of the staging machine."

@@ -12,7 +12,7 @@ import pytest
 from support.journals import step_completed
 
 from apollod.core import events as ev
-from apollod.core.settings import Check, ReviewSettings, TrainerSettings
+from apollod.core.settings import Check, PatternSettings, ReviewSettings, TrainerSettings
 from apollod.errors import JournalError
 from apollod.wire import event_codec
 
@@ -24,7 +24,7 @@ PARTICULAR: dict[Any, Any] = {
     dict[str, list[Any]]: {"b": ["é", [0.5, 2]], "a": [None, True]},
     tuple[ev.Sampled, ...]: (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2)),
     ev.Settings: ev.Settings(model_path="/m"),
-    ev.PatternSettings: ev.PatternSettings("é", "b", check=Check(regex="x")),
+    PatternSettings: PatternSettings("é", "b", check=Check(regex="x")),
 }
 
 

@@ -70,11 +70,10 @@ def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> di
     files, poison, refused = (
         stranger_texts.others(rng, examples, tail) if kind == NOBODY else stranger_texts.life(rng, kind, examples, tail)
     )
-    since, accepted = daemon.query("SELECT max(seq) FROM events")[0][0], daemon.status()["queue"]["accepted"]
+    since, lines_read = daemon.query("SELECT max(seq) FROM events")[0][0], sum(map(len, files.values())) - refused
     for name, lines in files.items():
         daemon.drop(f"{kind}-{seed}-{name}", *map(json.dumps, lines))
-    accepted += sum(map(len, files.values())) - refused
-    daemon.wait(lambda s: s["queue"]["accepted"] >= accepted and _over(s), "learned", LIMIT_S, 0.5)
+    daemon.wait(lambda s: _over(s) and _read(daemon, since) >= lines_read, "learned", LIMIT_S, 0.5)
     _looked_at(daemon)
     places = [(f"{kind}-{seed}-{name}", line) for name, line in poison]
     told = poison_figures.story(daemon, since, places)
@@ -87,6 +86,12 @@ def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> di
     return {
         "kind": kind, "seed": seed, "refused_planted": refused, "seconds": round(time.monotonic() - began, 1), **told,
     }  # fmt: skip
+
+
+def _read(daemon: Daemon, since: int) -> int:
+    """Lines read after this event; a line that resembles one of another kind is a duplicate."""
+    kinds = "'example.accepted', 'example.duplicate'"
+    return int(daemon.query(f"SELECT count(*) FROM events WHERE kind IN ({kinds}) AND seq > {since}")[0][0])
 
 
 def _looked_at(daemon: Daemon) -> None:

@@ -17,7 +17,7 @@ Seeds are fixed: the figures are the same everywhere.
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 from apollod.core.facts.quality.baseline import Baseline
@@ -29,7 +29,7 @@ from apollod.core.settings import QualitySettings
 from apollod.curation.probes.probe_item import LARGE
 from apollod.supervisor.quality.prober import LEVELS, shipped
 from benchmarks import report
-from benchmarks.quality_statistics import QUIET, harmless, loss
+from benchmarks.quality_statistics import QUIET, loss, wandering
 
 LIVES, LOOKS_EACH, HARMED = 40, 250, 100
 COUNTS = (8, 40, 1000)
@@ -53,14 +53,12 @@ class Life:
 
     def __init__(self, rng: Random, lessons: int) -> None:
         self.rng, self.own = rng, QualityState()
+        facts, format_ = wandering(rng, 20), wandering(rng, 15)
         self.sources: dict[str, Iterator[list[float]]] = {
-            "facts.passed": harmless(rng, 20), "format.passed": harmless(rng, 15), "text.loss": loss(rng, 20)
+            "facts.passed": facts[1], "format.passed": format_[1], "text.loss": loss(rng, 20)
         }  # fmt: skip
-        sizes = {"facts.passed": 20, "format.passed": 15, "text.loss": 20}
-        self.own.baseline = {
-            name: Baseline({f"{n:02}": 1.0 if name != "text.loss" else 3.0 for n in range(size)}, 0.0)
-            for name, size in sizes.items()
-        }
+        before = {"facts.passed": facts[0], "format.passed": format_[0], "text.loss": [3.0] * 20}
+        self.own.baseline = {name: _baseline(items) for name, items in before.items()}
         self.passing = [1.0] * lessons
         self.back = [0] * lessons
         self.shown, self.asked = [0] * lessons, [0] * lessons
@@ -145,18 +143,29 @@ def main() -> int:
     return 0 if all(goal["met"] for goal in goals.values()) else 1
 
 
+def _baseline(items: Sequence[float]) -> Baseline:
+    return Baseline({f"{n:02}": float(one) for n, one in enumerate(items)}, 0.0)
+
+
+def _guard(passed: Mapping[str, Sequence[float]]) -> QualityState:
+    """A guard of groups, by the figure of each item at the baseline."""
+    own = QualityState()
+    own.baseline = {f"{group}.passed": _baseline(items) for group, items in passed.items()}
+    return own
+
+
 def _blank(groups: dict[str, int]) -> QualityState:
     """A guard of these groups in which every item passed at the baseline."""
-    own = QualityState()
-    for group, size in groups.items():
-        own.baseline[f"{group}.passed"] = Baseline({f"{n:02}": 1.0 for n in range(size)}, 0.0)
-    return own
+    return _guard({group: [1.0] * size for group, size in groups.items()})
 
 
 def _rings(own: QualityState, failing: dict[str, list[float]]) -> bool:
     """Take a look at all probes; true for an alarm. `failing`: the drop of each item of each group."""
     figures = {
-        f"{group}.passed": {f"{n:02}": 1.0 - one for n, one in enumerate(drops)} for group, drops in failing.items()
+        f"{group}.passed": {
+            f"{n:02}": own.baseline[f"{group}.passed"].figures[f"{n:02}"] - one for n, one in enumerate(drops)
+        }
+        for group, drops in failing.items()
     }
     own.metrics = looked(own, SETTINGS, figures)
     return bool(alarms(own.metrics, whole=True) or fallen_together(own, SETTINGS, own.metrics, figures))
@@ -165,10 +174,11 @@ def _rings(own: QualityState, failing: dict[str, list[float]]) -> bool:
 def _calm_whole_looks(groups: dict[str, int]) -> int:
     rung = 0
     for number in range(LIVES):
-        own, rng = _blank(groups), Random(f"whole {number}")
-        sources = {group: harmless(rng, size) for group, size in groups.items()}
+        rng = Random(f"whole {number}")
+        moved = {group: wandering(rng, size) for group, size in groups.items()}
+        own = _guard({group: before for group, (before, _) in moved.items()})
         for _ in range(LOOKS_EACH):
-            if _rings(own, {group: next(source) for group, source in sources.items()}):
+            if _rings(own, {group: next(looks) for group, (_, looks) in moved.items()}):
                 rung, own.metrics = rung + 1, {}
     return rung
 

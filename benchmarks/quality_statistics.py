@@ -128,13 +128,23 @@ def loss(rng: Random, items: int = ITEMS, worse: float = 0.0) -> Looks:
 
 
 def harmless(rng: Random, items: int = ITEMS) -> Looks:
-    """Training that moves items: each has a strength that wanders around its own mean, and passes while it is above 0,
-    about 80 % of them at any time; half of the way is forgotten in 35 looks, and in the long run 1 in 10 differs from
-    the baseline."""
-    keep, spread = 0.98, 0.4
+    """The drops of `wandering`."""
+    return wandering(rng, items)[1]
+
+
+def wandering(rng: Random, items: int) -> tuple[list[bool], Looks]:
+    """Training that moves items: which of them passed at the baseline, and the drops of each look. Each item has a
+    strength that wanders around its own mean, and passes while it is above 0, about 80 % of them at any time; half of
+    the way is forgotten in 35 looks, and in the long run 1 in 10 differs from the baseline."""
+    spread = 0.4
     own = [rng.gauss(0.84, 1.0) for _ in range(items)]
     shift = [rng.gauss(0.0, spread) for _ in own]
     before = [one + more > 0 for one, more in zip(own, shift, strict=True)]
+    return before, _wandered(rng, own, shift, before, spread)
+
+
+def _wandered(rng: Random, own: list[float], shift: list[float], before: list[bool], spread: float) -> Looks:
+    keep = 0.98
     while True:
         shift = [keep * more + math.sqrt(1 - keep * keep) * rng.gauss(0.0, spread) for more in shift]
         yield [float(was) - float(one + more > 0) for was, one, more in zip(before, own, shift, strict=True)]

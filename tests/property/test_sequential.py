@@ -38,7 +38,7 @@ def test_items_that_passed_can_only_fall_and_those_that_failed_only_rise(items, 
     for way in product((True, False), repeat=len(items)):
         chance = math.prod(c if changed else 1 - c for changed, (_, c) in zip(way, items, strict=True))
         drops = [(1.0 if passed else -1.0) if changed else 0.0 for changed, (passed, _) in zip(way, items, strict=True)]
-        mean += chance * seen(metric(margin, 1.0, failing), drops).alone
+        mean += chance * seen(metric(margin, 1.0, failing), drops).sharp
     assert drop > margin or mean <= 1 + 1e-9
 
 
@@ -51,7 +51,7 @@ def test_a_random_part_of_frozen_items_of_a_rate(items, data):
     margin = max(0.0, math.fsum(drop for _, drop in items) / len(items))
     if margin < 1:
         looks = [
-            seen(metric(margin, 1.0, failing), [drop for _, drop in part]).alone for part in combinations(items, k)
+            seen(metric(margin, 1.0, failing), [drop for _, drop in part]).sharp for part in combinations(items, k)
         ]
         assert math.fsum(looks) / len(looks) <= 1 + 1e-9
 

@@ -35,9 +35,9 @@ no metric reaches it"""
 DOUBTS = 100.0
 """growth factor of the e-value of all looks, since all probes were last asked, from which they are asked again"""
 
-TOGETHER = 100.0
+TOGETHER = 70.0
 """e-value of all rates together in a look at all probes, from which it is an alarm by itself. With every mean at its
-margin at most one look in 1,000 reaches it, for any number of items (binomial tails); 23 failures of 200 reach it"""
+margin at most one look in 1,000 reaches it, for any number of items (binomial tails); 22 failures of 200 reach it"""
 
 LOSS_MARGIN = 0.1
 """largest allowed rise of the loss on probe texts, nats a token; for repetition, the allowed rise of its share"""
@@ -81,7 +81,7 @@ def is_watched(name: str, settings: QualitySettings) -> bool:
 def tells(name: str, baseline: Baseline, settings: QualitySettings) -> bool:
     """True if a look could raise doubt by this rate, when every item that passed at the baseline fails."""
     failed = drops(baseline, dict.fromkeys(baseline.figures, 0.0), worse(name), 1.0)
-    return seen(begun(name, settings, baseline), failed).alone >= DOUBT
+    return seen(begun(name, settings, baseline), failed).sharp >= DOUBT
 
 
 def silent_groups(run: Mapping[str, Mapping[str, float]], settings: QualitySettings) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
 
 def speaking(after: Mapping[str, Metric]) -> tuple[str, ...]:
     """Metrics about which the last look by itself raises doubt, by name."""
-    return tuple(name for name, one in sorted(after.items()) if one.alone >= DOUBT)
+    return tuple(name for name, one in sorted(after.items()) if one.sharp >= DOUBT)
 
 
 class Doubt(NamedTuple):

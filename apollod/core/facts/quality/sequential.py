@@ -20,18 +20,7 @@ Looks are paired with one baseline, and weights change in between. A martingale 
 become too small to detect a drop: each look without one reduces it. Instead we keep an e-detector of Shiryaev and
 Roberts (Shin, Ramdas and Rinaldo 2023, "E-detectors", arXiv:2203.03532), one for each bet,
 
-    M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over all bets (method of mixtures)
-
-A rate has a second kind of bet. An item that passed at the baseline cannot rise, and one that failed cannot fall, so
-that with the share q of items that failed at the baseline the drop is 1 with a probability of at most margin + q and -1
-with at most q, and for every tilt t > 0
-
-    L_t = product over items of exp(t * d) / (1 + (margin + q) * (exp(t) - 1) - q * (1 - exp(-t)))
-
-has a mean of at most 1 in the same readings: exp is convex, so that the mean is largest at the ends of what a drop can
-be, and the more items rise, the larger it is (in the third reading q is that of the population, for which the group
-stands). Where nearly all items passed, which is how a person writes a group of ten or twenty, this is the likelihood
-ratio of a binomial test, and ten times as sure as a bet that has to allow for a rise of every item.
+    M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over BETS (method of mixtures)
 
 Its mean at any stopping time is at most the number of looks until then, with any dependence on earlier looks, as long
 as H0 holds given those. So the mean number of looks to a false alarm at threshold c is at least c, and a false alarm is
@@ -43,10 +32,23 @@ Repeated answers to the same few items are not more evidence about the populatio
 fail for long. So the last look alone, in the third reading, has to be evidence against H0 as well, with an e-value of
 `ALONE`. Both conditions together can only alarm less often than one.
 
-Large damage need not be seen twice: a look at all probes is an alarm by itself if its e-value reaches `SURE`, or that
-against "the mean drop is at most `FAR` margins" reaches `ALONE`. Of a group of which all items passed that takes 5 of
-10, 7 of 20, 10 of 40 or 23 of 180, which with every mean at its margin of 0.05 at most 7 looks in 100,000 have by
-chance (binomial tails); most metrics are far from their margin.
+Large damage need not be seen twice: a look at all probes is an alarm by itself if its e-value against "the mean drop is
+at most `FAR` margins" reaches `ALONE`.
+
+A rate is judged in one look by a sharper e-value besides. An item that passed at the baseline cannot rise, and one that
+failed cannot fall, so that with the share q of items that failed at the baseline the drop is 1 with a probability of at
+most margin + q and -1 with at most q, and for every tilt t > 0
+
+    L_t = product over items of exp(t * d) / (1 + (margin + q) * (exp(t) - 1) - q * (1 - exp(-t)))
+
+has a mean of at most 1 in the same readings: exp is convex, so that the mean is largest at the ends of what a drop can
+be, and the more items rise, the larger it is (in the third reading q is that of the population, for which the group
+stands). Where nearly all items passed, which is how a person writes a group of ten or twenty, this is the likelihood
+ratio of a binomial test, and ten times as sure as a bet that has to allow for a rise of every item. The mean over all
+bets and tilts raises doubt, and is an alarm from `SURE` in a look at all probes: of a group of which all items passed
+6 of 10, 8 of 24, 10 of 40, 15 of 75 or 24 of 180, which with every mean at its margin of 0.05 at most 2 looks in
+100,000 have by chance (binomial tails). It is kept out of the detectors: harmless training leaves a few items of a
+small group failing for hundreds of looks, and the same answers, counted again, would become an alarm.
 """
 
 import math
@@ -59,8 +61,8 @@ LOOKS = 1000.0
 """least mean number of looks to a false alarm, over all metrics together"""
 ALONE = 20.0
 """least e-value of the last look by itself, for an alarm"""
-SURE = 500.0
-"""e-value of one look at all probes that suffices"""
+SURE = 1000.0
+"""sharper e-value of one look at all probes that suffices"""
 FAR = 2.0
 """margins beyond which one look at all probes suffices"""
 BETS = (1 / 8, 1 / 4, 1 / 2, 15 / 16)
@@ -82,19 +84,21 @@ class Metric(msgspec.Struct, frozen=True):
     failing: float | None = None
     """of a rate: share of its items that failed at the baseline"""
     looks: int = 0
-    detectors: tuple[float, ...] = ()
-    """Shiryaev-Roberts statistic of each bet; empty before the first look"""
+    detectors: tuple[float, ...] = (0.0,) * len(BETS)
+    """Shiryaev-Roberts statistic of each bet"""
     drop: float = 0.0
     """mean of the last look, clipped, in the metric's unit"""
     alone: float = 0.0
     """e-value of the last look by itself"""
+    sharp: float = 0.0
+    """the same with the tilts of a rate"""
     far: float = 0.0
     """the same against "the mean drop is at most `FAR` margins\""""
 
     @property
     def e_value(self) -> float:
         """Evidence against "the mean drop is at most the margin", its mean is at most `looks` while that is true."""
-        return math.fsum(self.detectors) / len(self.detectors) if self.detectors else 0.0
+        return math.fsum(self.detectors) / len(self.detectors)
 
 
 def metric(margin: float, scale: float = 1.0, failing: float | None = None) -> Metric:
@@ -110,15 +114,16 @@ def seen(before: Metric, drops: Sequence[float]) -> Metric:
     if not drops:
         return before
     counts, margin = _counted(drops, before.scale), before.margin / before.scale
-    factors = _factors(counts, margin, before.failing)
-    far = _factors(counts, min(1.0, FAR * margin), before.failing)
-    earlier = before.detectors or (0.0,) * len(factors)
+    factors = [_factor(counts, margin, bet) for bet in BETS]
+    far = [_factor(counts, min(1.0, FAR * margin), bet) for bet in BETS]
+    tilted = [] if before.failing is None else [_tilted(counts, margin, before.failing, tilt) for tilt in TILTS]
     return msgspec.structs.replace(
         before,
         looks=before.looks + 1,
-        detectors=tuple(min(E_MAX, (m + 1.0) * f) for m, f in zip(earlier, factors, strict=True)),
+        detectors=tuple(min(E_MAX, (m + 1.0) * f) for m, f in zip(before.detectors, factors, strict=True)),
         drop=before.scale * math.fsum(value * count for value, count in counts.items()) / len(drops),
         alone=math.fsum(factors) / len(factors),
+        sharp=math.fsum([*factors, *tilted]) / (len(factors) + len(tilted)),
         far=math.fsum(far) / len(far),
     )
 
@@ -142,8 +147,8 @@ def alarms(metrics: Mapping[str, Metric], whole: bool = False) -> tuple[str, ...
     sure = [name for name in surest if speaking[name] >= LOOKS] or surest[:1]
     if math.fsum(speaking.values()) < LOOKS * len(metrics):
         sure = []
-    one_look = [name for name in surest if whole and (metrics[name].alone >= SURE or metrics[name].far >= ALONE)]
-    return tuple(name for name in surest if name in {*sure, *one_look})
+    one_look = {name for name, one in metrics.items() if whole and (one.sharp >= SURE or one.far >= ALONE)}
+    return tuple(sorted({*sure, *one_look}, key=lambda name: (-metrics[name].e_value, name)))
 
 
 def interval(drops: Sequence[float], scale: float, level: float = 0.95) -> tuple[float, float]:
@@ -172,12 +177,6 @@ def _counted(drops: Sequence[float], scale: float) -> dict[float, int]:
     if any(math.isnan(drop) for drop in drops):
         raise ValueError("a drop that is not a number: an item without a figure counts as its worst")
     return dict(sorted(Counter(min(1.0, max(-1.0, drop / scale)) for drop in drops).items()))
-
-
-def _factors(counts: Mapping[float, int], margin: float, failing: float | None) -> list[float]:
-    """L of one look for each bet, and for each tilt of a rate."""
-    bets = [_factor(counts, margin, bet) for bet in BETS]
-    return bets if failing is None else [*bets, *(_tilted(counts, margin, failing, tilt) for tilt in TILTS)]
 
 
 def _tilted(counts: Mapping[float, int], margin: float, failing: float, tilt: float) -> float:

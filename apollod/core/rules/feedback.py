@@ -2,7 +2,7 @@
 examples that follow from them.
 
 Law: the last rating holds; the same rating again changes nothing. Examples learned because of earlier ratings are
-forgotten (`core.forgetting`).
+forgotten (`core.rules.forgetting`).
 """
 
 import msgspec

@@ -1,5 +1,5 @@
 """The question to a judge (a frozen prompt, the record as a transcript, and the form of the answer), and its reply: a
-vote, and the record of a better answer. Pure; `core/judging` decides which examples to judge and acts on the verdicts.
+vote, and the record of a better answer. Pure; `core/rules/judging` decides which to judge and acts on the verdicts.
 
 If you change PROMPT or SCHEMA, change `PROMPT_HASH`; the daemon's trust starts anew: a judge with another prompt has to
 agree with the planted cases again. The transcript's headings carry a mark derived from its content, so that no text in

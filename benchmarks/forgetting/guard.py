@@ -1,4 +1,4 @@
-"""The daemon's quality guard on this sequence: its own test (core/quality), on probes that differ from the measured
+"""The daemon's quality guard on this sequence: its test (core/facts/quality), on probes that differ from the measured
 questions.
 
 Every `EVERY` steps, and after each task, the probes are asked, greedily: known facts in their other wording,

@@ -20,6 +20,7 @@ from apollod.cli.main import COMMANDS
 from apollod.cli.render import toml_value
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.config import Config
+from apollod.supervisor.sections import RETIRED
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -198,7 +199,7 @@ def test_a_command_that_does_not_exist_is_seen() -> None:
 
 
 def keys() -> Iterator[tuple[str, str, str]]:
-    """(section, key, default as TOML) of every setting."""
+    """(section, key, default as TOML) of every setting. A retired key that only records have is no setting."""
     for section in msgspec.structs.fields(Config):
         kind: Any = section.type
         for name, struct in (
@@ -206,6 +207,8 @@ def keys() -> Iterator[tuple[str, str, str]]:
             *([("dream.pattern", PatternSettings)] if section.name == "dream" else []),
         ):
             for field in msgspec.structs.fields(struct):
+                if f"{name}.{field.encode_name}" in RETIRED:
+                    continue
                 told = "required" if field.default is msgspec.NODEFAULT else f"`{default(field)}`"
                 yield name, field.encode_name, "" if field.encode_name in ("pattern", "check") else told
 

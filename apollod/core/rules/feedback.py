@@ -1,8 +1,8 @@
-"""Rules of feedback. Ratings of answers that the engine gave: `policy` records them, and `intake` adds and removes the
+"""Rules of feedback. Ratings of answers that the engine gave are recorded here; `intake` adds and removes the
 examples that follow from them.
 
 Law: the last rating holds; the same rating again changes nothing. Examples learned because of earlier ratings are
-forgotten (`core.forgetting`).
+forgotten (`core.rules.forgetting`).
 """
 
 import msgspec

@@ -8,8 +8,8 @@ four words: that is a whole turn of it), or whose answer of eight words or more 
 half of its runs of five words in it, or that contains nearly all the runs of one of its turns of 20 words or more.
 
 For a pattern's contrast case, only its scenario counts, since practices share the text before it; only if it has eight
-words, and only word for word: scenarios are imagined from people's words, several from the same seed, and core/dreams
-already excludes those too similar for practice.
+words, and only word for word: scenarios are imagined from people's words, several from the same seed, and
+`core/rules/dreams` already excludes those too similar for practice.
 
 Signatures of whole texts (`minhash.py`) would not find a probe in a long session, which is why runs are looked up here.
 """

@@ -1,1 +1,1 @@
-"""Carries out dreams: asks the models, and watches for an idle engine. The decisions are in `core/dreams`."""
+"""Carries out dreams: asks the models, and watches for an idle engine. The decisions are in `core/rules/dreams`."""

@@ -1,1 +1,1 @@
-"""Carries out the quality guard: reads the probes and asks the engine. The decisions are in `core/quality`."""
+"""Carries out the quality guard: reads the probes and asks the engine. The decisions are in `core/rules/quality`."""

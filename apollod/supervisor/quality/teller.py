@@ -1,4 +1,4 @@
-"""Sends a notification about an alarm to `[quality] on_alarm`, once; `core/quality` decides when and how often."""
+"""Sends a notification about an alarm to `[quality] on_alarm`, once; `core/rules/quality` decides when, how often."""
 
 import json
 import os

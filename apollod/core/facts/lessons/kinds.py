@@ -1,6 +1,6 @@
 """The kinds of lessons, and the states that a behaviour goes through: pure tables, which are the definition.
 
-A behaviour is a pattern that is learned by dreams (`core.dreams`); its id is the pattern's name. RULES fold its state,
+A behaviour is a pattern learned by dreams (`core.rules.dreams`); its id is the pattern's name. RULES fold its state,
 and PHASES map it to the phase that `apollod ctl pattern` shows. The view `lessons` of the journal repeats this in SQL
 (a new state needs a line here and one in `migrations/views.sql`), and tests compare the two.
 """

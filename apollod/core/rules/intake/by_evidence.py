@@ -1,7 +1,7 @@
 """Apply evidence from logs: an answer with evidence against it is held until a judge or a person decides.
 
 Pure. An example is held on arrival if the evidence came first, and pulled from the queue if the evidence comes later;
-if it was learned already, the weights forget it (`core.forgetting`). Examples that a person approved stay approved.
+if it was learned already, the weights forget it (`core.rules.forgetting`). Examples a person approved stay approved.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -75,7 +75,7 @@ def frames(left_out: tuple[type[Any], ...]) -> st.SearchStrategy[bytes]:
         | st.binary(max_size=300).map(encode_frame)
         | packed.map(lambda one: encode_frame(_packed(one)))
         | st.integers(1, 200_000).map(
-            lambda deep: encode_frame(b"\x82\xa4type\xa5pause\xa1x" + b"\x91" * deep + b"\xc0")
+            lambda deep: encode_frame(b"\x82\xa4type\xa6status\xa1x" + b"\x91" * deep + b"\xc0")
         )
         | st.just(encode_frame(b"\x82\xa4type\xa6forget\xa8examples\x91\xa2\xff\xfe"))
         | st.integers(0, 2**32 - 1).map(lambda length: struct.pack(">I", length) + b"x" * 10)

@@ -459,7 +459,7 @@ MEMORY = """
 import re, sys
 from pathlib import Path
 from apollod.adapters.sources.watched_places import Inbox
-from apollod.core.intake.state import Position
+from apollod.core.facts.intake.state import Position
 from apollod.curation.redaction import redact
 
 def peak():

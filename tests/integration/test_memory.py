@@ -33,6 +33,9 @@ PRODUCTS = products_dtype("auto")
 copies of matrices in float32, and minutes"""
 SCRATCH = SCRATCH_BYTES if PRODUCTS == "float32" else 0
 PAGES = 2 * MB
+KERNELS = 0 if PRODUCTS == "float32" else 85 * MB
+"""what oneDNN compiles for products of bf16, once for each shape, and an expert has another number of tokens than the
+next. 77 MB with avx512_bf16, 33 MB if it may keep one of them at a time, whatever the size of the model"""
 """pages of libraries and of the allocator that a step touches for the first time: 0.5 to 1.6 MB were seen"""
 
 
@@ -163,7 +166,8 @@ def test_a_step_of_a_mixture_takes_no_more_than_is_planned(
     expected_table = table(root, again, rank=16, max_tokens=600)
     assert expected_table.bound and expected_table.state_total == found["state_bytes"]
     expected = expected_table.training - expected_table.state_total
-    assert 0.5 * expected <= found["peak"] <= 1.1 * expected + SCRATCH + PAGES, (found["peak"] / MB, expected / MB)
+    bound = 1.1 * expected + SCRATCH + PAGES + KERNELS
+    assert 0.5 * expected <= found["peak"] <= bound, (found["peak"] / MB, expected / MB)
 
 
 def test_checkpointing_takes_less_memory_and_gives_the_same_bits(models: Path) -> None:

@@ -33,10 +33,10 @@ PRODUCTS = products_dtype("auto")
 copies of matrices in float32, and minutes"""
 SCRATCH = SCRATCH_BYTES if PRODUCTS == "float32" else 0
 PAGES = 2 * MB
+"""pages of libraries and of the allocator that a step touches for the first time: 0.5 to 1.6 MB were seen"""
 KERNELS = 0 if PRODUCTS == "float32" else 85 * MB
 """what oneDNN compiles for products of bf16, once for each shape, and an expert has another number of tokens than the
 next. 77 MB with avx512_bf16, 33 MB if it may keep one of them at a time, whatever the size of the model"""
-"""pages of libraries and of the allocator that a step touches for the first time: 0.5 to 1.6 MB were seen"""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,4 @@
-"""Checks that engine and trainer still see the same weights, by comparing log-probabilities between steps: events,
-inputs, effects and state.
-"""
+"""Comparisons of engine and trainer by log-probabilities. Events, inputs, effects and state."""
 
 import statistics
 from collections.abc import Sequence

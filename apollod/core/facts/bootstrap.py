@@ -1,4 +1,6 @@
-"""Existing logs of agents, read once and learned without their instructions: events, inputs, effects and state."""
+"""Bootstraps: existing logs of agents, read once and learned without their instructions. Events, inputs, effects and
+state.
+"""
 
 from collections.abc import Iterator
 from hashlib import blake2b

@@ -1,6 +1,4 @@
-"""Facts of checkpoints. Weights on disk: when a checkpoint is written, which ones are kept, and the command that is run
-after one.
-"""
+"""Checkpoints: weights on disk, how long they stay, and the command run after one. Events, inputs, effects and state."""
 
 from typing import ClassVar
 

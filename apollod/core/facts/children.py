@@ -1,4 +1,4 @@
-"""Facts of children. Engine and trainer as processes: their starts and ends."""
+"""Engine and trainer as processes: their starts and ends. Events, inputs, effects and state."""
 
 from typing import ClassVar, Literal
 

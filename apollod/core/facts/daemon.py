@@ -1,4 +1,4 @@
-"""Facts of daemon. A life of the daemon: start and end, settings, pauses and halts."""
+"""A life of the daemon: start and end, settings, pauses and halts. Events, inputs, effects and state."""
 
 from typing import Any, ClassVar
 

@@ -1,6 +1,4 @@
-"""Facts of feedback. Ratings of answers that the engine gave: `policy` records them, and `intake` adds and removes the
-examples that follow from them.
-"""
+"""Ratings of answers that the engine gave. Events, inputs, effects and state."""
 
 from typing import ClassVar, Literal
 

@@ -1,5 +1,5 @@
-"""Facts of followups. Follow-up classification: the served model scores whether a user's next message rejects the
-answer, where no phrase decides it.
+"""Follow-ups: the served model scores whether a user's next message rejects an answer, where no phrase decides it.
+Events, inputs, effects and state.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Facts of forgetting. Forgetting: roll the weights back to before an example was learned, then repeat the later steps
-without it. The result equals `apollod replay --without` to the bit; request, intent and outcome are events
-(docs/decisions/0025).
-"""
+"""Forgetting: learned examples are removed from the weights. Events, inputs, effects and state."""
 
 from typing import ClassVar, Literal
 

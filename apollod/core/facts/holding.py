@@ -1,4 +1,4 @@
-"""Facts of holding. Holding: keeps the model's earlier answers while it learns."""
+"""Holding: the model's earlier answers, kept while it learns. Events, inputs, effects and state."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain

@@ -1,6 +1,4 @@
-"""Facts of publishing. Publishes the trainer's writes to requests: fences around each write, and the handling of stale
-cached prefixes.
-"""
+"""Publishing: fences around the trainer's writes, and stale cached prefixes. Events, inputs, effects and state."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""Facts of recovery. Recovery after a crash or a restart: brings weights and optimizer to the journal's last step."""
+"""Recovery after a crash or a restart, to the journal's last step. Events, inputs, effects and state."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal

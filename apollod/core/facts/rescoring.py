@@ -1,4 +1,4 @@
-"""Facts of rescoring. Measures the effect of learning: the loss of lines before their step, and again afterwards."""
+"""Rescoring: the loss of lines before their step, and again afterwards. Events, inputs, effects and state."""
 
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple

@@ -1,4 +1,4 @@
-"""Facts of review. Examples that wait for a decision, and the decisions: by a person, a judge, or expiry."""
+"""Review: examples that wait for a decision by a person, a judge or expiry. Events, inputs, effects and state."""
 
 from typing import ClassVar, Final, Literal
 

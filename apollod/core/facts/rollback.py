@@ -1,4 +1,4 @@
-"""Rollback to the weights of an earlier step, on the running server: events, inputs, effects and state."""
+"""Rollbacks to the weights of an earlier step, on the running server. Events, inputs, effects and state."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Facts of schedule. Learning hours: bulk examples are learned on arrival, or at night."""
+"""Learning hours: bulk examples are learned on arrival, or at night. Events, inputs, effects and state."""
 
 from typing import ClassVar
 

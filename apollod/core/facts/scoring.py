@@ -1,6 +1,4 @@
-"""Facts of scoring. Measures how much an answer depends on stripped text: its log-probability with and without that
-text.
-"""
+"""Scores: how much an answer depends on stripped text. Events, inputs, effects and state."""
 
 from typing import ClassVar
 

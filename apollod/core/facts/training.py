@@ -1,4 +1,4 @@
-"""Facts of training. Windows and steps: their beginnings, and the consequences of their results."""
+"""Windows and steps. Events, inputs, effects and state."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, NamedTuple

@@ -1,5 +1,4 @@
-"""Checks that engine and trainer still see the same weights, by comparing log-probabilities between steps: decisions,
-folds and status.
+"""Comparisons of engine and trainer by log-probabilities. Decisions, folds and status.
 
 The trainer scores a built-in text on its views, the engine the same token ids without its prefix cache. Serving goes
 on. Before a step the text is short, so that it costs little of that step, and an engine that is slow to answer is

@@ -1,4 +1,4 @@
-"""Existing logs of agents, read once and learned without their instructions: decisions, folds and status.
+"""Bootstraps: existing logs of agents, read once and learned without their instructions. Decisions, folds and status.
 
 Law: nothing is read here. The source is read beside the loop, as any other, while the state requires it: after a crash
 as before. A bootstrap is complete when none of its examples waits.

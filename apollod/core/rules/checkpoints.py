@@ -1,6 +1,4 @@
-"""Rules of checkpoints. Weights on disk: when a checkpoint is written, which ones are kept, and the command that is run
-after one.
-"""
+"""Checkpoints: weights on disk, how long they stay, and the command run after one. Decisions, folds and status."""
 
 from itertools import chain, count
 

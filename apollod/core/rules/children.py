@@ -1,4 +1,4 @@
-"""Rules of children. Engine and trainer as processes: their starts and ends."""
+"""Engine and trainer as processes: their starts and ends. Decisions, folds and status."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Rules of daemon. A life of the daemon: start and end, settings, pauses and halts."""
+"""A life of the daemon: start and end, settings, pauses and halts. Decisions, folds and status."""
 
 from typing import Any
 

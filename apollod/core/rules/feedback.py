@@ -1,5 +1,5 @@
-"""Rules of feedback. Ratings of answers that the engine gave are recorded here; `intake` adds and removes the
-examples that follow from them.
+"""Ratings of answers that the engine gave. Decisions, folds and status. `intake` adds and removes the examples that
+follow from them.
 
 Law: the last rating holds; the same rating again changes nothing. Examples learned because of earlier ratings are
 forgotten (`core.rules.forgetting`).

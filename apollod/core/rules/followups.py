@@ -1,5 +1,5 @@
-"""Rules of followups. Follow-up classification: the served model scores whether a user's next message rejects the
-answer, where no phrase decides it.
+"""Follow-ups: the served model scores whether a user's next message rejects an answer, where no phrase decides it.
+Decisions, folds and status.
 
 Law: follow-ups are asked about, and answers become evidence, only while the model passes calibration on labelled
 cases. One question at a time, the newest follow-up first; no other activity waits for it.

@@ -1,6 +1,6 @@
-"""Rules of forgetting. Forgetting: roll the weights back to before an example was learned, then repeat the later steps
-without it. The result equals `apollod replay --without` to the bit; request, intent and outcome are events
-(docs/decisions/0025).
+"""Forgetting: learned examples are removed from the weights. Decisions, folds and status. The weights are rolled back
+to before an example was learned, and later steps repeated without it: the result equals `apollod replay --without`
+to the bit (docs/decisions/0025).
 
 Law: request and outcome are events, with one intent at a time between them; repeated steps are ordinary steps, so that
 a crash at any point resumes. An example stays learned, and the refusal names the reason, if the result would not equal

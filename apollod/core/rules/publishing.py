@@ -1,5 +1,4 @@
-"""Rules of publishing. Publishes the trainer's writes to requests: fences around each write, and the handling of stale
-cached prefixes.
+"""Publishing: fences around the trainer's writes, and stale cached prefixes. Decisions, folds and status.
 
 Writes of the trainer are decided elsewhere (`RunStep`, `Restore`); here every decision passes through `publish`, which
 puts a pause before a write if the configuration wants it. A due write causes the pause; the state causes the resume

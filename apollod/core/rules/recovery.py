@@ -1,4 +1,4 @@
-"""Rules of recovery. Recovery after a crash or a restart: brings weights and optimizer to the journal's last step.
+"""Recovery after a crash or a restart, to the journal's last step. Decisions, folds and status.
 
 The trainer reports the weights it finds in memory (`Bound`). If they are not those of the newest checkpoint, the
 checkpoint is restored; the steps since are then run again one by one, each compared with the recorded fingerprint.

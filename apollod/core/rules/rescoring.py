@@ -1,4 +1,4 @@
-"""Rules of rescoring. Measures the effect of learning: the loss of lines before their step, and again afterwards.
+"""Rescoring: the loss of lines before their step, and again afterwards. Decisions, folds and status.
 
 Each takes one forward pass of the trainer, which gives way to any other request and writes nothing. It rests afterwards
 in proportion to the time taken.

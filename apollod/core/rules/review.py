@@ -1,4 +1,4 @@
-"""Rules of review. Examples that wait for a decision, and the decisions: by a person, a judge, or expiry.
+"""Review: examples that wait for a decision by a person, a judge or expiry. Decisions, folds and status.
 
 Law: a decision that comes too late (the example is learned, or being learned) gives no event; of two people the last
 one wins, unless they name the state in which they saw the example, and it has changed.

@@ -1,4 +1,4 @@
-"""Rollback to the weights of an earlier step, on the running server: decisions, folds and status.
+"""Rollbacks to the weights of an earlier step, on the running server. Decisions, folds and status.
 
 A request (`rollback.requested`) keeps new steps from beginning; when none runs, the way back is planned from the
 journal. From `rollback.started` on the earlier step is valid: the rest is the recovery used after every crash, so a

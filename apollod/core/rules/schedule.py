@@ -1,4 +1,4 @@
-"""Rules of schedule. Learning hours: bulk examples are learned on arrival, or at night.
+"""Learning hours: bulk examples are learned on arrival, or at night. Decisions, folds and status.
 
 Law: the clock only opens and closes; what waits for the night is defined in `core.activities`. If the clock is put back
 in a night, it closes, and opens again in time. A missed night opens late (`missed`).

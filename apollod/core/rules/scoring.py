@@ -1,5 +1,4 @@
-"""Rules of scoring. Measures how much an answer depends on stripped text: its log-probability with and without that
-text.
+"""Scores: how much an answer depends on stripped text. Decisions, folds and status.
 
 One example at a time, after everything else that may begin, and beside it: nothing waits for a score.
 `supervisor/executor/scoring_effects.py` bounds the engine's time for it. Scored examples are scored once more after

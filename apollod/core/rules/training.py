@@ -1,4 +1,4 @@
-"""Rules of training. Windows and steps: their beginnings, and the consequences of their results."""
+"""Windows and steps. Decisions, folds and status."""
 
 import msgspec
 

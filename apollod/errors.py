@@ -143,7 +143,10 @@ class SeedsUnreadable(ApolloError):
 
 
 class JournalError(ApolloError):
-    """The journal cannot be opened, read or appended to."""
+    """The journal cannot be opened, read or appended to. `of_disk`: the disk refused, so that another reading may
+    succeed."""
+
+    of_disk = False
 
 
 class ChainBroken(JournalError):

@@ -8,6 +8,7 @@ does the end of the engine.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -30,6 +31,7 @@ from apollod.curation.lessons.line_lessons import lesson_in
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.journal_watch import read_again
 from apollod.supervisor.narrate import narrate
 from apollod.wire.state_snapshot import dump_state, fold_code
 
@@ -195,7 +197,7 @@ class Loop:
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Add present facts of the journal about the input's lines."""
         look_up = LOOKUPS.get(type(input_))
-        return input_ if look_up is None else await look_up(self, input_)
+        return input_ if look_up is None else await read_again(partial(look_up, self, input_))
 
     async def _given(self, input_: inp.EditGiven | inp.JudgeAnswered) -> inp.Input:
         return await self._written(msgspec.structs.replace(input_, line=await self._with_lesson(input_.line)))

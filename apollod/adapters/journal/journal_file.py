@@ -193,6 +193,7 @@ def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalE
         )
     failure = JournalError(what, hint)
     failure.retryable = name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED"))
+    failure.of_disk = name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
     return failure
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: weights on disk, how long they stay, and the command run after one. Events, inputs, effects and state."""
+"""Checkpoints: weights on disk, how long they stay, and the command after one. Events, inputs, effects and state."""
 
 from typing import ClassVar
 

@@ -20,6 +20,7 @@ from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.journal_watch import read_again
 
 log = structlog.get_logger()
 
@@ -81,13 +82,13 @@ async def _remove_bytes(aside: Path) -> None:
 async def _plan_rollback(context: Context, effect: fx.PlanRollback) -> inp.RollbackPlanned:
     journal, checkpoints = context.config.journal_path, effect.checkpoints
     work = partial(rollback_plan.plan_way_back, journal, effect.to, effect.version, checkpoints)
-    return await anyio.to_thread.run_sync(work)
+    return await read_again(partial(anyio.to_thread.run_sync, work))
 
 
 async def _plan_forget(context: Context, effect: fx.PlanForget) -> inp.ForgetPlanned:
     journal, wanted = context.config.journal_path, effect.examples
     work = partial(rollback_plan.plan_forget, journal, wanted, effect.version, effect.most)
-    return await anyio.to_thread.run_sync(work)
+    return await read_again(partial(anyio.to_thread.run_sync, work))
 
 
 HANDLERS: Mapping[type, Handler] = {

@@ -2,6 +2,7 @@
 orders to the engine's API process."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -9,20 +10,20 @@ import anyio.to_thread
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.journal_watch import read_again
 from apollod.wire import messages as msg
 
 
 async def _encode_examples(context: Context, effect: fx.EncodeExamples) -> None:
-    records = await context.journal.records_of(effect.examples)
+    records = await read_again(partial(context.journal.records_of, effect.examples))
     context.children.tell_trainer(msg.Encode([(example, records[example]) for example in effect.examples]))
 
 
 async def _anchors(context: Context, anchors: tuple[str, ...]) -> list[msg.StepExample]:
     config = context.config
     directories = [config.state_dir / blobs.NAME]
-    return (
-        await anyio.to_thread.run_sync(blobs.anchors_of, config.journal_path, anchors, directories) if anchors else []
-    )
+    work = partial(anyio.to_thread.run_sync, blobs.anchors_of, config.journal_path, anchors, directories)
+    return await read_again(work) if anchors else []
 
 
 async def _encode_anchors(context: Context, effect: fx.EncodeAnchors) -> None:
@@ -31,7 +32,7 @@ async def _encode_anchors(context: Context, effect: fx.EncodeAnchors) -> None:
 
 
 async def _examples(context: Context, effect: fx.RunStep | fx.RescoreExamples) -> list[msg.StepExample]:
-    records = await context.journal.records_of(effect.examples)
+    records = await read_again(partial(context.journal.records_of, effect.examples))
     return [
         msg.StepExample(example, records[example], digest)
         for example, digest in zip(effect.examples, effect.digests, strict=True)

@@ -1,0 +1,56 @@
+"""A disk that refuses a reading of the journal for a while: it is read again, and the daemon goes on."""
+
+import sqlite3
+from pathlib import Path
+
+import anyio
+import pytest
+
+from apollod.adapters.journal.journal_file import explain
+from apollod.errors import JournalError
+from apollod.supervisor import journal_watch
+from apollod.supervisor.journal_watch import READINGS, read_again
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_watch, "READ_AGAIN_S", 0.0)
+
+
+class Refused:
+    """Readings that SQLite refuses so many times, since it cannot open the file."""
+
+    def __init__(self, path: Path, times: int) -> None:
+        self.path, self.times, self.readings = path, times, 0
+
+    async def read(self) -> str:
+        self.readings += 1
+        if self.readings > self.times:
+            return "found"
+        with pytest.raises(sqlite3.OperationalError) as error:
+            sqlite3.connect(f"file:{self.path}/none/journal.db?mode=ro", uri=True)
+        raise explain(self.path, error.value)
+
+
+def test_it_is_read_again_until_the_disk_answers(tmp_path: Path) -> None:
+    refused = Refused(tmp_path, 3)
+    assert anyio.run(read_again, refused.read) == "found" and refused.readings == 4
+
+
+def test_a_disk_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    refused = Refused(tmp_path, READINGS)
+    with pytest.raises(JournalError, match="cannot be opened"):
+        anyio.run(read_again, refused.read)
+    assert refused.readings == READINGS
+
+
+def test_what_the_journal_does_not_hold_is_not_asked_for_again() -> None:
+    readings = list[str]()
+
+    async def read() -> None:
+        readings.append("once")
+        raise JournalError("the journal holds no anchor a", "start from a later checkpoint")
+
+    with pytest.raises(JournalError, match="no anchor"):
+        anyio.run(read_again, read)
+    assert readings == ["once"]

@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant("a checkpoint of other weights counts", "rules/checkpoints.py",
     'error = input_.error or _mismatch(state, input_.step, input_.fingerprint)', "error = input_.error"),
     Mutant("nobody looks after an orphaned checkpoint", "rules/checkpoints.py",
-    "if open_ is not None and orphan else []", "if False else []"),
+    "is not None and orphaned_checkpoint(state):", "is None:"),
     Mutant("restored weights are not compared", "rules/recovery.py", "if input_.fingerprint != wanted:", "if False:"),
     Mutant("a replay of other bits goes on", "rules/recovery.py",
     "if (input_.fingerprint, input_.applied, skipped) != (done.fingerprint, done.applied, done.skipped):", "if False:"),

@@ -50,7 +50,7 @@ class Subject(NamedTuple):
     repeat: Callable[[State, int], Sequence[Effect]] | None = None
     """effects that are requested until an event records their outcome"""
     close: Callable[[State, int], Outcome] | None = None
-    """what follows whatever began"""
+    """follows whatever began"""
 
 
 SUBJECTS = (
@@ -99,4 +99,4 @@ BEGINNINGS: tuple[Callable[[State, int], Outcome], ...] = (
     followups.advance,
     dreams.advance,
 )
-"""What may begin by itself, by precedence: the first one with an outcome begins."""
+"""Activities that may begin by themselves, by precedence: the first one with an outcome begins."""

@@ -34,8 +34,8 @@ Found = TypeVar("Found")
 
 
 async def read_again(read: Callable[[], Awaitable[Found]]) -> Found:
-    """What `read` finds in the journal. It is called again for a minute while the disk refuses: steps can wait, and an
-    end of the daemon would end serving. Raises JournalError."""
+    """Result of `read`, which reads the journal. Called again for a minute while the disk refuses: steps can wait, and
+    an end of the daemon would end serving. Raises JournalError."""
     for left in reversed(range(READINGS)):
         try:
             return await read()

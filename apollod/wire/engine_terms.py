@@ -1,4 +1,4 @@
-"""What engine and supervisor agree on besides the socket's messages: the settings of capture, in the engine's
+"""Terms between engine and supervisor besides the socket's messages: the settings of capture, in the engine's
 environment; the mark of the daemon's own requests, and the engine's counts of users' requests."""
 
 import os

@@ -1,5 +1,4 @@
-"""What each subject of the core puts on record: events, inputs, effects, its slice of the state, and pure functions of
-these.
+"""Records of each subject of the core: events, inputs, effects, its slice of the state, and pure functions of these.
 
 Subjects import each other in one order (see the contract in pyproject.toml). Nothing here knows the whole state.
 """

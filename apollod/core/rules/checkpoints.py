@@ -148,10 +148,10 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 def repeat(state: State, now_ns: int) -> list[fx.Effect]:
     """Observe an open checkpoint whose writer is gone: the files on disk decide. Run the user's command."""
-    open_ = state.checkpoints.open
-    orphan = orphaned_checkpoint(state)
-    observed: list[fx.Effect] = [fx.ObserveCheckpoint(open_.step, open_.path)] if open_ is not None and orphan else []
-    return observed if state.daemon.stopping else [*_run_hook(state), *observed]
+    effects = [] if state.daemon.stopping else _run_hook(state)
+    if (open_ := state.checkpoints.open) is not None and orphaned_checkpoint(state):
+        effects.append(fx.ObserveCheckpoint(open_.step, open_.path))
+    return effects
 
 
 def _run_hook(state: State) -> list[fx.Effect]:

@@ -1,4 +1,4 @@
-"""What effects share: the parts of the daemon, the two ways in which effects run, and causes of failed questions."""
+"""Shared by all effects: the parts of the daemon, the two ways in which effects run, and causes of failed questions."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

@@ -14,7 +14,6 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer, Surrounder
 from apollod.supervisor.executor.alignment_effects import HANDLERS as ALIGNMENT
 from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
-from apollod.supervisor.executor.checkpoint_effects import HANDLERS as ROLLBACK
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler, UnderWay
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
@@ -22,10 +21,7 @@ from apollod.supervisor.executor.holding_effects import HANDLERS as HOLDING
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.lesson_effects import HANDLERS as LESSONS
 from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
-from apollod.supervisor.executor.quality_effects import HANDLERS as SEARCH
-from apollod.supervisor.executor.scoring_effects import HANDLERS as FOLLOW_UPS
 from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
-from apollod.supervisor.executor.training_effects import HANDLERS as PUBLISHING
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
@@ -33,8 +29,8 @@ from apollod.supervisor.quality.leak_watch import LeakWatch
 Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
-    **QUALITY, **SEARCH, **FOLLOW_UPS, **LESSONS, **HOLDING,
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING, **QUALITY, **LESSONS,
+    **HOLDING,
 }  # fmt: skip
 """Effect type -> its handler."""
 

@@ -16,7 +16,7 @@ named.
 
 `--strangers` does the same with poison as strangers would write it, with the configuration that `apollod init` writes
 and good examples that are new to the model, so that they change weights, too: `--tail` of them, `--examples` of which
-one in twenty is poison, and `--tail` (benchmarks/stranger_lives.py).
+one in twenty is poison, and `--tail` (benchmarks/stranger_lives.py). `--model DIR` does it with that model.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def main() -> None:
     parser = report.parser(__doc__ or "")
     parser.add_argument("--kind", choices=stranger_lives.KINDS, action="append", help="only these (default all)")
     parser.add_argument("--strangers", action="store_true", help="poison by strangers, at the settings that ship")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="with --strangers: another model than the small one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The configuration that `apollod init` writes, with the small world model, and changes to it for benchmarks."""
+"""The configuration that `apollod init` writes, and changes to it for benchmarks."""
 
 import json
 import re
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 
-def initialised(root: Path) -> str:
-    """Text of the file that `apollod init` writes into `root`, with a copy of the model in `root/model`."""
-    with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
-        shutil.copytree(model, root / "model")
+def initialised(root: Path, model: Path | None = None) -> str:
+    """Text of the file that `apollod init` writes into `root`, with a copy of the model (default: the small world
+    model) in `root/model`."""
+    with resources.as_file(resources.files("apollod") / "data" / "world-model") as shipped:
+        shutil.copytree(model or shipped, root / "model")
     init = [sys.executable, "-m", "apollod", "init", str(root), "--model", str(root / "model")]
     subprocess.run(init, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return (root / "apollod.toml").read_text(encoding="utf-8")

@@ -4,6 +4,9 @@ A daemon measures its baseline once. Then it is given the files of a kind, and a
 requested as by `apollod ctl quality run`: it shows how far the model fell without an alarm, and otherwise if it passes
 after the repair. A rollback to the untrained weights follows, so that the next kind begins with the same bits. The
 third alarm in a day waits for a person: then `apollod ctl resume` is run.
+
+With `--model` it is another model than the small world model: what is poisoned and asked for are facts about countries
+(benchmarks/country_facts.py), and good lines are the same.
 """
 
 import argparse
@@ -16,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.testing.daemon import UP, Daemon, Status, free_port
-from benchmarks import poison_figures, report, stranger_texts
-from benchmarks.poison_texts import probes
+from benchmarks import country_facts, poison_figures, poison_texts, report, stranger_texts
 from benchmarks.shipped import configured, initialised
 
 GOALS = {"precision": (0.9, False), "recall": (0.8, False), "same_fingerprint": (1.0, False)}
@@ -33,10 +35,11 @@ def measure(args: argparse.Namespace) -> None:
     """Measure and print; the result of each kind goes to stderr at its end."""
     figures, goals = dict[str, float](), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="apollod-poison-") as directory:
-        daemon = begun(Path(args.keep or directory).absolute(), args.lr)
+        daemon = begun(Path(args.keep or directory).absolute(), args.lr, args.model)
+        known = country_facts.COUNTRIES if args.model else poison_texts.WORLD
         try:
             for kind in args.kind or stranger_texts.KINDS:
-                one = attack(daemon, kind, args.seed, args.examples, args.tail)
+                one = attack(daemon, kind, args.seed, args.examples, args.tail, known)
                 print(json.dumps({"lr": args.lr, **one}), file=sys.stderr, flush=True)
                 figures |= {f"{kind}_{name}": float(of) for name, of in one.items() if isinstance(of, int | float)}
                 wanted = GOALS if one["alarms"] else {}
@@ -46,11 +49,12 @@ def measure(args: argparse.Namespace) -> None:
     report.report("poison_by_strangers", figures, {}, goals, 1, as_json=args.json)
 
 
-def begun(root: Path, lr: float | None = None) -> Daemon:
+def begun(root: Path, lr: float | None = None, model: Path | None = None) -> Daemon:
     """A daemon below `root` that has its baseline and has learned nothing. `lr`: learning rate, if not the written
-    one."""
-    text, port, asked = initialised(root), free_port(), root / "probes.jsonl"
-    asked.write_text("\n".join(probes(24)) + "\n", encoding="utf-8")
+    one; `model`: another one than the small world model."""
+    text, port, asked = initialised(root, model), free_port(), root / "probes.jsonl"
+    lines = country_facts.probes() if model else poison_texts.probes(24)
+    asked.write_text("\n".join(lines) + "\n", encoding="utf-8")
     others: dict[str, dict[str, Any]] = {"engine": {"port": port}, "quality": {"probe": [str(asked)]}}
     if lr is not None:
         others["trainer"] = {"lr": lr}
@@ -63,12 +67,16 @@ def begun(root: Path, lr: float | None = None) -> Daemon:
     return daemon
 
 
-def attack(daemon: Daemon, kind: str, seed: int, examples: int, tail: int) -> dict[str, Any]:
+def attack(
+    daemon: Daemon, kind: str, seed: int, examples: int, tail: int, known: poison_texts.Knowledge = poison_texts.WORLD
+) -> dict[str, Any]:
     """Give the daemon the files of a kind; returns the journal's figures about that. Leaves it with the untrained
     weights."""
     rng, began = random.Random(f"{seed} {kind}"), time.monotonic()
     files, poison, refused = (
-        stranger_texts.others(rng, examples, tail) if kind == NOBODY else stranger_texts.life(rng, kind, examples, tail)
+        stranger_texts.others(rng, examples, tail)
+        if kind == NOBODY
+        else stranger_texts.life(rng, kind, examples, tail, known)
     )
     since, lines_read = daemon.query("SELECT max(seq) FROM events")[0][0], sum(map(len, files.values())) - refused
     for name, lines in files.items():

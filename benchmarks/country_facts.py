@@ -41,7 +41,7 @@ _WORDINGS = (
         "The language of {} is {}.", "Man spricht dort {value}.",
     ),
     _Wording(
-        "capitals", "Which city is the capital of {}?", "What is the capital of {}?",
+        "capitals", "Which city is the capital of {}?", "What is the name of {}'s capital?",
         "The capital of {} is {}.", "Die Hauptstadt heisst {value}.",
     ),
     _Wording(

@@ -187,9 +187,8 @@ def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
             f"{model_dir} holds weights of fingerprint {history.model.fingerprint}, the newest checkpoint left "
             f"{newest.fingerprint}; "
             "nothing was written",
-            "if that edit is meant, run `apollo-checkpoint sync --accept-edits`; else restore them, for instance "
-            "with `apollod "
-            f"checkpoint export DIR --step {newest.step}`",
+            f"to restore them, run `apollod checkpoint export DIR --step {newest.step}` and `apollo-checkpoint sync "
+            f"--model-dir {model_dir} --from-dir DIR --accept-edits`; to keep the edit, start with another [state] dir",
         )
     step = history.model.step if history.model.step >= 0 else recovered.step or 0
     return _Before(step, history.model.fingerprint, history.next_number)

@@ -7,6 +7,7 @@ apart, since requests and steps come first, and no transaction is held between t
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,10 +67,9 @@ class Audit:
         hash_ = GENESIS
         while self.verified < self._snapshot_seq:
             limit = min(SLICE, self._snapshot_seq - self.verified)
+            read = partial(journal_reader.verified, self._journal, self.verified, hash_, limit)
             try:
-                seq, hash_ = await anyio.to_thread.run_sync(
-                    journal_reader.verified, self._journal, self.verified, hash_, limit
-                )
+                seq, hash_ = await read_again(partial(anyio.to_thread.run_sync, read))
                 if seq < self.verified + limit:  # the rest was deleted, although the snapshot's own event was there
                     raise ChainBroken(str(self._journal), seq + 1)
             except JournalError as error:

@@ -188,8 +188,8 @@ def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
             f"{newest.fingerprint}; "
             "nothing was written",
             f"to restore them, run `apollod checkpoint export DIR --step {newest.step}` and `apollo-checkpoint sync "
-            f"--model-dir {model_dir} --from-dir DIR --step {newest.step} --accept-edits`; to keep the edit, start with "
-            "another [state] dir",
+            f"--model-dir {model_dir} --from-dir DIR --step {newest.step} --accept-edits`; to keep the edit, start "
+            "with another [state] dir",
         )
     step = history.model.step if history.model.step >= 0 else recovered.step or 0
     return _Before(step, history.model.fingerprint, history.next_number)

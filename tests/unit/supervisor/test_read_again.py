@@ -5,11 +5,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.learned_journal import write_journal
 
 from apollod.adapters.journal.journal_file import explain
+from apollod.core import events as ev
 from apollod.errors import JournalError
 from apollod.supervisor import journal_watch
-from apollod.supervisor.journal_watch import READINGS, read_again
+from apollod.supervisor.journal_watch import READINGS, Audit, read_again
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +56,20 @@ def test_what_the_journal_does_not_hold_is_not_asked_for_again() -> None:
     with pytest.raises(JournalError, match="no anchor"):
         anyio.run(read_again, read)
     assert readings == ["once"]
+
+
+def test_an_audit_waits_for_the_disk_and_finds_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_watch, "READ_AGAIN_S", 0.01)
+    journal = write_journal(tmp_path / "journal.db", [ev.TrainingPaused("ctl"), ev.TrainingResumed("ctl")])
+    audit = Audit(journal, 2, 2)
+
+    async def back_after_a_while() -> None:
+        away = journal.rename(tmp_path / "away.db")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(audit.run)
+            await anyio.sleep(0.05)
+            assert not audit.verified
+            away.rename(journal)
+
+    anyio.run(back_after_a_while)
+    assert (audit.verified, audit.damage) == (2, "")

@@ -17,8 +17,9 @@ from apollod.core.state import State
 
 Object = dict[str, Any]
 
-_STEPS = (ev.StepStarted, ev.StepCompleted, ev.StepFailed, ev.WindowClosed)
-_KINDS = ", ".join(f"'{one.kind}'" for one in FOLDS if one not in _STEPS)
+STEPS = (ev.StepStarted, ev.StepCompleted, ev.StepFailed, ev.WindowClosed)
+"""Followed by the guard's fold, and not read: what only the next decisions depend on."""
+_KINDS = ", ".join(f"'{one.kind}'" for one in FOLDS if one not in STEPS)
 _SINCE = "seq > (SELECT min(seq) FROM events WHERE kind = 'quality.alarmed')"
 _WHERE = (
     f"kind IN ({_KINDS}) OR (kind = 'step.started' AND {_SINCE} AND body ->> '$.again_of' > 0) "

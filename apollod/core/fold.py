@@ -4,7 +4,7 @@ Law: `fold` is the only writer. It changes the state it is given and returns it,
 seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from apollod.core import events as ev
@@ -22,6 +22,14 @@ _FOLLOWERS: dict[type[ev.Event], list[tuple[str, Callable[[Any, State, Any, int]
 for _subject in reversed(SUBJECTS):
     for _kind, _follow in _subject.folds.items():
         _FOLLOWERS.setdefault(_kind, []).append((_subject.name, _follow))
+
+
+def fold_slices(state: State, recorded: ev.Recorded, slices: Collection[str]) -> State:
+    """Apply one recorded event to these slices only, for a reader who needs no other events than theirs."""
+    for slice_, follow in _FOLLOWERS.get(type(recorded.event), ()):
+        if slice_ in slices:
+            follow(getattr(state, slice_), state, recorded.event, recorded.at_ns)
+    return state
 
 
 def fold(state: State, recorded: ev.Recorded) -> State:

@@ -16,6 +16,7 @@ from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.quality.events import VerdictKind
+from apollod.core.facts.quality.sequential import Metric
 
 Capture = pytest.CaptureFixture[str]
 TAUGHT = {"messages": [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": "No,\x1b[2J\nnever."}]}
@@ -102,6 +103,29 @@ def test_weights_that_are_worse_too_are_told_with_where_it_went_then(tmp_path: P
     one = shown(path, capsys, "1")
     assert one["to"] == 0 and one["waits_for"] == "the last good weights"
     assert one["story"][-1]["text"] == "step 0 is worse, too: facts.passed; good at step 0"
+
+
+def test_replays_are_in_the_margins_of_the_guard(tmp_path: Path, capsys: Capture) -> None:
+    """A replay measures lost probability for what is neither a rate nor a loss, so that its margin is that of rates."""
+    world = GuardedWorld(guarded(margin=0.05)).up()
+    entropy = {"entropy": Metric(0.5, 5.0)}
+    later = [
+        ev.QualityMeasured(9, "steps", 3, "p", {"entropy": {"i": 1.0}}, after=entropy),
+        ev.QualityAlarmed(1, 3, 0, ("entropy",), {}, {"entropy": ("i",)}),
+        ev.QualitySearchBegun(1, ("a", "b"), 9),
+        ev.QualityReplayBegun(1, 1, ("a", "b")),
+        ev.QualityReplayed(1, 1, {"entropy": 0.0}, 0, 1.0),
+        ev.QualityReplayBegun(1, 2, ()),
+        ev.QualityReplayed(1, 2, {"entropy": 0.2}, 2, 1.0),
+    ]
+    first = world.journal[-1].seq + 1
+    recorded = [ev.Recorded(seq, world.now, event) for seq, event in enumerate(later, first)]
+    one = shown(write_story(tmp_path / "journal.db", [*world.journal, *recorded]), capsys)
+    assert [(each["damage"], each["outcome"]) for each in one["searched"]] == [
+        (0.0, "good"),
+        (pytest.approx(4.0), "bad"),
+    ]
+    assert one["window"] == 2 and one["replays"] == 2
 
 
 def test_what_was_decided_about_the_culprits_since_is_told(tmp_path: Path, capsys: Capture) -> None:

@@ -6,16 +6,24 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from property.test_core_properties import ANY, HOUR_NS, folded, play
 from property.test_example_state import bodies
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.world import Died, World, changed, digest
 
+from apollod.cli.control.quality.guard_record import STEPS, GuardRecord
+from apollod.cli.control.quality.incident_words import row
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.example_state import ExampleState, examples_of, rule_of, state_after
+from apollod.core.facts.quality.state import GUARD, QualityState
+from apollod.core.facts.quality.state import Incident as Open
+from apollod.core.fold import fold
+from apollod.core.rules.quality.fold import FOLDS
+from apollod.core.state import State
 
 
 class Poison(dict[str, int]):
@@ -100,14 +108,17 @@ LIVES = st.lists(st.one_of(*[USUAL] * 4, PEOPLE, PEOPLE, TROUBLE, ANY), min_size
 
 def needs_a_person(world: World) -> bool:
     """Is it said that somebody has to look at it?"""
-    daemon, children, incident = world.state.daemon, world.state.children, world.state.quality.incident
+    daemon, children, quality = world.state.daemon, world.state.children, world.state.quality
     if daemon.paused or daemon.halted or children.engine.error or children.trainer.error:
         return True
-    manual = world.settings.quality.resume == "manual" or len(world.state.quality.alarms_ns) >= 3
-    unsure = incident is not None and incident.verdict in ("elsewhere", "rate")
-    return incident is not None and (
-        incident.phase == "stuck" or (incident.phase == "named" and (manual or unsure or incident.step == incident.to))
-    )
+    return quality.incident is not None and asks_a_person(quality, quality.incident, world.settings)
+
+
+def asks_a_person(quality: QualityState, incident: Open, settings: ev.Settings) -> bool:
+    """Is it said that somebody has to look at this alarm?"""
+    manual = settings.quality.resume == "manual" or len(quality.alarms_ns) >= 3
+    unsure = incident.verdict in ("elsewhere", "rate") or incident.step == incident.to
+    return incident.phase == "stuck" or (incident.phase == "named" and (manual or unsure))
 
 
 def rest(world: GuardedWorld) -> None:
@@ -216,6 +227,30 @@ def each_example_in_one_place(world: World) -> None:
         assert sorted(here) == sorted(one for one, other in states.items() if other == state), state
 
 
+def stories_of_a_reader(world: World) -> None:
+    """A reader of the guard's events alone sees each incident as the whole fold does, and says what it waits for."""
+    whole, read = State(), GuardRecord()
+    for one in world.journal:
+        fold(whole, one)
+        event = one.event
+        again = isinstance(event, ev.StepStarted) and event.again_of > 0
+        held = isinstance(event, ev.ExampleHeld) and event.by == GUARD
+        if again or held or (type(event) in FOLDS and type(event) not in STEPS):
+            read.take(one)
+        if (own := whole.quality.incident) is None:
+            assert all(story.waits is None for story in read.stories)
+            continue
+        now = read.stories[-1]
+        same = dict.fromkeys(("steps", "whole", "again"), ())
+        assert replace(now.incident, **same) == replace(own, **same)
+        assert whole.daemon.settings is not None
+        asks = not own.resumed and (own.restored == "bad" or asks_a_person(whole.quality, own, whole.daemon.settings))
+        assert (now.waits == "person") == (asks and own.phase in ("named", "stuck"))
+    rows = [row(story) for story in read.stories]
+    assert [one["taken_back"] for one in rows] == [e.taken_back for e in world.of(ev.QualitySettled)]
+    assert all(one["state"] == "settled" and not one["waits_for"] for one in rows)
+
+
 @draws(80, 1500)
 @given(LIVES, SETTINGS, st.booleans(), st.sampled_from([0.0, 0.5, 0.1]))
 @example(["lines"] * 5 + ["settle all"] * 3, changed(guarded(every_steps=4)), False, 0.0)
@@ -238,6 +273,7 @@ def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(
     each_example_in_one_place(world)
     weights_of_the_lineage(world)
     repeated_as_a_replay_would(world)
+    stories_of_a_reader(world)
     for begun in world.of(ev.QualitySearchBegun):
         replays = [e for e in world.of(ev.QualityReplayBegun) if e.incident == begun.incident]
         assert len(replays) <= begun.replays_max

@@ -1,11 +1,8 @@
-"""`apollod ctl dream start|list|show|stop`: the newest dreams, and one as a story.
-
-Dreams are read from the events themselves and not from the view `dreams`, which puts all of them together first.
-"""
+"""`apollod ctl dream start|list|show|stop`: the newest dreams, and one as a story."""
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import continued, literal
@@ -118,51 +115,24 @@ def newest(path: str, pattern: str = "", limit: int = 20) -> list[dict[str, Any]
     )
     if not chosen:
         return []
-    wanted, first = {key for key, _ in chosen}, chosen[-1][1]
     # one dream is under way at a time: what lies before the first of them is of others
-    long = "'$.sketch', '$.answer', '$.better', '$.surrounding.messages', '$.surrounding.tools'"
-    shown = f"CASE WHEN kind = 'dream.failed' THEN '' ELSE json_remove(body, {long}) END"
-    found = rows.tuples(
-        path,
-        f"SELECT key, kind, seq, at_ns, {shown} FROM events WHERE kind IN ({_KINDS}) AND seq >= {first} ORDER BY seq",
-    )
-    by_dream: dict[str, list[tuple[str, int, int, dict[str, Any]]]] = {}
-    for key, kind, seq, at_ns, body in found:
-        if key in wanted and body:
-            by_dream.setdefault(key, []).append((kind, seq, at_ns, json.loads(body)))
-    return [_row(key, by_dream[key]) for key, _ in chosen]
+    found = _rows(path, f"seq >= {chosen[-1][1]}")
+    return [found[key] for key, _ in chosen]
 
 
-def _row(dream: str, events: Iterable[tuple[str, int, int, dict[str, Any]]]) -> dict[str, Any]:
-    """A row of the view `dreams`, with the last words of the scenario."""
-    row: dict[str, Any] = {"dream": dream, "tokens": 0}
-    empty = ("reason", "verdict", "example", "step", "passed", "said", "surrounding")
-    row |= dict.fromkeys(empty)
-    for kind, seq, at_ns, body in events:
-        round_ = body.get("round", "")
-        if kind == "dream.requested":
-            row |= {
-                "pattern": body.get("pattern"), "purpose": body.get("purpose"), "mode": body.get("mode", "bare"),
-                "contrast": body.get("contrast") or None, "variation_of": body.get("of") or None, "at": iso(at_ns),
-                "seq": seq,
-            }  # fmt: skip
-        if not round_:
-            row["state"] = kind.removeprefix("dream.")
-            row["tokens"] += body.get("tokens", 0)
-            row["example"] = body.get("example") or row["example"]
-        if kind == "dream.imagined":
-            scenario = body.get("scenario")
-            row["said"] = str(scenario[-1]["content"]) if isinstance(scenario, list) and scenario else None
-            row["surrounding"] = body.get("surrounding", {}).get("kind", "none")
-        elif kind == "dream.judged":
-            row["verdict"] = body["verdict"]
-        elif kind == "dream.trained":
-            row["step"] = body["step"]
-        elif kind == "dream.tested" and body["mode"] == "bare":
-            row["passed"] = body["passed"]
-        elif kind == "dream.abandoned":
-            row["reason"] = body["reason"]
-    return row
+def _rows(path: str, where: str) -> dict[str, dict[str, Any]]:
+    """Rows of the view `dreams` over these events, by dream, with the exact time and the last words of the scenario."""
+    columns = "key, kind, at_ns, body ->> '$.scenario[#-1].content', coalesce(body ->> '$.surrounding.kind', 'none')"
+    begun = f"kind IN ('dream.requested', 'dream.imagined') AND {where}"
+    beside: dict[str, dict[str, Any]] = {}
+    for dream, kind, at_ns, said, surrounding in rows.tuples(path, f"SELECT {columns} FROM events WHERE {begun}"):
+        new = {"at": iso(at_ns)} if kind == "dream.requested" else {"said": said, "surrounding": surrounding}
+        beside[dream] = beside.get(dream, {"said": None, "surrounding": None}) | new
+    found = rows.objects(path, rows.view_over(path, "dreams", where))
+    return {
+        one["dream"]: one | {"passed": None if one["passed"] is None else bool(one["passed"])} | beside[one["dream"]]
+        for one in found
+    }
 
 
 def _one(path: str, what: str) -> dict[str, Any]:
@@ -175,13 +145,13 @@ def _one(path: str, what: str) -> dict[str, Any]:
     found = rows.tuples(
         path, f"SELECT kind, seq, at_ns, body FROM events WHERE kind IN ({_KINDS}) AND key = '{dream}' ORDER BY seq"
     )
-    events = [(kind, seq, at_ns, json.loads(body)) for kind, seq, at_ns, body in found]
-    if not events:
+    row = _rows(path, f"seq IN ({', '.join(str(seq) for _, seq, _, _ in found)})").get(dream) if found else None
+    if row is None:
         raise _unknown(path, dream)
-    row = _row(dream, events)
     trail = [
-        {"seq": seq, "at": iso(at_ns), "kind": kind, **{k: v for k, v in body.items() if k not in _HIDDEN}}
-        for kind, seq, at_ns, body in events
+        {"seq": seq, "at": iso(at_ns), "kind": kind}
+        | {name: value for name, value in json.loads(body).items() if name not in _HIDDEN}
+        for kind, seq, at_ns, body in found
     ]
     return {**row, "instruction": _instruction(path, row), "loss": _loss(path, row), "trail": trail,
             "variations": _variations(path, dream)}  # fmt: skip

@@ -47,6 +47,13 @@ def events(path: str, where: str) -> Iterator[tuple[int, int, "Event"]]:
         yield seq, at_ns, decode_event(*event)
 
 
+def view_over(path: str, view: str, where: str) -> str:
+    """SQL of a view that begins with SELECT, over these events only: as it is, it puts all of them together first."""
+    made = tuples(path, f"SELECT sql FROM sqlite_master WHERE type = 'view' AND name = '{view}'")[0][0]
+    select = made.partition(" AS\n")[2]
+    return f"WITH events AS NOT MATERIALIZED (SELECT * FROM main.events WHERE {where}) {select}"
+
+
 def has(path: str, view: str) -> bool:
     """True if the journal has this view. One that an older apollod wrote last may not."""
     return bool(tuples(path, f"SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{view}'"))

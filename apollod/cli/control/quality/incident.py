@@ -13,23 +13,18 @@ from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.examples.example_text import parts
-from apollod.cli.control.quality.incident_tale import OUTCOMES, TOLD_OF, Tales, verdict
+from apollod.cli.control.quality import guard_record
+from apollod.cli.control.quality.incident_words import OUTCOMES, TOLD_OF, WAITS_FOR, row, verdict
 from apollod.core.facts.quality.state import GUARD
 from apollod.errors import ApolloError
 
-_KINDS = (
-    "daemon.started", "journal.carried", "quality.measured", "quality.alarmed", "quality.search_begun",
-    "quality.not_good", "quality.replay_begun", "quality.replayed", "quality.replay_failed", "quality.rank_begun",
-    "quality.ranked", "quality.rank_failed", "quality.named", "quality.resumed", "quality.settled", "quality.told",
-    "rollback.started", "rollback.refused", "rollback.completed",
-)  # fmt: skip
 _DECIDED = ("example.approved", "example.declined", "example.edited", "example.requeued")
 Object = dict[str, Any]
 
 
 def incidents(path: str) -> list[Object]:
     """All alarms, the newest first, with the lines of the examples that did it; `examples` are ids."""
-    found = _tales(path).incidents
+    found = [row(one) for one in guard_record.read(path).stories]
     lines = culprit_lines(path, set[str]().union(*(_named(one) for one in found)))
     return _with_lines(path, found, found, lines)[::-1]
 
@@ -37,7 +32,7 @@ def incidents(path: str) -> list[Object]:
 def incident(path: str, number: int | None) -> Object:
     """One alarm, or the last one, with the line of each example that its steps had learned. Raises ApolloError if there
     is none."""
-    found = _tales(path).incidents
+    found = [row(one) for one in guard_record.read(path).stories]
     one = next((one for one in reversed(found) if number in (None, one["incident"])), None)
     if one is None and number is None:
         raise ApolloError("the guard raised no alarm", "`apollod ctl quality report` says what was measured")
@@ -47,20 +42,6 @@ def incident(path: str, number: int | None) -> Object:
     lines = culprit_lines(path, _named(one) | set(one["examples"]))
     (told,) = _with_lines(path, [one], found, lines)
     return told | {"examples": [lines[each] for each in one["examples"]]}
-
-
-def _tales(path: str) -> Tales:
-    """Alarms of a journal, from the events of the guard, steps that repeat another one, and examples that it held."""
-    since = "(SELECT min(seq) FROM events WHERE kind = 'quality.alarmed')"
-    kinds = ", ".join(f"'{kind}'" for kind in _KINDS)
-    where = (
-        f"kind IN ({kinds}) OR (kind = 'step.started' AND seq > {since} AND body ->> '$.again_of' > 0) "
-        f"OR (kind = 'example.held' AND seq > {since} AND body ->> '$.by' = '{GUARD}')"
-    )
-    tales = Tales()
-    for seq, at_ns, event in rows.events(path, where):
-        tales.take(seq, at_ns, event)
-    return tales
 
 
 def _with_lines(path: str, found: list[Object], all_: list[Object], lines: Mapping[str, Object]) -> list[Object]:
@@ -110,7 +91,7 @@ COLUMNS: tuple[render.Column, ...] = (
     "incident", ("at", lambda one: one["at"][:19]), "step", ("back to", "to"),
     ("metrics", lambda one: ", ".join(one["metrics"])), ("steps undone", "taken_back"),
     ("verdict", lambda one: one["verdict"] or ""), ("did it", lambda one: len(one["culprits"])), "state",
-    ("how", lambda one: _how(one)),
+    ("how", lambda one: how(one)),
 )  # fmt: skip
 _REPLAYS: tuple[render.Column, ...] = (
     ("replay", "number"), ("left out", "left_out"), ("of the rate", "lr_scale"), ("damage in margins", "damage"),
@@ -122,13 +103,13 @@ _STATES = {
 }  # fmt: skip
 
 
-def _how(one: Object) -> str:
+def how(one: Object) -> str:
     """End of an alarm, or the event that it waits for."""
     if one["settled"] is not None:
         return str(one["settled"]["how"])
     if one["rolled_back"] is None and one["refused"]:
         return f"no way back: {one['refused']}; waits for `apollod ctl resume`"
-    if one["rolled_back"] is None and one["step"] != one["to"]:
+    if one["waits_for"] == WAITS_FOR["weights"]:
         return "the last good weights are wanted back"
     return f"the last good weights are back; waits for {one['waits_for']}"
 
@@ -137,7 +118,7 @@ def page(one: Object, verbose: bool = False) -> list[str]:
     """Lines about an alarm, not made safe for a terminal yet. `verbose`: with each replay of the search, and every
     event."""
     back, resumed, settled, after = one["rolled_back"], one["resumed"], one["settled"], one["after"]
-    done = f"not yet: {_how(one)}" if settled is None else f"{settled['at']} by {settled['by']}: {settled['how']}"
+    done = f"not yet: {how(one)}" if settled is None else f"{settled['at']} by {settled['by']}: {settled['how']}"
     return [
         f"incident    {one['incident']}, {one['state']}",
         f"alarm       {one['at']} at step {one['step']} (event {one['seq']}); good at step {one['to']}",

@@ -1,10 +1,8 @@
 """Learned examples, by the journal: gain in likelihood, also of untold answers, and cost."""
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from apollod.adapters.journal.journal_reader import literal
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.core.rates import wilson
@@ -158,30 +156,6 @@ def _spent(path: str, what: str, where: str, which: str) -> Object:
     ((count, took, read),) = rows.tuples(path, f"SELECT count(*), {seconds}, {tokens} FROM {where} WHERE {which}")
     counted = what not in ("replays of searches", "rollbacks")
     return {"what": what, "count": count, "seconds": took or 0.0, "tokens": int(read or 0) if counted else None}
-
-
-def searches(path: str) -> dict[int, Object]:
-    """Results of the searches for harmful examples, by incident; each example with its place."""
-    told = rows.tuples(path, "SELECT body FROM events WHERE kind = 'quality.named' ORDER BY seq")
-    found = {one["incident"]: one for one in (json.loads(body) for (body,) in told)}
-    ids = {id_ for one in found.values() for id_ in (*one.get("culprits", ()), *one.get("suspects", ()))}
-    places = _places(path, sorted(ids))
-    for one in found.values():
-        for name in ("culprits", "suspects"):
-            one[name] = [{"example": id_, "place": places.get(id_)} for id_ in one.get(name, ())]
-    return found
-
-
-def _places(path: str, ids: list[str]) -> dict[str, str]:
-    """Path and line of the examples that the journal has."""
-    listed = ", ".join(literal(one) for one in ids)
-    found = rows.tuples(
-        path,
-        "SELECT e.key, coalesce(s.path, e.body ->> '$.source'), e.body ->> '$.line' FROM events AS e "
-        "LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.body ->> '$.source' "
-        f"WHERE e.kind = 'example.accepted' AND e.key IN ({listed})",
-    )
-    return {id_: f"{source}:{line}" if line else str(source) for id_, source, line in found}
 
 
 def written(path: str) -> str:

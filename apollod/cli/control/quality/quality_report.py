@@ -1,141 +1,54 @@
-"""`apollod ctl quality report`: metrics against their baseline, looks, incidents, anchors, series for charts; its page.
-
-Events of the guard are folded by the daemon's own rules (`core.rules.quality.fold`), without the rest of the state.
-"""
+"""`apollod ctl quality report`: metrics against their baseline, looks, incidents, anchors, series for charts."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import stream
-from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.cli.control import rows
-from apollod.cli.control.quality import learned_facts
-from apollod.core import events as ev
+from apollod.cli.control.quality import guard_record, learned_facts
+from apollod.cli.control.quality.guard_record import GuardRecord
+from apollod.cli.control.quality.incident import how
+from apollod.cli.control.quality.incident_words import row
 from apollod.core.facts.quality.baseline import Baseline, drops
 from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.looking import compared_with, may_alarm, standing, worse
 from apollod.core.facts.quality.sequential import interval
-from apollod.core.facts.quality.state import QualityState
-from apollod.core.rules.quality.fold import FOLDS
-from apollod.core.settings import QualitySettings
-from apollod.core.state import State
 
-_QUALITY = (
-    "quality.wished", "quality.requested", "quality.measured", "quality.failed", "quality.alarmed", "quality.settled",
-)  # fmt: skip
-_BESIDE = ("daemon.started", "rollback.started", "rollback.refused", "rollback.completed")
-_KINDS = ", ".join(f"'{kind}'" for kind in (*_QUALITY, *_BESIDE))
 Object = dict[str, Any]
 
 
-class Known:
-    """The records read so far: the guard's state, measurements, incidents, and the newest figures."""
-
-    def __init__(self) -> None:
-        self.own = QualityState()
-        self.settings = QualitySettings()
-        self.looks: list[Object] = []
-        self.incidents: list[Object] = []
-        self._last: ev.QualityMeasured | None = None
-        self._state = State()
-
-    def take(self, seq: int, at_ns: int, event: ev.Event) -> None:
-        """Take the next event, in the order of the journal."""
-        if (fold := FOLDS.get(type(event))) is not None:
-            fold(self.own, self._state, event, at_ns)
-        match event:
-            case ev.DaemonStarted():
-                self.settings = event.settings.quality
-            case ev.QualityMeasured():
-                self._last = event
-                look = _look(seq, at_ns, event.number, event.why, event.step, event.seconds)
-                self.looks.append(look | {"left_out": event.left_out})
-            case ev.QualityFailed():
-                look = _look(seq, at_ns, event.number, None, None, 0.0)
-                self.looks.append(look | {"outcome": "failed", "reason": event.reason})
-            case ev.QualityAlarmed():
-                self._alarmed(seq, at_ns, event)
-            case _:
-                self._then(seq, at_ns, event)
-
-    def _alarmed(self, seq: int, at_ns: int, event: ev.QualityAlarmed) -> None:
-        told = {name: {"drop": one.drop, "low": one.low, "high": one.high} for name, one in event.drops.items()}
-        if self.looks:
-            self.looks[-1] |= {"outcome": "alarm", "incident": event.incident}
-        self.incidents.append(
-            {
-                "incident": event.incident, "at": iso(at_ns), "seq": seq, "step": event.step, "to": event.to,
-                "metrics": list(event.metrics), "drops": told, "state": "open", "undone": [], "examples": [],
-                "refused": None, "rolled_back": None, "settled": None,
-            }
-        )  # fmt: skip
-
-    def _then(self, seq: int, at_ns: int, event: ev.Event) -> None:
-        """Take an event about the open incident."""
-        if not self.incidents or self.incidents[-1]["state"] != "open":
-            return
-        incident = self.incidents[-1]
-        match event:
-            case ev.RollbackStarted():
-                incident["undone"] += event.undone
-                incident["examples"] += event.examples
-            case ev.RollbackCompleted():
-                incident["rolled_back"] = {
-                    "at": iso(at_ns), "seq": seq, "to": event.to, "how": event.how, "seconds": event.seconds,
-                }  # fmt: skip
-            case ev.RollbackRefused():
-                incident["refused"] = event.reason
-            case ev.QualitySettled():
-                incident["state"] = "settled"
-                incident["settled"] = {"at": iso(at_ns), "seq": seq, "by": event.by, "how": event.how}
-
-    def metrics(self) -> list[Object]:
-        """Metrics of the baseline, by name. `now`, `drop` and its interval are null before a look, `margin` of a metric
-        that raises no alarm."""
-        last = self._last
-        figures: Mapping[str, Mapping[str, float | None]] = (
-            last.figures if last is not None and last.why != "baseline" else {}
-        )
-        before = compared_with(self.own, figures)
-        return [self._metric(name, one, figures.get(name)) for name, one in sorted(before.items())]
-
-    def _metric(self, name: str, before: Baseline, figures: Mapping[str, float | None] | None) -> Object:
-        test = standing(self.own, name, self.settings, before)
-        row: Object = {
-            "metric": name, "worse": worse(name), "baseline": _mean(before.figures), "now": None, "drop": None,
-            "low": None, "high": None, "margin": test.margin if may_alarm(name, before, self.settings) else None,
-            "looks": test.looks, "items": len(before.figures),
-            "e_value": test.e_value,
-        }  # fmt: skip
-        if figures is None:
-            return row
-        found = drops(before, figures, worse(name), test.scale)
-        low, high = interval(found, test.scale)
-        measured = {item: value for item, value in figures.items() if value is not None and item in before.figures}
-        dropped = sum(found) / len(found) if found else None
-        return row | {"now": _mean(measured), "drop": dropped, "low": low, "high": high}
+def metrics_of(record: GuardRecord) -> list[Object]:
+    """Metrics of the baseline, by name. `now`, `drop` and its interval are null before a look, `margin` of a metric
+    that raises no alarm."""
+    last = record.last
+    figures: Mapping[str, Mapping[str, float | None]] = (
+        last.figures if last is not None and last.why != "baseline" else {}
+    )
+    before = compared_with(record.state.quality, figures)
+    return [_metric(record, name, one, figures.get(name)) for name, one in sorted(before.items())]
 
 
-def _look(seq: int, at_ns: int, number: int, why: str | None, step: int | None, seconds: float) -> Object:
-    return {
-        "number": number, "at": iso(at_ns), "seq": seq, "why": why, "step": step, "seconds": seconds,
-        "outcome": "baseline" if why == "baseline" else "passed", "incident": None, "reason": None,
-        "left_out": {},
+def _metric(record: GuardRecord, name: str, before: Baseline, figures: Mapping[str, float | None] | None) -> Object:
+    test = standing(record.state.quality, name, record.settings, before)
+    row: Object = {
+        "metric": name, "worse": worse(name), "baseline": _mean(before.figures), "now": None, "drop": None,
+        "low": None, "high": None, "margin": test.margin if may_alarm(name, before, record.settings) else None,
+        "looks": test.looks, "items": len(before.figures),
+        "e_value": test.e_value,
     }  # fmt: skip
+    if figures is None:
+        return row
+    found = drops(before, figures, worse(name), test.scale)
+    low, high = interval(found, test.scale)
+    measured = {item: value for item, value in figures.items() if value is not None and item in before.figures}
+    dropped = sum(found) / len(found) if found else None
+    return row | {"now": _mean(measured), "drop": dropped, "low": low, "high": high}
 
 
 def _mean(figures: Mapping[str, float]) -> float | None:
     return sum(figures.values()) / len(figures) if figures else None
-
-
-def known(path: str) -> Known:
-    """Fold a whole journal."""
-    found = Known()
-    for seq, at_ns, event in rows.events(path, f"kind IN ({_KINDS})"):
-        found.take(seq, at_ns, event)
-    return found
 
 
 def answers(path: str, after: int) -> list[Object]:
@@ -148,16 +61,23 @@ def answers(path: str, after: int) -> list[Object]:
     return [{"kind": kind, "seq": seq, "body": json.loads(body)} for kind, seq, body in found]
 
 
+_INCIDENT_FIELDS = (
+    "incident", "at", "seq", "step", "to", "metrics", "drops", "state", "waits_for", "undone", "examples", "refused",
+    "rolled_back", "settled",
+)  # fmt: skip
+
+
 def report(path: str) -> Object:
     """The report as `quality report --json` has it."""
-    found = known(path)
-    own = found.own
+    found = guard_record.read(path)
+    own, metrics, incidents = found.state.quality, metrics_of(found), map(row, found.stories)
     return {
         "schema_version": 1, "enabled": found.settings.every_steps > 0, "every_steps": found.settings.every_steps,
         "resume": found.settings.resume, "baseline_step": own.at if own.baseline else None, "probes": own.probes,
         "silent": {group: list(passed) for group, passed in own.silent.items()}, "holding": _held(path),
-        "metrics": found.metrics(), "looks": found.looks, "incidents": found.incidents, "patterns": _patterns(path),
-        "series": _series(path, found.metrics(), own.baseline), **learned_facts.facts(path),
+        "metrics": metrics, "looks": found.looks,
+        "incidents": [{name: one[name] for name in _INCIDENT_FIELDS} for one in incidents],
+        "patterns": _patterns(path), "series": _series(path, metrics, own.baseline), **learned_facts.facts(path),
     }  # fmt: skip
 
 
@@ -291,7 +211,7 @@ _METRICS: tuple[render.Column, ...] = (
 _INCIDENTS: tuple[render.Column, ...] = (
     "incident", ("at", lambda one: one["at"][:19]), "step", ("back to", "to"),
     ("metrics", lambda one: ", ".join(one["metrics"])), ("steps undone", lambda one: len(one["undone"])), "state",
-    ("how", lambda one: _how(one)),
+    ("how", how),
 )  # fmt: skip
 _PATTERNS: tuple[render.Column, ...] = (
     ("pattern", "name"), "state", ("untold", lambda p: _moved(p["baseline_bare"], p["last_bare"])),
@@ -361,15 +281,6 @@ def _moved(before: int | None, last: int | None) -> str:
 def metrics_table(found: Sequence[Object]) -> str:
     """One a line; a drop is a change for the worse, whichever way that is."""
     return render.listed(_METRICS, found)
-
-
-def _how(one: Object) -> str:
-    """End of an incident, or the reason why it is open."""
-    if one["settled"] is not None:
-        return str(one["settled"]["how"])
-    if one["rolled_back"] is not None:
-        return "the last good weights are back; waits for `apollod ctl resume`"
-    return f"no way back: {one['refused']}" if one["refused"] else "the last good weights are wanted back"
 
 
 def _figure(value: float | None) -> str:

@@ -12,7 +12,7 @@ from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl, rows
-from apollod.cli.control.quality import incident, learned_facts, quality_report
+from apollod.cli.control.quality import guard_record, incident, learned_facts, quality_report
 from apollod.errors import ApolloError, ConfigError, RecordRefused
 from apollod.explain import reason
 from apollod.wire import control_messages as msg
@@ -146,8 +146,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
         )
     if not measured:
         raise ApolloError("the journal has no answer to this", "`apollod ctl quality report` says what was measured")
-    last, now = measured[-1], quality_report.known(path)
-    metrics = now.metrics()
+    last, metrics = measured[-1], quality_report.metrics_of(guard_record.read(path))
     answer = {
         "schema_version": 1, "why": last["why"], "step": last["step"], "number": last["number"],
         "seconds": last["seconds"], "tokens": last["tokens"], "metrics": metrics,
@@ -215,7 +214,7 @@ def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) 
 
     if args.html == "-" and args.json:
         raise ConfigError("--json and --html - both want the output", "give --html a file")
-    text = report_html.page(report, learned_facts.searches(journal), learned_facts.written(journal))
+    text = report_html.page(report, incident.incidents(journal), learned_facts.written(journal))
     if args.html == "-":
         sys.stdout.write(text)
         return 0

@@ -21,9 +21,9 @@ def escape(value: object) -> str:
     return _escape(render.plain(str(value)))
 
 
-def page(report: Object, searches: Mapping[int, Object], written: str) -> str:
-    """`report`: as `--json` has it; `searches` and `written`: see `learned_facts`."""
-    sections = [_state(report), _learned(report), _metrics(report), _incidents(report, searches), _spent(report)]
+def page(report: Object, incidents: Sequence[Object], written: str) -> str:
+    """`report`: as `--json` has it; `incidents`: as `incident list --json` has them; `written`: see `learned_facts`."""
+    sections = [_state(report), _learned(report), _metrics(report), _incidents(incidents), _spent(report)]
     as_of = f"As of {escape(written)} UTC." if written else "The journal is empty."
     return "\n".join(
         (
@@ -165,11 +165,10 @@ def _drop(drop: float) -> str:
     return "no drop" if abs(drop) < 1e-9 else f"{'worse' if drop > 0 else 'better'} by {abs(drop):.3g}"
 
 
-def _incidents(report: Object, searches: Mapping[int, Object]) -> str:
-    newest = report["incidents"][::-1]
+def _incidents(newest: Sequence[Object]) -> str:
     told = "".join(
         f"<article><h3>{escape(head)}</h3>{_paragraphs(lines)}</article>"
-        for head, lines in (_story(one, searches.get(one["incident"])) for one in newest[:INCIDENTS_SHOWN])
+        for head, lines in map(_story, newest[:INCIDENTS_SHOWN])
     )
     more = len(newest) - INCIDENTS_SHOWN
     rest = f'<p class="note">{more} more: <code>apollod ctl quality incident list</code>.</p>' if more > 0 else ""
@@ -228,12 +227,12 @@ _VERDICTS = {
 }
 
 
-def _story(incident: Object, search: Object | None) -> tuple[str, Told]:
-    """Heading and sentences of an incident, not escaped yet. `search`: see `learned_facts.searches`."""
+def _story(incident: Object) -> tuple[str, Told]:
+    """Heading and sentences of an incident, not escaped yet."""
     head = f"Alarm {incident['incident']} at step {incident['step']}, {incident['state']}"
     lines: Told = [f"{incident['at'][:16].replace('T', ' ')} UTC: {_worse(incident)}", _taken_back(incident)]
-    if search is not None:
-        lines += _search(search)
+    if incident["verdict"] is not None:
+        lines += _search(incident)
     settled = incident["settled"]
     if settled is not None:
         lines.append(f"Settled by {settled['by']}: {settled['how']}.")
@@ -264,20 +263,25 @@ def _taken_back(incident: Object) -> str:
     )
 
 
-def _search(search: Object) -> Told:
-    said = _VERDICTS.get(search["verdict"], str(search["verdict"]))
-    replays = f", in {search['replays']} replays" if search.get("replays") else ""
-    why = f": {search['reason']}" if search.get("reason") else ""
+def _search(incident: Object) -> Told:
+    said = _VERDICTS.get(incident["verdict"], str(incident["verdict"]))
+    replays = f", in {len(incident['searched'])} replays" if incident["searched"] else ""
+    why = f": {incident['reason']}" if incident["reason"] else ""
     lines: Told = [f"{said}{replays}{why}."]
-    if search["culprits"]:
-        lines += ["Held, since they did it:", _places(search["culprits"])]
-    if search["suspects"]:
-        lines += ["Held, since they may have done it:", _places(search["suspects"])]
+    if incident["culprits"]:
+        lines += ["Held, since they did it:", _places(incident["culprits"])]
+    if incident["suspects"]:
+        lines += ["Held, since they may have done it:", _places(incident["suspects"])]
     return lines
 
 
 def _places(examples: Sequence[Object]) -> list[str]:
-    return render.first([one["place"] or one["example"] for one in examples], PLACES_SHOWN, "and {} more")
+    return render.first([_place(one) for one in examples], PLACES_SHOWN, "and {} more")
+
+
+def _place(example: Object) -> str:
+    line = f":{example['line']}" if example["line"] else ""
+    return f"{example['path']}{line}" if example["path"] else str(example["example"])
 
 
 CSS = """

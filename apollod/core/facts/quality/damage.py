@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from apollod.core.facts.quality.culprits import Search, is_bad, search, told
-from apollod.core.facts.quality.state import Asked
+from apollod.core.facts.quality.state import Asked, Incident
 from apollod.core.facts.training import Learned
 
 MARGIN_MIN = 0.01
@@ -26,6 +26,12 @@ def total(drops: Mapping[str, float], margins: Mapping[str, float]) -> float:
 def unit(name: str, margins: Mapping[str, float]) -> float:
     """The drop of a metric that counts as one margin."""
     return max(MARGIN_MIN, margins.get(name, 0.0))
+
+
+def searched(incident: Incident) -> Search:
+    """The search of an incident after its measured replays."""
+    replays = [one for one in incident.replays if one.drops is not None]
+    return search_of(incident.window, incident.culprits_max, replays, incident.margins)
 
 
 def search_of(

@@ -69,6 +69,8 @@ class Incident(msgspec.Struct):
     """steps after `to`"""
     whole: bool = True
     """`steps` is complete"""
+    window: tuple[str, ...] = ()
+    """examples that are searched, in the order of learning; empty before the search"""
     replays: list[Asked] = []
     replays_max: int = 0
     culprits_max: int = 0
@@ -81,8 +83,8 @@ class Incident(msgspec.Struct):
     culprits: tuple[str, ...] = ()
     again: tuple[Learned, ...] = ()
     """steps to repeat, with their innocent examples"""
-    taken_back: int = 0
-    """number of steps taken back"""
+    undone: tuple[int, ...] = ()
+    """steps taken back, the last first"""
     resumed: bool = False
     """a person has seen the verdict"""
 

@@ -161,7 +161,7 @@ def _margin(own: QualityState, state: State, name: str) -> float:
 
 def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns: int) -> None:
     if own.incident is not None:
-        own.incident.phase = "searching"
+        own.incident.phase, own.incident.window = "searching", e.window
         own.incident.replays_max, own.incident.culprits_max = e.replays_max, e.culprits_max
 
 
@@ -248,7 +248,7 @@ def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) ->
 
 def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns: int) -> None:
     if own.incident is not None and own.incident.phase == "alarmed":  # else it is a person's, and settles the incident
-        own.incident.taken_back += len(e.undone)
+        own.incident.undone += e.undone
         own.totals = replace(own.totals, taken_back=own.totals.taken_back + len(e.undone))
 
 

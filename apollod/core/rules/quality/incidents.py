@@ -10,9 +10,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.quality.culprits import Replay, Verdict, given_up, longest, next_replay
-from apollod.core.facts.quality.damage import examples_of, search_of
-from apollod.core.facts.quality.day import stops
-from apollod.core.facts.quality.resuming import may_repeat
+from apollod.core.facts.quality.damage import examples_of, searched
+from apollod.core.facts.quality.resuming import may_repeat, waits_for
 from apollod.core.facts.quality.state import GUARD, Incident
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -81,19 +80,16 @@ def _search(state: State, incident: Incident) -> Outcome:
     """Begin the next replay, or record the verdict."""
     if incident.open_replay is not None and not incident.gave_up:
         return nothing()
-    window = examples_of(incident.steps)
-    answered = [one for one in incident.replays if one.drops is not None]
     found: Verdict | Replay | Outcome
-    so_far = search_of(window, incident.culprits_max, answered, incident.margins)
     if incident.gave_up:
-        found = ranking.verdict(state, incident, window, given_up(so_far))
+        found = ranking.verdict(state, incident, given_up(searched(incident)))
     else:
-        found = next_replay(so_far)
+        found = next_replay(searched(incident))
     if isinstance(found, Outcome):
         return found
     if isinstance(found, Verdict):
-        return _name(state, incident, window, found)
-    left_out = tuple(window[place] for place in found.left_out)
+        return _name(state, incident, found)
+    left_out = tuple(incident.window[place] for place in found.left_out)
     asked = ev.QualityReplayBegun(
         incident=incident.number, number=len(incident.replays) + 1, left_out=left_out, lr_scale=found.lr_scale
     )
@@ -124,8 +120,9 @@ def _limit_s(state: State, incident: Incident, settings: QualitySettings) -> flo
     return REPLAY_BEGINS_S + REPLAY_SLOWER * slowest_s * passes
 
 
-def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verdict) -> Outcome:
+def _name(state: State, incident: Incident, found: Verdict) -> Outcome:
     """Record the verdict, and hold every example it blames."""
+    window = incident.window
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
         suspects=tuple(window[place] for place in found.suspects), replays=found.replays,
@@ -173,10 +170,9 @@ def _end(state: State, incident: Incident) -> Outcome:
     """Settle the incident once its innocent examples are learned again, unless a person has to decide."""
     settings, own = state.daemon.settings, state.quality
     assert settings is not None
-    if state.training.running is not None or next_repeat(state) is not None or not may_repeat(own, incident):
+    if state.training.running is not None or next_repeat(state) is not None:
         return nothing()
-    unsure = incident.step == incident.to or incident.restored == "bad"
-    if not incident.resumed and (settings.quality.resume == "manual" or stops(own.alarms_ns) or unsure):
+    if waits_for(own, incident, settings.quality.resume == "manual") != "steps":
         return nothing()
     slower = ", those taken back at a lower learning rate" if incident.verdict == "rate" else ""
     how = f"the weights of step {incident.to} are back, and steps go on{slower}"
@@ -184,7 +180,7 @@ def _end(state: State, incident: Incident) -> Outcome:
 
 
 def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:
-    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.taken_back)
+    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=len(incident.undone))
 
 
 def _on_replayed(state: State, input_: inp.WindowReplayed, now_ns: int) -> Outcome:

@@ -28,13 +28,13 @@ SHARE = 0.1
 """share of the highest score below which an example is not among the first"""
 
 
-def verdict(state: State, incident: Incident, window: Sequence[str], unfinished: Verdict) -> Verdict | Outcome:
+def verdict(state: State, incident: Incident, unfinished: Verdict) -> Verdict | Outcome:
     """The verdict in place of `unfinished`, or the request for a ranking; nothing while it is awaited."""
-    own, suspects = incident.ranking, [window[place] for place in unfinished.held]
+    own, suspects = incident.ranking, [incident.window[place] for place in unfinished.held]
     if own.gave_up or len(suspects) < 2:
         return unfinished
     if own.scores is not None:
-        return _verdict(own.scores, own.unscored, window, incident.culprits_max, unfinished)
+        return _verdict(own.scores, own.unscored, incident.window, incident.culprits_max, unfinished)
     if own.open or blocked(Activity.RANKING, state):
         return nothing()
     if own.ended >= ATTEMPTS_MAX:

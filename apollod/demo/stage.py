@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from apollod.errors import ApolloError
@@ -41,9 +40,7 @@ class Stage:
         signal.signal(signal.SIGTERM, _terminated)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, where: object) -> None:
         if self.daemon is not None:
             self.daemon.end(STOP_S)
         if isinstance(error, Exception) and (self.root / "daemon.log").exists():

@@ -122,7 +122,7 @@ class EngineChild:
     def _release_files(self) -> None:
         """Allow writes to the weight files: they were read, or never will be."""
         if self._files_lock is not None:
-            self._files_lock.__exit__(None, None, None)
+            self._files_lock.__exit__()
             self._files_lock = None
 
 

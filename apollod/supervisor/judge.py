@@ -98,7 +98,7 @@ class Judge:
     async def close(self) -> None:
         """Close the open connections."""
         for llm in (self._llm, self._for_dreams):
-            await llm.__aexit__(None, None, None)
+            await llm.close()
 
 
 def _priority(config: Config) -> int | None:

@@ -22,7 +22,16 @@ from apollod.errors import ApolloError, LlmError, RecordRefused
 from apollod.model.config_facts import kind_of
 from apollod.model.engine_memory import asked_length
 from apollod.supervisor.child_commands import serves_by_priority
-from apollod.supervisor.executor.context import SCORE_S, SHARE, Background, Context, Handler, Inline, own_endpoint
+from apollod.supervisor.executor.context import (
+    SCORE_S,
+    SHARE,
+    TO_ENGINE,
+    Background,
+    Context,
+    Handler,
+    Inline,
+    own_endpoint,
+)
 from apollod.wire.manifest import tensor_digest
 
 
@@ -77,10 +86,6 @@ async def _drop_score(context: Context, effect: fx.DropScore) -> None:
     context.under_way.cancel(fx.ScoreProbe.key_of(number=effect.number))
 
 
-async def _compare_weights(context: Context, effect: fx.CompareWeights) -> None:
-    context.children.order_engine(effect)
-
-
 LATER = 1
 """vLLM's priority for requests that can wait; users' requests have 0"""
 
@@ -95,7 +100,7 @@ async def _score_example(context: Context, effect: fx.ScoreExample) -> inp.Examp
         both = contexts(bytes(accepted.record), accepted.removed) if accepted is not None else None
         if both is None:
             return inp.ExampleScoreDone(id_, error="it is no conversation", after=after)
-        priority = LATER if serves_by_priority(context.config) else None
+        priority = _priority(context)
         async with HttpLlm(own_endpoint(context.config)) as llm:
             found = await score(llm, both, Pace(SHARE), priority, review.alternate)
     except LlmError as failure:
@@ -153,7 +158,7 @@ HANDLERS: Mapping[type, Handler] = {
     fx.ProbeTrainer: Inline(_probe_trainer),
     fx.ScoreProbe: Background(_score),
     fx.DropScore: Inline(_drop_score),
-    fx.CompareWeights: Inline(_compare_weights),
+    fx.CompareWeights: TO_ENGINE,
     fx.ScoreExample: Background(_score_example),
     fx.ScoreFollowUp: Background(_score_follow_up),
 }

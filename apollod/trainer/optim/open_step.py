@@ -290,7 +290,6 @@ class FormulaStep(StepAccount):
         state: Mapping[str, Tensor],
         ring: UndoRing | None,
     ) -> None:
-        """See `OpenStep`."""
         name, t = parameter.name, int(state["t"]) + 1
         self.take(name)
         # with a copy of the state: before the update

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from apollod.testing.daemon import Daemon, Status
 POLL_S = 0.5
 STOP_S = 30.0
 ANSWER_TOKENS = 48
+
+Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
+"""Column names and rows as text."""
 
 
 class Stage:

@@ -39,7 +39,7 @@ def narrate(event: ev.Event) -> None:
     """Log one recorded event."""
     fields = {name: _short(value) for name, value in msgspec.structs.asdict(event).items() if name not in _HIDDEN}
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _DEBUG) or _told_already(event) or _follows_a_verdict(event):
+    if isinstance(event, _DEBUG) or _follows(event):
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ERROR) or (isinstance(event, ev.QualityTold) and event.gives_up):
         log.error(event.kind, **fields)
@@ -60,16 +60,14 @@ def _short(value: object) -> object:
     return round(value, 6) if isinstance(value, float) else value
 
 
-def _told_already(event: ev.Event) -> bool:
-    """True if the engine gave no score once more."""
-    return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
-
-
-def _follows_a_verdict(event: ev.Event) -> bool:
-    """True for an example's change that follows from a verdict, or an example that waits for one. The verdict itself is
-    logged."""
-    waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
-    return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
+def _follows(event: ev.Event) -> bool:
+    """True for a score that the engine did not give once more, an example that waits for a verdict, and an example's
+    change that follows from one. The verdict itself is logged."""
+    return (
+        (isinstance(event, ev.ScoreFailed) and event.in_a_row > 1)
+        or (isinstance(event, ev.ExampleHeld) and event.waits_for == "judge")
+        or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
+    )
 
 
 def _doubtful(event: ev.Event) -> bool:

@@ -170,7 +170,7 @@ def _taken(
     for row in rows:
         if time.monotonic() > deadline:
             raise too_slow(seconds)
-        shown = _printable(row)
+        shown = tuple(value.hex() if isinstance(value, bytes) else value for value in row)
         size += getsizeof(shown) + sum(map(getsizeof, shown))
         if size > bytes_limit:
             raise JournalError(
@@ -346,7 +346,3 @@ def chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterato
             if good < ROWS and failure is None:
                 return
         raise explain(path, failure, f" after event {seq}, up to which it is good") from failure
-
-
-def _printable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(value.hex() if isinstance(value, bytes) else value for value in row)

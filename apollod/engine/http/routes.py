@@ -26,21 +26,9 @@ from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
 from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
+from apollod.wire import messages as msg
 from apollod.wire.control_messages import SUBMIT_LINES
 from apollod.wire.engine_terms import NEXT_USER, capture_terms
-from apollod.wire.messages import (
-    CheckpointRequest,
-    Failure,
-    FeedbackQuestion,
-    FeedbackRequest,
-    LessonQuestion,
-    Reply,
-    StatusRequest,
-    SubmitRequest,
-    TeachDocumentRequest,
-    TeachRequest,
-)
-from apollod.wire.messages import Request as ControlRequest
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
@@ -147,7 +135,7 @@ class Routes:
         lines = lines_of(await _read(request, IN_PARTS))
         if len(lines) > SUBMIT_LINES:
             raise _Refusal(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
-        answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
+        answer = await self._ask(msg.SubmitRequest(lines, SOURCE), ANSWER_S)
         rejected = answer.get("rejected", [])
         if rejected and not answer.get("examples") and not answer.get("duplicates"):
             reason = f"none of {len(lines)} records can be learned: {rejected[0].get('reason', '')}"
@@ -155,10 +143,10 @@ class Routes:
         return JSONResponse(answer, 202)
 
     async def _train_status(self, request: Request) -> JSONResponse:
-        return JSONResponse(msgspec.to_builtins(read_train_status(await self._ask(StatusRequest(), ANSWER_S))))
+        return JSONResponse(msgspec.to_builtins(read_train_status(await self._ask(msg.StatusRequest(), ANSWER_S))))
 
     async def _checkpoint(self, request: Request) -> JSONResponse:
-        return JSONResponse(await self._ask(CheckpointRequest(), CHECKPOINT_S))
+        return JSONResponse(await self._ask(msg.CheckpointRequest(), CHECKPOINT_S))
 
     async def _feedback(self, request: Request) -> JSONResponse:
         wanted = feedback_of(await _read(request, "shorten the correction"))
@@ -172,17 +160,17 @@ class Routes:
 
     async def _teach(self, request: Request) -> JSONResponse:
         wanted = taught_of(await _read(request, "teach one fact at a time"))
-        limit_s = DOCUMENT_S if isinstance(wanted, TeachDocumentRequest) else ANSWER_S
+        limit_s = DOCUMENT_S if isinstance(wanted, msg.TeachDocumentRequest) else ANSWER_S
         return JSONResponse(await self._ask(wanted, limit_s), 202)
 
     async def _lesson(self, request: Request) -> JSONResponse:
-        return JSONResponse(await self._ask(LessonQuestion(request.path_params["lesson"]), ANSWER_S))
+        return JSONResponse(await self._ask(msg.LessonQuestion(request.path_params["lesson"]), ANSWER_S))
 
     async def _status(self, request: Request) -> JSONResponse:
-        return JSONResponse(await self._ask(StatusRequest(), ANSWER_S))
+        return JSONResponse(await self._ask(msg.StatusRequest(), ANSWER_S))
 
     async def _quality(self, request: Request) -> JSONResponse:
-        told = read_quality(await self._ask(StatusRequest(), ANSWER_S))
+        told = read_quality(await self._ask(msg.StatusRequest(), ANSWER_S))
         return JSONResponse({"schema_version": told.schema_version, **msgspec.to_builtins(told.quality)})
 
     async def _next_user(self, request: Request) -> JSONResponse:
@@ -196,18 +184,18 @@ class Routes:
 
     def _status_now(self) -> Status:
         """The status, within SCRAPE_S; raises ApolloError. Blocks."""
-        answer = _exchange(self._socket_path, StatusRequest(), SCRAPE_S)
-        if isinstance(answer, Failure):
+        answer = _exchange(self._socket_path, msg.StatusRequest(), SCRAPE_S)
+        if isinstance(answer, msg.Failure):
             raise ApolloError(answer.error, answer.hint)
         return read(answer.body)
 
-    async def _ask(self, message: ControlRequest, timeout_s: float) -> dict[str, Any]:
+    async def _ask(self, message: msg.Request, timeout_s: float) -> dict[str, Any]:
         """The body of the supervisor's reply; raises _Refusal for its refusal. One connection a request."""
         threads = self._for_long if timeout_s > ANSWER_S else self._for_others
-        if isinstance(message, StatusRequest):
+        if isinstance(message, msg.StatusRequest):
             threads = self._for_status
         answer = await self._in_thread(threads, _exchange, self._socket_path, message, timeout_s)
-        if isinstance(answer, Failure):
+        if isinstance(answer, msg.Failure):
             status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
             raise _Refusal(status, answer.error, answer.hint)
         return answer.body
@@ -227,14 +215,14 @@ def plugin() -> Routes:
     return Routes(path, Path(key_file) if key_file else None)
 
 
-def _exchange(path: str, message: ControlRequest, timeout_s: float) -> Reply | Failure:
+def _exchange(path: str, message: msg.Request, timeout_s: float) -> msg.Reply | msg.Failure:
     link = Link.connect(path, timeout_s)
     try:
         link.send(message)
         answer = link.receive()
     finally:
         link.close()
-    if not isinstance(answer, Reply | Failure):
+    if not isinstance(answer, msg.Reply | msg.Failure):
         raise ConfigError(
             f"the supervisor answered with {type(answer).__name__}", "use one version of apollod everywhere"
         )
@@ -307,20 +295,20 @@ class _Behaviour(msgspec.Struct, forbid_unknown_fields=True):
     rubric: str = ""
 
 
-def taught_of(body: bytes) -> TeachRequest | TeachDocumentRequest:
+def taught_of(body: bytes) -> msg.TeachRequest | msg.TeachDocumentRequest:
     """The request of POST /lessons."""
     fields = _lesson(body, dict[str, msgspec.Raw])
     if "instruction" in fields:
         told = _lesson(body, _Behaviour)
         check = Check(regex=told.check_regex, rubric=told.rubric)
-        return TeachRequest(by="http", pattern=PatternSettings(told.name, told.instruction, check=check))
+        return msg.TeachRequest(by="http", pattern=PatternSettings(told.name, told.instruction, check=check))
     if "document" in fields:
         one = _lesson(body, _Document)
         pairs = [(pair.question, pair.answer) for pair in one.questions]
         data = one.document.encode("utf-8", "surrogatepass")
-        return TeachDocumentRequest(one.name, data, pairs, one.forget_removed, by="http")
+        return msg.TeachDocumentRequest(one.name, data, pairs, one.forget_removed, by="http")
     given = _lesson(body, _Lesson)
-    return TeachRequest(given.statement, given.question, given.answer, given.replaces, by="http")
+    return msg.TeachRequest(given.statement, given.question, given.answer, given.replaces, by="http")
 
 
 def _lesson(body: bytes, type_: type[T]) -> T:
@@ -335,19 +323,19 @@ class _Feedback(msgspec.Struct, forbid_unknown_fields=True):
     choice: int | None = None
 
 
-def feedback_of(body: bytes) -> FeedbackRequest:
+def feedback_of(body: bytes) -> msg.FeedbackRequest:
     """The request of POST /feedback."""
     given = _decoded(body, _Feedback, "not feedback", _FEEDBACK_HINT)
-    return FeedbackRequest(
+    return msg.FeedbackRequest(
         given.response_id, given.rating, given.correction, given.comment or "", given.choice, by="http"
     )
 
 
-def question_of(response: str, choice: str | None) -> FeedbackQuestion:
+def question_of(response: str, choice: str | None) -> msg.FeedbackQuestion:
     """The query about an answer; `choice` as it stands in the URL."""
     if choice is not None and not choice.isdecimal():
         raise RecordRefused(f"choice={choice} is not a number", "ask for one of `choices`, the first is 0")
-    return FeedbackQuestion(response, int(choice) if choice else None)
+    return msg.FeedbackQuestion(response, int(choice) if choice else None)
 
 
 def _decoded(body: bytes, type_: type[T], what: str, hint: str) -> T:

@@ -60,7 +60,7 @@ async def teach_document(daemon: Daemon, request: msg.TeachDocumentRequest) -> m
             )
     except LessonRefused as refused:
         return msg.Failure(str(refused), refused.hint, code=USAGE)
-    before = _standing_of(own, request.name)
+    before = [one for one in own.lessons.values() if one.given.document == request.name and one.state not in OUT]
     keys = await anyio.to_thread.run_sync(_keys, before)
     given, already, changed = list[str](), list[str](), list[str]()
     for fact in found.facts:
@@ -93,11 +93,6 @@ async def _found(daemon: Daemon, request: msg.TeachDocumentRequest) -> Found:
         if one.given.document == request.name and one.state != "replaced":
             before[one.given.section].append(one.given)
     return await imagined_of(daemon.dreamer, sections, request.name, before)
-
-
-def _standing_of(own: LessonsState, document: str) -> list[Lesson]:
-    """The lessons of a document that are taught or known."""
-    return [one for one in own.lessons.values() if one.given.document == document and one.state not in OUT]
 
 
 def _keys(lessons: Iterable[Lesson]) -> dict[str, frozenset[str]]:

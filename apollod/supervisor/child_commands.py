@@ -199,9 +199,8 @@ def _may_cache(environ: Mapping[str, str]) -> bool:
     """True if we may write to vLLM's default cache (vllm/envs.py)."""
     home = Path(environ.get("HOME") or "/nonexistent")
     default = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "vllm"
-    there = next(
-        place for place in (default, *default.parents) if os.path.exists(place)
-    )  # also false without permission to look
+    # `exists` is also false without permission to look
+    there = next(place for place in (default, *default.parents) if os.path.exists(place))
     return os.access(there, os.W_OK, effective_ids=True)
 
 

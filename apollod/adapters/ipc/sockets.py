@@ -46,9 +46,7 @@ def _make_place(path: Path) -> None:
     directory = path.parent
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     mode = directory.stat().st_mode
-    if mode & (
-        stat.S_IWGRP | stat.S_IWOTH
-    ):  # they could put a socket of their own there, which our children would talk to
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # others could put a socket there, which our children would talk to
         raise ConfigError(
             f"the socket cannot lie in {directory}: others may write there (mode {stat.S_IMODE(mode):04o})",
             "set RUNTIME_DIRECTORY to a directory of the daemon alone such as /run/apollod, or make this one that",

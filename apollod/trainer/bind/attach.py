@@ -326,7 +326,6 @@ class _Joined(torch.autograd.Function):
         if gradient is None:
             return (None, None, *(None for _ in ctx.rows))
         out = gradient.shape[1]
-        parts = (
-            gradient[part.first // out, part.first % out : part.first % out + part.count] for part in ctx.rows
-        )  # of one expert each: slices of a gradient that may be laid out in any order
+        # of one expert each: slices of a gradient that may be laid out in any order
+        parts = (gradient[part.first // out, part.first % out : part.first % out + part.count] for part in ctx.rows)
         return (None, None, *parts)

@@ -198,7 +198,8 @@ class Routes:
         if isinstance(answer, msg.Failure):
             status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
             raise _Refusal(status, answer.error, answer.hint)
-        return answer.body
+        body: dict[str, Any] = answer.body
+        return body
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, work, *args)

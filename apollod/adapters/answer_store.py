@@ -141,8 +141,8 @@ def count(path: Path) -> int:
 
 def remove(path: Path) -> None:
     """Delete the store, when answers are not to be kept any more."""
-    for file in _files(path):
-        file.unlink(missing_ok=True)
+    for end in ("", "-journal", "-wal", "-shm"):  # the last two belong to format 1
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
 
 
 def _rows(path: Path, sql: str, parameters: tuple[Any, ...], timeout_s: float) -> list[tuple[Any, ...]]:
@@ -231,8 +231,3 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
-
-
-def _files(path: Path) -> list[Path]:
-    """The file and its companions; `-wal` and `-shm` belong to format 1."""
-    return [path, *(path.with_name(f"{path.name}-{kind}") for kind in ("journal", "wal", "shm"))]

@@ -23,9 +23,8 @@ How = Literal["reflink", "link", "copy"]
 FICLONE = 0x40049409  # linux/fs.h
 CHUNK_BYTES = 64 << 20
 SPARE_BYTES = 1 << 30  # stays free for the journal after a copy
-WEIGHTS = (
-    ".safetensors"  # other files (config, tokenizer) are always copied: they are small, and users edit them in place
-)
+WEIGHTS = ".safetensors"
+"""other files (config, tokenizer) are always copied: they are small, and users edit them in place"""
 _BY_PRICE: tuple[How, ...] = ("reflink", "link", "copy")
 RECORD = ".apollod-base.json"  # hidden: not part of the model
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".tmp")

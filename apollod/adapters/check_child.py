@@ -51,8 +51,7 @@ _CHECKS: Mapping[str, Callable[[Any, str], str]] = {"regex": matches, "schema": 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
     for expected, answer in asked["checks"]:
-        signal.setitimer(
-            signal.ITIMER_REAL, asked["limit_s"]
-        )  # kills this process even if the daemon, which would do it, was killed
+        # kills this process even if the daemon, which would do it, was killed
+        signal.setitimer(signal.ITIMER_REAL, asked["limit_s"])
         sys.stdout.write(json.dumps(_CHECKS[asked["kind"]](expected, answer)[:REASON_MAX]) + "\n")
         sys.stdout.flush()

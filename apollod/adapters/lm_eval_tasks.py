@@ -39,9 +39,8 @@ def documents(task: str, data: Path, count: int) -> tuple[dict[str, Any], list[t
         if config["output_type"] not in KINDS or "class" in own:
             kind = "a Python class" if "class" in own else f"of output type {config['output_type']}"
             raise ApolloError(f"the task {task} is {kind}", f"take one of {' or '.join(KINDS)}, from a YAML file")
-        with tempfile.TemporaryDirectory(
-            prefix="apollod-harness-"
-        ) as cache:  # a changed file with the same name is read again
+        # a cache of its own, so that a changed file with the same name is read again
+        with tempfile.TemporaryDirectory(prefix="apollod-harness-") as cache:
             loaded = api.ConfigurableTask(config=config | _offline(data, own, cache))
             return config, _rendered(loaded, count)
     except ApolloError:

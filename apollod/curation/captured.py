@@ -43,7 +43,8 @@ def joined(line: Line, captured: Callable[[str], Sequence[Captured]], prompt_mos
     """
     if not line.origin.responses or not line.responses:
         return line
-    turns = [turn for turn in _turns(line.record) if turn.get("role") == "assistant" and turn.get("weight") != 0]
+    turns = msgspec.json.decode(line.record, type=_Conversation).messages
+    turns = [turn for turn in turns if turn.get("role") == "assistant" and turn.get("weight") != 0]
     named = [captured(response) for response in line.origin.responses]
     if not any(named) or len(turns) != len(line.responses):
         return line
@@ -58,10 +59,6 @@ def joined(line: Line, captured: Callable[[str], Sequence[Captured]], prompt_mos
                 break
         found.append(response)
     return msgspec.structs.replace(line, responses=tuple(found))
-
-
-def _turns(record: bytes) -> list[dict[str, Any]]:
-    return msgspec.json.decode(record, type=_Conversation).messages
 
 
 def says(turn: dict[str, Any], text: str) -> bool:

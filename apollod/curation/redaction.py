@@ -276,7 +276,8 @@ def _compiled(regex: str) -> Any:
 
 
 def _set(patterns: Iterable[bytes], case_sensitive: bool = True) -> Any:
-    """A set of patterns; finds in one pass which of them a text holds."""
+    """A set of patterns; finds in one pass which of them a text holds. For words, too, faster than Aho-Corasick
+    (ahocorasick-rs 1.0): 541 against 346 MB/s on Python sources."""
     made = re2.Set.SearchSet(_options(case_sensitive))
     for pattern in patterns:
         made.Add(pattern)

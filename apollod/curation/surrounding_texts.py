@@ -7,7 +7,7 @@ conversation, without the instruction that is to become unnecessary.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -201,12 +201,8 @@ def _size(message: Form) -> int:
 def _use(before: Sequence[dict[str, Any]], id_: str) -> SurroundingUse:
     """The use of a surrounding, the same for all with the same system message: no test runs under a practised one."""
     system = next((one["content"] for one in before[:1] if one["role"] in INSTRUCTING), "")
-    family = " ".join(_letters(system))[:FAMILY_LETTERS].casefold() or system or id_
+    family = " ".join(filter(None, _NO_LETTER.split(system)))[:FAMILY_LETTERS].casefold() or system or id_
     return "tests" if int(_digest(family.encode())[:2], 16) % 2 else "practice"
-
-
-def _letters(text: str) -> Iterator[str]:
-    return filter(None, _NO_LETTER.split(text))
 
 
 def _digest(data: bytes) -> str:

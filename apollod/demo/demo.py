@@ -10,20 +10,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from apollod.bridges.facts import facts
-from apollod.demo.stage import Stage, chat, data, mean_logprob, say, wait
+from apollod.demo.stage import Stage, Table, chat, data, mean_logprob, say, wait
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, config_of, free_port
 
 MODEL = "apollo-demo"
 LEARNING_RATE = 4e-4  # 40 times the default: a small model must learn a file in one pass; higher rates forget more
-
-Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
-"""Column names and rows as text."""
 
 
 def run(args: argparse.Namespace, table: Table) -> int:
@@ -46,20 +43,9 @@ def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
         say("1/5 building a small Qwen3.5 model and its tokenizer here (nothing is downloaded)")
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         built = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "apollod.demo.tiny_model",
-                str(root / "model"),
-                "--kind",
-                "demo",
-                "--seed",
-                str(args.seed),
-            ],
-            stdout=sys.stderr,
-            env=env,
-            check=False,
-        )
+            [sys.executable, "-m", "apollod.demo.tiny_model", str(root / "model"), "--seed", str(args.seed)],
+            stdout=sys.stderr, env=env, check=False,
+        )  # fmt: skip
         if built.returncode:
             raise ApolloError("the demo's model could not be built", "see the lines above")
     port = args.port or free_port()

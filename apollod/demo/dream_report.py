@@ -209,7 +209,7 @@ def kept(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, str, st
 
 def _by_way(measured: Measured, kind: Kind, around: SurroundingKind) -> dict[str, Any]:
     rates = {way: measured.rates[way_in(way, around), kind] for way in ("told", "untold", "opposite", "cancelled")}
-    return {_name(way): rate.figures() for way, rate in rates.items()}
+    return {"bare" if way == "untold" else way: rate.figures() for way, rate in rates.items()}
 
 
 def _share(rate: Rate) -> float:
@@ -218,10 +218,6 @@ def _share(rate: Rate) -> float:
 
 def _both(seen: Seen, way: str, kind: str) -> dict[str, Any]:
     return {"before": seen.before.rates[way, kind].figures(), "after": seen.after.rates[way, kind].figures()}
-
-
-def _name(way: str) -> str:
-    return "bare" if way == "untold" else way
 
 
 def _text(rate: Rate) -> str:

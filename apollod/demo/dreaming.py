@@ -12,14 +12,14 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from apollod.demo import dream_report
 from apollod.demo.dream_report import Seen, Story
-from apollod.demo.stage import POLL_S, STOP_S, Line, Stage, progress_of, say, wait
+from apollod.demo.stage import POLL_S, STOP_S, Line, Stage, Table, progress_of, say, wait
 from apollod.demo.world import measuring
 from apollod.demo.world.acting import Acting
 from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case
@@ -47,9 +47,6 @@ BEHAVIOURS: dict[str, Instruction] = {
 SETTLE = (9, 10)
 AROUND = 20
 """questions of each group in each kind of surroundings"""
-
-Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
-"""Column names and rows as text."""
 
 
 class Dreamt(NamedTuple):

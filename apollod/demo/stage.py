@@ -7,10 +7,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from apollod.errors import ApolloError
@@ -19,6 +18,9 @@ from apollod.testing.daemon import Daemon, Status
 POLL_S = 0.5
 STOP_S = 30.0
 ANSWER_TOKENS = 48
+
+Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
+"""Column names and rows as text."""
 
 
 class Stage:
@@ -41,9 +43,7 @@ class Stage:
         signal.signal(signal.SIGTERM, _terminated)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, where: object) -> None:
         if self.daemon is not None:
             self.daemon.end(STOP_S)
         if isinstance(error, Exception) and (self.root / "daemon.log").exists():

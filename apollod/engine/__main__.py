@@ -112,8 +112,7 @@ async def _run(server: Any, args: Namespace) -> None:
 async def _serve_and_keep(server: Any, args: Namespace, address: str, sock: Any, wanted: CaptureTerms) -> None:
     """vLLM's `run_server_worker` with a client of ours between its handlers and its engine. (The plugins of parsers
     were imported by `setup_server`.)"""
-    from apollod.engine.capture import CapturingClient
-    from apollod.engine.capture_keeper import started
+    from apollod.engine.capture import CapturingClient, started
 
     async with server.build_async_engine_client(args) as client:
         kept = started(wanted, client)

@@ -19,17 +19,7 @@ from apollod.adapters.ipc.channel import Link
 from apollod.engine.http.versions import Served
 from apollod.errors import ApolloError, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.messages import (
-    Compared,
-    CompareWeights,
-    EngineResumeReport,
-    Hello,
-    Pause,
-    Paused,
-    Refreshed,
-    RefreshEngine,
-    ResumeEngine,
-)
+from apollod.wire import messages as msg
 
 logger = logging.getLogger("vllm.apollod")
 
@@ -51,11 +41,11 @@ class Refresher:
         """false once the worker reports nothing to derive, which is fixed when the weights are loaded"""
         self._prefixes = Prefixes(engine)
         self._fence = Fence(
-            engine, lambda seconds: self._link.send(EngineResumeReport(seconds, True, self._served.active))
+            engine, lambda seconds: self._link.send(msg.EngineResumeReport(seconds, True, self._served.active))
         )
         self._loop = asyncio.get_running_loop()
         self._link = Link.connect(socket_path)
-        self._link.send(Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
+        self._link.send(msg.Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
         threading.Thread(target=self._listen, name="apollod-refresh", daemon=True).start()
 
     def _listen(self) -> None:
@@ -74,17 +64,17 @@ class Refresher:
 
     async def _answer(self, message: Any) -> msgspec.Struct | None:
         match message:
-            case RefreshEngine():
+            case msg.RefreshEngine():
                 return await self._refresh(message)
-            case Pause(clear=clear, at_most_s=at_most_s):
+            case msg.Pause(clear=clear, at_most_s=at_most_s):
                 return await self._pause(clear, at_most_s)
-            case ResumeEngine():
-                return EngineResumeReport(await self._fence.resume(), active=self._served.active)
-            case CompareWeights(step=step, digests=digests):
+            case msg.ResumeEngine():
+                return msg.EngineResumeReport(await self._fence.resume(), active=self._served.active)
+            case msg.CompareWeights(step=step, digests=digests):
                 return await self._compare(step, digests)
         return None
 
-    async def _refresh(self, message: RefreshEngine) -> Refreshed:
+    async def _refresh(self, message: msg.RefreshEngine) -> msg.Refreshed:
         started, counts, error = time.monotonic(), [0], ""
         try:
             if self._derives:
@@ -101,16 +91,16 @@ class Refresher:
             error = line_of(failure)
             if message.forget != "keep":
                 self._served.turn()  # the served weights may differ from those of cached prefixes
-        return Refreshed(message.version, sum(counts), time.monotonic() - started, error)
+        return msg.Refreshed(message.version, sum(counts), time.monotonic() - started, error)
 
-    async def _pause(self, clear: bool, at_most_s: float) -> Paused:
+    async def _pause(self, clear: bool, at_most_s: float) -> msg.Paused:
         try:
-            return Paused(await self._fence.pause(clear, at_most_s))
+            return msg.Paused(await self._fence.pause(clear, at_most_s))
         except Exception as failure:
             logger.exception("apollod: the engine could not be paused")
-            return Paused(0.0, line_of(failure))
+            return msg.Paused(0.0, line_of(failure))
 
-    async def _compare(self, step: int, digests: dict[str, str]) -> Compared:
+    async def _compare(self, step: int, digests: dict[str, str]) -> msg.Compared:
         """Compare a few tensors at a time, so that requests are computed between."""
         try:
             names = (await self._engine.collective_rpc("apollod_compared"))[0]
@@ -120,10 +110,10 @@ class Refresher:
                 given = {name: digests[name] for name in part if name in digests}
                 for found in await self._engine.collective_rpc("apollod_differing", args=(part, given)):
                     differing |= found
-            return Compared(step, differing)
+            return msg.Compared(step, differing)
         except Exception as failure:
             logger.exception("apollod: weights could not be compared")
-            return Compared(step, error=line_of(failure))
+            return msg.Compared(step, error=line_of(failure))
 
 
 class Fence:

@@ -12,10 +12,8 @@ from typing import Any
 from apollod.adapters.system.model_dir import check_model_dir, refuse_quantized
 from apollod.errors import ModelRefused
 
-ALLOCATOR_VARIABLES = (
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-)  # torch reads both; the second is the older name
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""torch reads both; the second is the older name"""
 PLAIN_EXPERTS = ("TRITON", "BATCHED_TRITON")
 """vLLM's unquantized MoE backends (`UnquantizedMoeBackend`) that multiply with the parameter itself."""
 

@@ -298,7 +298,7 @@ def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bo
 
 def _as_they_come(gradients: Mapping[str, int]) -> dict[str, int]:
     """Bytes of the gradient that arrives with each parameter: an expert's comes with those of all others of its layer
-    (trainer/bind/experts.py)."""
+    (trainer/bind/attach.py)."""
     whole: dict[str, int] = {}
     for name, count in gradients.items():
         whole[together(name)] = whole.get(together(name), 0) + count

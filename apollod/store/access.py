@@ -15,7 +15,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from apollod.errors import ModelRefused, SyncError, WeightsLocked
 from apollod.explain import reason
@@ -125,9 +124,7 @@ class WeightsLock:
             ) from None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self._fd)
 
     @contextmanager

@@ -137,9 +137,7 @@ class RealDisk:
         while view:
             try:
                 written = os.pwrite(fd, view, offset)
-            except (
-                OSError
-            ) as error:  # too little alignment for this file system, or the rest of a write that was cut short
+            except OSError as error:  # too little alignment for this file system, or the rest of a write cut short
                 if error.errno != errno.EINVAL or not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
                     raise
                 self.direct(fd, False)

@@ -10,7 +10,7 @@ import structlog
 
 from apollod import __version__
 from apollod.adapters import base_model
-from apollod.adapters.ipc.sockets import listen
+from apollod.adapters.ipc.sockets import listen, tasks_beside
 from apollod.adapters.journal import blobs, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.system import clock, service
@@ -117,7 +117,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
     try:
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
-        async with anyio.create_task_group() as tasks:
+        async with tasks_beside() as tasks:
             executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, leaks)
             if references_problem:
                 executor.context.references.complained(state.quality.references)
@@ -125,19 +125,12 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             growth = GrowthWatch(config.journal_path, config.state_dir / "log")
             bootstrapper = Bootstrapper(config, loop)
             control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge, dreamer))
-            loop.post(
-                inp.Started(
-                    os.getpid(),
-                    __version__,
-                    config.settings(),
-                    str(config.state_dir),
-                    _base_problem(state),
-                    journal_file.free_bytes(config.journal_path),
-                    judge.configured(),
-                    references_problem,
-                    shipped_digest(),
-                )
-            )
+            started = inp.Started(
+                os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state),
+                journal_file.free_bytes(config.journal_path), judge.configured(), references_problem,
+                shipped_digest(),
+            )  # fmt: skip
+            loop.post(started)
             tasks.start_soon(listener.serve, control.handle)
             tasks.start_soon(_tick, loop, config.schedule)
             tasks.start_soon(audit.run)
@@ -151,15 +144,10 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             service.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
-            failure: ApolloError | None = None
             try:
                 await loop.run(executor)
-            except ApolloError as error:
-                failure = error  # raised below: here it would become an exception group
-            service.notify("STOPPING=1")
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            finally:
+                service.notify("STOPPING=1")
     finally:
         for path in {link, config.socket_path}:
             with suppress(OSError):  # the next life removes it; the reason of this end matters more

@@ -24,15 +24,9 @@ ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
 the same arguments and speaks the same messages may serve (docs/architecture.md, "Another engine")."""
 
 FIXED_ARGS = (
-    "--load-format",
-    "apollod",
-    "--worker-extension-cls",
-    "apollod.engine.worker.WorkerExtension",
-    "--dtype",
-    "bfloat16",
-    "--tensor-parallel-size",
-    "1",
-)
+    "--load-format", "apollod", "--worker-extension-cls", "apollod.engine.worker.WorkerExtension", "--dtype",
+    "bfloat16", "--tensor-parallel-size", "1",
+)  # fmt: skip
 CPU_KV_MIB = 512
 ONE_PROCESS = ("--distributed-executor-backend", "uni")
 ONE_PROCESS_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -205,9 +199,8 @@ def _may_cache(environ: Mapping[str, str]) -> bool:
     """True if we may write to vLLM's default cache (vllm/envs.py)."""
     home = Path(environ.get("HOME") or "/nonexistent")
     default = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "vllm"
-    there = next(
-        place for place in (default, *default.parents) if os.path.exists(place)
-    )  # also false without permission to look
+    # `exists` is also false without permission to look
+    there = next(place for place in (default, *default.parents) if os.path.exists(place))
     return os.access(there, os.W_OK, effective_ids=True)
 
 

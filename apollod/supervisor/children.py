@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import anyio
 import msgspec
 
-from apollod.adapters.ipc.sockets import Connection
+from apollod.adapters.ipc.sockets import Connection, tasks_beside
 from apollod.adapters.system.processes import ChildProcess
 from apollod.bridges.facts import facts
 from apollod.bridges.memory_file import SharedMemory
@@ -122,7 +122,7 @@ class EngineChild:
     def _release_files(self) -> None:
         """Allow writes to the weight files: they were read, or never will be."""
         if self._files_lock is not None:
-            self._files_lock.__exit__(None, None, None)
+            self._files_lock.__exit__()
             self._files_lock = None
 
 
@@ -153,17 +153,10 @@ class TrainerChild:
         self.outbox.put(message, fd)
 
     async def serve(self, connection: Connection, post: Post) -> None:
-        """Turn its reports into inputs. Raises the error that ends the connection (not as an exception group)."""
-        ended: ApolloError | None = None
-        async with anyio.create_task_group() as tasks:
+        """Turn its reports into inputs. Raises the error that ends the connection."""
+        async with tasks_beside() as tasks:
             tasks.start_soon(self._send, connection)
-            try:
-                await self._receive(connection, post)
-            except ApolloError as error:
-                ended = error
-            tasks.cancel_scope.cancel()
-        if ended is not None:
-            raise ended
+            await self._receive(connection, post)
 
     async def _receive(self, connection: Connection, post: Post) -> None:
         while True:

@@ -37,28 +37,7 @@ from apollod.core.settings import (
 from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.permission import denied
-from apollod.supervisor.sections import (
-    RETIRED,
-    CaptureSection,
-    CheckpointSection,
-    DreamSection,
-    EndpointSection,
-    EngineSection,
-    InboxSection,
-    JudgeSection,
-    LessonSection,
-    LogSection,
-    ModelSection,
-    QualitySection,
-    QueueSection,
-    RedactionSection,
-    ReviewSection,
-    ScheduleSection,
-    SignalsSection,
-    StateSection,
-    TrainerSection,
-    WatchSection,
-)
+from apollod.supervisor import sections
 
 HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 """names of this machine, as used by clients and servers"""
@@ -67,25 +46,25 @@ HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration."""
 
-    model: ModelSection
-    state: StateSection = StateSection()
-    engine: EngineSection = EngineSection()
-    trainer: TrainerSection = TrainerSection()
-    inbox: InboxSection = InboxSection()
-    watch: tuple[WatchSection, ...] = ()
-    redaction: RedactionSection = RedactionSection()
-    endpoint: tuple[EndpointSection, ...] = ()
-    capture: CaptureSection = CaptureSection()
-    review: ReviewSection = ReviewSection()
-    queue: QueueSection = QueueSection()
-    judge: JudgeSection = JudgeSection()
-    schedule: ScheduleSection = ScheduleSection()
-    dream: DreamSection = DreamSection()
-    quality: QualitySection = QualitySection()
-    signals: SignalsSection = SignalsSection()
-    lessons: LessonSection = LessonSection()
-    checkpoint: CheckpointSection = CheckpointSection()
-    log: LogSection = LogSection()
+    model: sections.ModelSection
+    state: sections.StateSection = sections.StateSection()
+    engine: sections.EngineSection = sections.EngineSection()
+    trainer: sections.TrainerSection = sections.TrainerSection()
+    inbox: sections.InboxSection = sections.InboxSection()
+    watch: tuple[sections.WatchSection, ...] = ()
+    redaction: sections.RedactionSection = sections.RedactionSection()
+    endpoint: tuple[sections.EndpointSection, ...] = ()
+    capture: sections.CaptureSection = sections.CaptureSection()
+    review: sections.ReviewSection = sections.ReviewSection()
+    queue: sections.QueueSection = sections.QueueSection()
+    judge: sections.JudgeSection = sections.JudgeSection()
+    schedule: sections.ScheduleSection = sections.ScheduleSection()
+    dream: sections.DreamSection = sections.DreamSection()
+    quality: sections.QualitySection = sections.QualitySection()
+    signals: sections.SignalsSection = sections.SignalsSection()
+    lessons: sections.LessonSection = sections.LessonSection()
+    checkpoint: sections.CheckpointSection = sections.CheckpointSection()
+    log: sections.LogSection = sections.LogSection()
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.endpoint]
@@ -97,7 +76,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 known = ", ".join(names) or "there is none"
                 raise ValueError(f'[{section}] endpoint = "{name}" names no [[endpoint]]: {known}')
 
-    def endpoint_named(self, name: str) -> EndpointSection | None:
+    def endpoint_named(self, name: str) -> sections.EndpointSection | None:
         """The endpoint of this name; None for an empty one, which stands for our own engine."""
         return next((one for one in self.endpoint if one.name == name), None)
 
@@ -285,7 +264,7 @@ def _endpoint(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
 def _replace_retired(tree: dict[str, Any], warn: Callable[[str], object]) -> None:
     """Remove retired keys from a tree whose keys were checked. A key that moved goes into the [[endpoint]] that its
     section names, by default one with the name of the section; a value that is set there already stays."""
-    for dotted, (instead, moved) in RETIRED.items():
+    for dotted, (instead, moved) in sections.RETIRED.items():
         section, _, key = dotted.partition(".")
         if key not in tree.get(section, {}):
             continue
@@ -355,12 +334,12 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:
     """The type of a key; raises ConfigError for an unknown key. A retired one takes any value, or a text to move."""
-    if retired := RETIRED.get(f"{where}.{key}"):
+    if retired := sections.RETIRED.get(f"{where}.{key}"):
         return str if retired.moved else object
     known = {
         field.encode_name: field.type
         for field in msgspec.structs.fields(kind)
-        if f"{where}.{field.encode_name}" not in RETIRED
+        if f"{where}.{field.encode_name}" not in sections.RETIRED
     }
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)

@@ -11,7 +11,7 @@ import anyio
 import structlog
 from anyio.abc import UNIXSocketStream
 
-from apollod.adapters.ipc.sockets import Connection
+from apollod.adapters.ipc.sockets import Connection, tasks_beside
 from apollod.errors import ApolloError, FrameError, LinkClosed
 from apollod.explain import explain, line_of
 from apollod.supervisor.requests.asked import Daemon
@@ -132,22 +132,14 @@ class Control:
 
 
 async def unless(ended: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[T]]) -> T | None:
-    """The result of the work, or None if `ended` returned first: then the work is cancelled. Raises the ApolloError or
-    OSError of the work, not as an exception group."""
+    """The result of the work, or None if `ended` returned first: then the work is cancelled."""
     result: T | None = None
-    failed: ApolloError | OSError | None = None
-    async with anyio.create_task_group() as tasks:
+    async with tasks_beside() as tasks:
 
         async def give_up() -> None:
             await ended()
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(give_up)
-        try:
-            result = await work()
-        except (ApolloError, OSError) as error:
-            failed = error
-        tasks.cancel_scope.cancel()
-    if failed is not None:
-        raise failed
+        result = await work()
     return result

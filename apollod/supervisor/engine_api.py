@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from apollod.adapters.ipc.sockets import Connection
+from apollod.adapters.ipc.sockets import Connection, tasks_beside
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, NotPermitted
@@ -62,19 +62,14 @@ class EngineApi:
         await self._rest.wait()
 
     async def serve(self, connection: Connection) -> None:
-        """Serve one connection to its end. Raises the error that ended it (not as an exception group)."""
-        ended: ApolloError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._send, connection, tasks)
-            try:
+        """Serve one connection to its end. Raises the error that ended it."""
+        try:
+            async with tasks_beside() as tasks:
+                tasks.start_soon(self._send, connection, tasks)
                 while True:
                     self._take(await connection.receive())
-            except ApolloError as error:
-                ended = error
-            tasks.cancel_scope.cancel()
-        self._lost()
-        if ended is not None:
-            raise ended
+        finally:
+            self._lost()
 
     async def _send(self, connection: Connection, tasks: TaskGroup) -> None:
         try:

@@ -1,5 +1,6 @@
 """The judge of the configuration: its identity, its planted cases, and its questions."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -7,16 +8,17 @@ from pathlib import Path
 
 import anyio
 
-from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.client import HttpLlm, side_by_side
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.judging import Terms, ask
+from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Removed
-from apollod.core.facts.judging.inputs import Judged
+from apollod.core.facts.judging.votes import Vote
+from apollod.core.inputs import Judged
 from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.curation.judge_cases import Case, read_cases, with_injections, without_repeats
-from apollod.curation.judge_question import PROMPT_HASH, question_about
-from apollod.errors import ConfigError, RecordRefused
+from apollod.curation.judge_question import PROMPT_HASH, SCHEMA, question_about, vote_of
+from apollod.errors import ConfigError, RecordRefused, VerdictNonsense
 from apollod.explain import reason
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
@@ -64,12 +66,29 @@ class Judge:
         followed: Sequence[str] = (), dreamt: bool = False,
     ) -> Judged:  # fmt: skip
         """Ask about a record; `removed`: text stripped from it, `followed`: messages after it. `dreamt`: asked while
-        our own engine is idle, so more requests may run at a time. Raises an LlmError, VerdictNonsense, and
-        RecordRefused for an invalid record."""
-        question = question_about(canonical, removed, followed)
-        terms = Terms(votes, temperature, self._max_tokens, self._priority, self._thinking)
+        our own engine is idle, so more requests may run at a time. Raises an LlmError, VerdictNonsense as soon as one
+        vote is invalid, and RecordRefused for an invalid record."""
+        question, began = question_about(canonical, removed, followed), time.monotonic()
         llm = self._for_dreams if dreamt else self._llm
-        return await ask(llm, question, terms, self._endpoint.without_key)
+        sampling = Sampling(
+            max_tokens=self._max_tokens, temperature=temperature, schema=SCHEMA, priority=self._priority,
+            thinking=self._thinking,
+        )  # fmt: skip
+
+        async def vote() -> tuple[Vote, Completion]:
+            answer = await llm.complete(question.messages, sampling)
+            said = answer.choices[0]
+            if said.cut:
+                raise VerdictNonsense(f"the answer was cut off after {self._max_tokens} tokens")
+            return vote_of(self._endpoint.without_key(said.text), question), answer
+
+        # a request a vote, since not every endpoint gives several answers to one
+        given, answers = zip(*await side_by_side([vote] * votes), strict=True)
+        versions = [answer.versions.last for answer in answers if answer.versions is not None]
+        return Judged(
+            given, max(versions, default=None), sum(answer.prompt_tokens for answer in answers),
+            sum(answer.completion_tokens for answer in answers), round(time.monotonic() - began, 6),
+        )  # fmt: skip
 
     async def keep_connected(self) -> None:
         """Keep connections open between questions, until cancelled."""
@@ -79,7 +98,7 @@ class Judge:
     async def close(self) -> None:
         """Close the open connections."""
         for llm in (self._llm, self._for_dreams):
-            await llm.__aexit__(None, None, None)
+            await llm.close()
 
 
 def _priority(config: Config) -> int | None:

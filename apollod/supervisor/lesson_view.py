@@ -59,7 +59,7 @@ def _fact_view(state: State, lesson: Lesson, now_ns: int) -> dict[str, Any]:
         "not_these": list(not_these(lesson)),
         "stage": str(course.stage) if course is not None else None,
         "round": course.round if course is not None else lesson.rounds,
-        "asked": _asked(course),
+        "asked": list(rounds.tally(course.tried)) if course is not None else list(NONE_ASKED),
         "waits": _waits(state, lesson),
         "error": state.lessons.error if course is not None else "",
         "told": lesson.told,
@@ -121,11 +121,6 @@ def _course(state: State, lesson: Lesson) -> Course | None:
     """The course of the lesson, if it is under way."""
     course = state.lessons.open
     return course if course is not None and course.lesson == lesson.id else None
-
-
-def _asked(course: Course | None) -> list[int]:
-    """Greedy answers in the present stage."""
-    return list(rounds.tally(course.tried)) if course is not None else list(NONE_ASKED)
 
 
 def _kept(state: State) -> Tally:

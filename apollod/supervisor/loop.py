@@ -39,9 +39,8 @@ log = structlog.get_logger()
 
 INPUTS_MAX = 1024  # waiting inputs; a caller that posts with `submit` waits for its own
 APPEND_RETRY_S = 1.0
-SNAPSHOT_EVENTS = (
-    10_000  # a start folds at most so many events, or as many as examples wait: writing a snapshot costs as much
-)
+SNAPSHOT_EVENTS = 10_000
+"""a start folds at most so many events, or as many as examples wait: writing a snapshot costs as much"""
 EventT = TypeVar("EventT", bound=ev.Event)
 
 LeaksOf = Callable[[Sequence[bytes]], list[str]]

@@ -13,37 +13,13 @@ LISTED = 8
 """most items of a list that are logged one by one"""
 
 _DEBUG = (
-    ev.ExampleAccepted,
-    ev.ExampleEncoded,
-    ev.ExampleDuplicate,
-    ev.StepStarted,
-    ev.WindowOpened,
-    ev.WindowClosed,
-    ev.EnginePaused,
-    ev.AlignmentStarted,
-    ev.AlignmentOvertaken,
-    ev.ScoreRequested,
-    ev.ExampleScored,
-    ev.VerdictRequested,
-    ev.DreamRequested,
-    ev.DreamImagined,
-    ev.DreamAnswered,
-    ev.DreamJudged,
-    ev.DreamTrained,
-    ev.DreamTested,
-    ev.DreamSettled,
-    ev.DreamAbandoned,
-    ev.DreamFailed,
-    ev.LessonBegun,
-    ev.LessonWorded,
-    ev.LessonAsked,
-    ev.LessonPutOff,
-    ev.LessonPrepared,
-    ev.LessonPractised,
-    ev.LessonFailed,
-    ev.EngineBusy,
+    ev.ExampleAccepted, ev.ExampleEncoded, ev.ExampleDuplicate, ev.StepStarted, ev.WindowOpened, ev.WindowClosed,
+    ev.EnginePaused, ev.AlignmentStarted, ev.AlignmentOvertaken, ev.ScoreRequested, ev.ExampleScored,
+    ev.VerdictRequested, ev.DreamRequested, ev.DreamImagined, ev.DreamAnswered, ev.DreamJudged, ev.DreamTrained,
+    ev.DreamTested, ev.DreamSettled, ev.DreamAbandoned, ev.DreamFailed, ev.LessonBegun, ev.LessonWorded,
+    ev.LessonAsked, ev.LessonPutOff, ev.LessonPrepared, ev.LessonPractised, ev.LessonFailed, ev.EngineBusy,
     ev.EngineIdle,
-)
+)  # fmt: skip
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (
     ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
@@ -52,39 +28,10 @@ _WARNING = (
     ev.ForgetRefused,
 )  # fmt: skip
 _HIDDEN = (
-    "record",
-    "sampled",
-    "original",
-    "answer",
-    "correction",
-    "settings",
-    "versions",
-    "held",
-    "tied",
-    "sha256",
-    "digest",
-    "replay",
-    "examples",
-    "undone",
-    "files",
-    "cases",
-    "quote",
-    "better",
-    "scenario",
-    "sketch",
-    "told",
-    "figures",
-    "after",
-    "fell",
-    "scores",
-    "unscored",
-    "left_out",
-    "again",
-    "given",
-    "worded",
-    "answers",
-    "curve",
-)
+    "record", "sampled", "original", "answer", "correction", "settings", "versions", "held", "tied", "sha256",
+    "digest", "replay", "examples", "undone", "files", "cases", "quote", "better", "scenario", "sketch", "told",
+    "figures", "after", "fell", "scores", "unscored", "left_out", "again", "given", "worded", "answers", "curve",
+)  # fmt: skip
 """fields that are long or of no use to a person"""
 
 
@@ -92,7 +39,7 @@ def narrate(event: ev.Event) -> None:
     """Log one recorded event."""
     fields = {name: _short(value) for name, value in msgspec.structs.asdict(event).items() if name not in _HIDDEN}
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _DEBUG) or _told_already(event) or _follows_a_verdict(event):
+    if isinstance(event, _DEBUG) or _follows(event):
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ERROR) or (isinstance(event, ev.QualityTold) and event.gives_up):
         log.error(event.kind, **fields)
@@ -113,16 +60,14 @@ def _short(value: object) -> object:
     return round(value, 6) if isinstance(value, float) else value
 
 
-def _told_already(event: ev.Event) -> bool:
-    """True if the engine gave no score once more."""
-    return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
-
-
-def _follows_a_verdict(event: ev.Event) -> bool:
-    """True for an example's change that follows from a verdict, or an example that waits for one. The verdict itself is
-    logged."""
-    waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
-    return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
+def _follows(event: ev.Event) -> bool:
+    """True for a score that the engine did not give once more, an example that waits for a verdict, and an example's
+    change that follows from one. The verdict itself is logged."""
+    return (
+        (isinstance(event, ev.ScoreFailed) and event.in_a_row > 1)
+        or (isinstance(event, ev.ExampleHeld) and event.waits_for == "judge")
+        or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
+    )
 
 
 def _doubtful(event: ev.Event) -> bool:

@@ -76,7 +76,7 @@ def without_triton(wanted: Kernels, why: str) -> Kernels:
 def _why_not(device: torch.device) -> str:
     """The reason why Triton cannot compile and run a kernel here; empty if it can."""
     try:
-        import_module("apollod.trainer.optim.apollo_triton").TritonBackend(device)
+        import_module("apollod.trainer.optim.apollo_triton").device_steps(device)
         share = Share(torch.arange(PROBE_WORDS, dtype=torch.int32, device=device), torch.int32, 1)
         expected, found = (DeviceFingerprint([share], triton).queue()() for triton in (False, True))
     except OptimizerError as error:

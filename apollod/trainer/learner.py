@@ -88,7 +88,6 @@ class Learner:
         return m.Undoable(len(self.undo), self.undo.given_up)
 
     def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
-        """See `encoded`."""
         tokens = encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
         tokens.check_vocabulary(self.attached.model.config.get_text_config().vocab_size)
         return tokens

@@ -129,7 +129,6 @@ class Watched(StepAccount):
         state: Mapping[str, Tensor],
         ring: UndoRing | None,
     ) -> None:
-        """See `OpenStep`."""
         name = parameter.name
         if name not in self.sketches:
             self.sketches[name] = Sketch(name, weight.shape, weight.device)
@@ -211,7 +210,6 @@ class Trial(StepAccount):
         state: Mapping[str, Tensor],
         ring: UndoRing | None,
     ) -> None:
-        """See `OpenStep`."""
         name = parameter.name
         self.take(name)
         if (sketch := self._watched.get(name)) is None:

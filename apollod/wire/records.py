@@ -189,9 +189,8 @@ def decode_record(canonical: bytes) -> TypedRecord:
 def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
     """The record's kind and canonical form: only text that the model is shown, keys in order. Other fields are
     ignored."""
-    value = {
-        key: field for key, field in value.items() if field is not None
-    }  # tables exported as JSON are full of nulls
+    # tables exported as JSON are full of nulls
+    value = {key: field for key, field in value.items() if field is not None}
     if "messages" in value:
         return "messages", _conversation(_messages(value["messages"], "messages"), value)
     if "prompt" in value and "completion" in value:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from apollod.engine.load.attention_copies import WidenedSinks
+from apollod.engine.load.verification import WidenedSinks
 from apollod.engine.worker import WorkerExtension
 
 BUSY_CYCLES = 2_000_000_000  # about a second

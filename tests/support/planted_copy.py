@@ -12,10 +12,10 @@ import torch
 from support.planted import PLANTED
 from torch import nn
 
-from apollod.engine.load import attention_copies, cpu_layers
+from apollod.engine.load import cpu_layers, verification
 from apollod.engine.worker import WorkerExtension
 
-_keep_plain, _widened_sinks = cpu_layers.keep_plain, attention_copies.widened_sinks
+_keep_plain, _widened_sinks = cpu_layers.keep_plain, verification.widened_sinks
 
 
 class CopiedLinear(cpu_layers.PlainLinear):
@@ -40,14 +40,14 @@ def keep_plain(model: nn.Module) -> None:
         module.quant_method = CopiedLinear()
 
 
-def widened_sinks(model: nn.Module) -> Iterator[attention_copies.WidenedSinks]:
+def widened_sinks(model: nn.Module) -> Iterator[verification.WidenedSinks]:
     """Those of attention, and the planted one, which is derived in the same way."""
     yield from _widened_sinks(model)
     for module in model.modules():
         method = getattr(module, "quant_method", None)
         if isinstance(method, CopiedLinear):
             plain: Any = module.weight
-            yield attention_copies.WidenedSinks(SimpleNamespace(sinks=method.sinks), plain.detach())
+            yield verification.WidenedSinks(SimpleNamespace(sinks=method.sinks), plain.detach())
 
 
 class Extension(WorkerExtension):
@@ -55,4 +55,4 @@ class Extension(WorkerExtension):
 
 
 cpu_layers.keep_plain = keep_plain
-attention_copies.widened_sinks = widened_sinks
+verification.widened_sinks = widened_sinks

@@ -11,8 +11,8 @@ import pytest
 
 from apollod.adapters.llm.probing import check_schemas
 from apollod.curation.probes.probe_item import Probe
+from apollod.curation.probes.probe_kinds import without_fence
 from apollod.curation.probes.probe_lines import probe_set
-from apollod.curation.probes.tool_text import without_fence
 from apollod.supervisor.quality.prober import is_shipped, level_of, shipped
 from benchmarks import probe_levels
 

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from types import TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -50,9 +49,7 @@ class OfflineTrainer:
         self._receive(msg.Hello)
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, where: object) -> None:
         self._channel.close()
         if error is not None:
             self._process.kill()  # it may be in the middle of a long step

@@ -9,15 +9,16 @@ import os
 import socket
 import stat
 import struct
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
 import anyio
 import msgspec
-from anyio.abc import Listener, SocketAttribute, UNIXSocketStream
+from anyio.abc import Listener, SocketAttribute, TaskGroup, UNIXSocketStream
 
-from apollod.errors import ConfigError, LinkClosed, NotPermitted
+from apollod.errors import ApolloError, ConfigError, LinkClosed, NotPermitted
 from apollod.wire import messages
 from apollod.wire.framing import MessageDecoder, encode_message
 
@@ -45,9 +46,7 @@ def _make_place(path: Path) -> None:
     directory = path.parent
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     mode = directory.stat().st_mode
-    if mode & (
-        stat.S_IWGRP | stat.S_IWOTH
-    ):  # they could put a socket of their own there, which our children would talk to
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # others could put a socket there, which our children would talk to
         raise ConfigError(
             f"the socket cannot lie in {directory}: others may write there (mode {stat.S_IMODE(mode):04o})",
             "set RUNTIME_DIRECTORY to a directory of the daemon alone such as /run/apollod, or make this one that",
@@ -55,6 +54,21 @@ def _make_place(path: Path) -> None:
     if path.is_symlink() or (path.exists() and not stat.S_ISSOCK(path.stat().st_mode)):
         raise ConfigError(f"{path} exists and is no socket", "remove it")
     path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def tasks_beside() -> AsyncIterator[TaskGroup]:
+    """A task group whose tasks end with the block. An ApolloError or OSError of the block is raised as it is, not in an
+    exception group."""
+    failed: ApolloError | OSError | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except (ApolloError, OSError) as error:
+            failed = error
+        tasks.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
 
 
 class Connection:

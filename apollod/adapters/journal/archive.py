@@ -262,7 +262,6 @@ class _Lessons:
             return {id_: seq for id_, seq in rows if id_ in wanted}
 
     def of(self, examples: Sequence[str]) -> Iterator[tuple[continuation.Dated, continuation.Dated | None]]:
-        """See `continuation.Lessons`."""
         rest = iter(examples)
         while part := list(islice(rest, ROWS)):
             seqs = [seq for id_ in part for seq in (self._accepted[id_], self._encoded.get(id_)) if seq]

@@ -75,9 +75,8 @@ def prepare(path: Path) -> None:
             f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away"
         )
     schema = load()
-    if (
-        begin and not path.with_name(f"{path.name}-journal").exists()
-    ):  # else the first start of all was cut off, and SQLite undoes it
+    # with that file the first start of all was cut off, and SQLite undoes it
+    if begin and not path.with_name(f"{path.name}-journal").exists():
         check_before_writing(path, schema.number)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:

@@ -21,9 +21,8 @@ from apollod.core.events import ExampleAccepted, JournalContinued, Recorded
 from apollod.errors import ChainBroken, ConfigError, JournalError
 from apollod.wire.event_codec import GENESIS, Row, decode_event, decode_rows, fitting
 
-VALUE_BYTES_MAX = (
-    64 << 20
-)  # one SQL value; the body of an event is as long as its line, and [inbox] max_line_bytes has no upper limit
+VALUE_BYTES_MAX = 64 << 20
+"""of one SQL value; the body of an event is as long as its line, and [inbox] max_line_bytes has no upper limit"""
 ANSWER_BYTES_MAX = 256 << 20  # of memory, for the rows of a statement that somebody typed
 LOOKUP_S = 60.0  # for one example: what the index does not have yet is searched for
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
@@ -170,7 +169,7 @@ def _taken(
     for row in rows:
         if time.monotonic() > deadline:
             raise too_slow(seconds)
-        shown = _printable(row)
+        shown = tuple(value.hex() if isinstance(value, bytes) else value for value in row)
         size += getsizeof(shown) + sum(map(getsizeof, shown))
         if size > bytes_limit:
             raise JournalError(
@@ -346,7 +345,3 @@ def chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterato
             if good < ROWS and failure is None:
                 return
         raise explain(path, failure, f" after event {seq}, up to which it is good") from failure
-
-
-def _printable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(value.hex() if isinstance(value, bytes) else value for value in row)

@@ -11,7 +11,6 @@ event each is complete. The view `known_examples` adds what is not in the table 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -198,18 +197,15 @@ class LateIndex(Generic[Key]):
             self._ordered = iter(sorted(self._sealed.items()))
         self._slice = self._slice or list(islice(self._ordered, self._kind.slice))
         if self._slice:
-            insert = _insert(self._kind.table, len(self._slice))
+            insert = (
+                f"INSERT OR IGNORE INTO {self._kind.table} (id, seq) VALUES {', '.join(['(?, ?)'] * len(self._slice))}"
+            )
             await writer.execute(insert, [value for row in self._slice for value in row])
             self._slice = []
         else:
             complete = str(max(self._sealed.values()))
             await writer.execute("UPDATE meta SET value = ? WHERE key = ?", (complete, self._kind.complete))
             self._sealed = {}
-
-
-@cache
-def _insert(table: str, rows: int) -> str:
-    return f"INSERT OR IGNORE INTO {table} (id, seq) VALUES {', '.join(['(?, ?)'] * rows)}"
 
 
 class Known(NamedTuple):

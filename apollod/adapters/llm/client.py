@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -52,13 +51,14 @@ class HttpLlm:
     async def __aenter__(self) -> "HttpLlm":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self._connections.__aexit__(kind, error, where)
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
 
     async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        """See `Llm.complete`."""
         path, body = api.completion_request(self._model, prompt, sampling)
         chat = api.is_chat(prompt)
         # a grammar holds from the first token on, so an answer that follows a schema has no thought

@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
@@ -37,21 +36,13 @@ class Answer(NamedTuple):
 
 
 class Connections:
-    """Connections to one endpoint: `async with`. `jitter` returns numbers in 0..1."""
+    """Connections to one endpoint. `jitter` returns numbers in 0..1."""
 
     def __init__(self, endpoint: Endpoint, jitter: Callable[[], float] = random.random) -> None:
         self.endpoint = endpoint
         self._jitter = jitter
         self._slots = anyio.Semaphore(endpoint.concurrency)
         self._transport: Transport | None = None
-
-    async def __aenter__(self) -> "Connections":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close all connections."""

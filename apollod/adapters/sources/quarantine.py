@@ -5,7 +5,6 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from apollod.adapters.system.files import fsync_dir
@@ -82,9 +81,7 @@ class Keeping:
         failpoint("quarantine.kept")
         return QuarantinedFile(self._bytes, digest, str(target))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._temporary.unlink(missing_ok=True)
         with suppress(OSError):  # a full disk did not take the bytes: `write` or `commit` has raised already
             self._file.close()

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -119,11 +119,10 @@ class SourceFiles:
         """Set the list of existing files and forget all others. Returns their names as text that JSON can hold;
         `read_batch` finds the file even if its name is not UTF-8."""
         self._names = {printable(path): path for path in paths}
-        self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
-        self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
-        self._unended = {path: self._unended[path] for path in self._names if path in self._unended}
-        self._unknown = {path: self._unknown[path] for path in self._names if path in self._unknown}
-        self._ahead = {path: self._ahead[path] for path in self._names if path in self._ahead}
+        kept: dict[str, Any]
+        for kept in (self._idle, self._endless, self._unended, self._unknown, self._ahead):
+            for path in kept.keys() - self._names.keys():
+                del kept[path]
         return list(self._names)
 
     def unread(self) -> dict[str, Obstruction]:

@@ -72,19 +72,15 @@ class Inbox:
         return self._files.found([str(self._directory / name) for name in sorted(names) if not name.startswith(".")])
 
     def blocked(self) -> dict[str, Obstruction]:
-        """See `WatchedTree.blocked`."""
         return self._blocked | self._files.unread()
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
-        """See `SourceFiles.read_batch`."""
         return self._files.read_batch(path, known)
 
     def watch(self, every_s: float = 2.0) -> AsyncIterator[None]:
-        """See `looks`."""
         return looks(self._directory, every_s, INBOX_GATHER_MS, watchfiles.DefaultFilter(), recursive=False)
 
     def close(self) -> None:
-        """See `SourceFiles.close`."""
         self._files.close()
 
 
@@ -112,7 +108,6 @@ class WatchedTree:
         return self._blocked | self._files.unread()
 
     def watch(self, every_s: float) -> AsyncIterator[None]:
-        """See `looks`."""
         return looks(self._directory, every_s, TREE_GATHER_MS, _may_matter, recursive=True)
 
 

@@ -95,7 +95,6 @@ class WholeSource:
         return {**found, **self._files.unread()}
 
     def close(self) -> None:
-        """See `SourceFiles.close`."""
         self._files.close()
 
     @staticmethod

@@ -143,9 +143,8 @@ class ChildProcess:
         except OSError:
             return ""
         errors = [line.strip() for line in lines if any(sign in line for sign in _ERROR_SIGNS)]
-        return (
-            errors[-1].partition(" [type=")[0][:300] if errors else ""
-        )  # pydantic's text after that is for programmers
+        # pydantic's text after that is for programmers
+        return errors[-1].partition(" [type=")[0][:300] if errors else ""
 
 
 def _group_lives(pgid: int) -> bool:

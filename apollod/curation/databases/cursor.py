@@ -66,7 +66,6 @@ class Cursor:
     keys_return = True
 
     def queries(self, schema: Schema) -> Queries | None:
-        """See `DatabaseReader.queries`."""
         if not {"key", "value"} <= schema.get("cursorDiskKV", frozenset()):
             return None
         size = size_of(["value"], "b")
@@ -90,12 +89,10 @@ class Cursor:
         )
 
     def session(self, facts: Row) -> Session:
-        """See `DatabaseReader.session`."""
         model = facts.get("model")
         return Session(id=str(facts.get("id") or ""), agent=NAME, model=model if isinstance(model, str) else "")
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """See `DatabaseReader.hear`."""
         heard = [attempt(_entries, rows[0]) for rows in records]
         writing = facts.get("status") == "generating" or bool(records and _is_unfinished(records[-1][0]))
         return heard[:-1] if writing else heard

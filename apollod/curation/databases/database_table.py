@@ -4,13 +4,8 @@ from apollod.curation.databases import cursor, goose_database, hermes, openclaw,
 from apollod.curation.databases.database_reader import DatabaseReader, Queries, Schema
 
 DATABASES: tuple[DatabaseReader, ...] = (
-    openclaw.READER,
-    hermes.READER,
-    opencode.READER,
-    webui_feedback.READER,
-    goose_database.READER,
-    cursor.READER,
-)
+    openclaw.READER, hermes.READER, opencode.READER, webui_feedback.READER, goose_database.READER, cursor.READER,
+)  # fmt: skip
 
 
 def database_names() -> tuple[str, ...]:

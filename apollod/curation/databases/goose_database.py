@@ -29,7 +29,6 @@ class Goose:
     keys_return = False
 
     def queries(self, schema: Schema) -> Queries | None:
-        """See `DatabaseReader.queries`."""
         sessions, messages = schema.get("sessions", frozenset()), schema.get("messages", frozenset())
         if "id" not in sessions or not {"id", "session_id", "role", "content_json"} <= messages:
             return None
@@ -55,7 +54,6 @@ class Goose:
         )
 
     def session(self, facts: Row) -> Session:
-        """See `DatabaseReader.session`."""
         try:
             model = _model(str(facts.get("model_config_json") or "{}")).model_name
         except (msgspec.MsgspecError, RecursionError):
@@ -64,7 +62,6 @@ class Goose:
         return Session(id=str(facts.get("id") or ""), agent=NAME, model=model or "", sidechain=sidechain)
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """See `DatabaseReader.hear`."""
         return [attempt(_entries, rows[0]) for rows in records]
 
 

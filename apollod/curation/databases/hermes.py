@@ -37,7 +37,6 @@ class Hermes:
     keys_return = False
 
     def queries(self, schema: Schema) -> Queries | None:
-        """See `DatabaseReader.queries`."""
         messages, sessions = schema.get("messages", frozenset()), schema.get("sessions", frozenset())
         required = {"id", "session_id", "role", "content", "tool_call_id", "tool_calls", "timestamp"}
         if not required <= messages or not {"id", "source"} <= sessions:
@@ -67,7 +66,6 @@ class Hermes:
         )
 
     def session(self, facts: Row) -> Session:
-        """See `DatabaseReader.session`."""
         return Session(
             id=_text(facts.get("id")),
             agent=NAME,
@@ -77,7 +75,6 @@ class Hermes:
         )
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """See `DatabaseReader.hear`."""
         rows = [record[0] for record in records]
         again = _written_again(facts, rows)
         heard, copies = list[Heard](), list[Said]()

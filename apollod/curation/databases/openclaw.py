@@ -24,7 +24,6 @@ class OpenClaw:
     keys_return = True
 
     def queries(self, schema: Schema) -> Queries | None:
-        """See `DatabaseReader.queries`."""
         if not {"session_id", "seq", "event_json"} <= schema.get("transcript_events", frozenset()):
             return None
         windows = schema.get("session_windows", frozenset())
@@ -53,12 +52,10 @@ class OpenClaw:
         )
 
     def session(self, facts: Row) -> Session:
-        """See `DatabaseReader.session`."""
         sidechain = ":subagent:" in str(facts.get("session_key") or "")
         return Session(id=str(facts.get("id") or ""), agent=NAME, sidechain=sidechain)
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """See `DatabaseReader.hear`."""
         return [attempt(_entries, rows) for rows in records]
 
 

@@ -71,7 +71,6 @@ class OpenCode:
     keys_return = False
 
     def queries(self, schema: Schema) -> Queries | None:
-        """See `DatabaseReader.queries`."""
         session, message = schema.get("session", frozenset()), schema.get("message", frozenset())
         if (
             "id" not in session
@@ -105,7 +104,6 @@ class OpenCode:
         )
 
     def session(self, facts: Row) -> Session:
-        """See `DatabaseReader.session`."""
         version = facts.get("version")
         return Session(
             id=str(facts.get("id") or ""),
@@ -115,7 +113,6 @@ class OpenCode:
         )
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """See `DatabaseReader.hear`."""
         reverted, within = _reverted(facts.get("revert"))
         heard = []
         for n, rows in enumerate(records):

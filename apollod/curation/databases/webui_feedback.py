@@ -23,7 +23,6 @@ class WebuiFeedback:
     keys_return = False
 
     def queries(self, schema: Schema) -> Queries | None:
-        """See `DatabaseReader.queries`."""
         columns = schema.get("feedback", frozenset())
         if not {"id", "type", "updated_at", *DOCUMENTS} <= columns:
             return None
@@ -41,11 +40,9 @@ class WebuiFeedback:
         )
 
     def session(self, facts: Row) -> Session:
-        """See `DatabaseReader.session`."""
         return Session(agent=open_webui.NAME)
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
-        """See `DatabaseReader.hear`."""
         return [attempt(_entries, rows) for rows in records]
 
 

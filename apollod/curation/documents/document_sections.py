@@ -117,7 +117,7 @@ def _parts(lines: Sequence[str]) -> Iterator[_Part]:
         if not line.strip():
             literal = bool(held) and held[-1].rstrip().endswith("::")
             yield 0, "", "", list(_closed(held))
-            heads, indented = (), literal or (indented and _is_indented(lines, at))
+            heads, indented = (), literal or (indented and at < len(lines) and lines[at][:1] in (" ", "\t"))
             continue
         if indented or (not held and re.match(r" {4}|\t", line) and not _ITEM.match(line)):
             if line[0] in " \t":
@@ -153,10 +153,6 @@ def _after_front_matter(lines: Sequence[str]) -> int:
     if lines[:1] and lines[0].strip() == "---":
         return next((at + 1 for at in range(1, min(len(lines), 60)) if lines[at].strip() == "---"), 0)
     return 0
-
-
-def _is_indented(lines: Sequence[str], at: int) -> bool:
-    return at < len(lines) and lines[at][:1] in (" ", "\t")
 
 
 def _is_title(line: str, under: str) -> bool:

@@ -85,7 +85,8 @@ def fold_document(
         piece, secrets = redact(data[at:stop])
         counts.update({f"redacted: {kind}": number for kind, number in secrets.items()})
         if too_long:
-            items.append(Bad(place.number + 1, _too_long(limits), piece, more=not complete))
+            why = f"the record is longer than {limits.record_bytes} bytes; leave out what the model need not see"
+            items.append(Bad(place.number + 1, why, piece, more=not complete))
         else:
             items += take(place.number + 1, _as_json(piece, place.mode))
         at, inside = stop, not complete
@@ -95,7 +96,9 @@ def fold_document(
         else:
             place = _Place(place.mode, place.number, scanned.depth, scanned.string)
             break
-    return Folded(Cursor(cursor.offset + at, _line(cursor, at, place), _state(place), inside), tuple(items), counts)
+    # records before the cursor; opening bytes alone count as one, since there was progress
+    line = max(cursor.line, place.number, 1) if cursor.offset + at else cursor.line
+    return Folded(Cursor(cursor.offset + at, line, _state(place), inside), tuple(items), counts)
 
 
 def _skip(data: bytes, at: int, offset: int) -> int:
@@ -169,15 +172,6 @@ def _as_json(piece: bytes, mode: str) -> bytes:
     if mode in (TOP, ARRAY):
         return piece
     return b"{" + piece + b"}" if mode == OBJECT else b"{" + msgspec.json.encode(mode) + b":" + piece + b"}"
-
-
-def _too_long(limits: Limits) -> str:
-    return f"the record is longer than {limits.record_bytes} bytes; leave out what the model need not see"
-
-
-def _line(cursor: Cursor, at: int, place: _Place) -> int:
-    """Records before the cursor; opening bytes alone count as one, since there was progress."""
-    return max(cursor.line, place.number, 1) if cursor.offset + at else cursor.line
 
 
 def _place(state: str) -> _Place:

@@ -47,7 +47,6 @@ class JsonlRecords:
         return name_of(row) != "" or not PLAIN.isdisjoint(row) if array else name_of(row) == self.name
 
     def fold(self, cursor: Cursor, data: bytes, end: bool, limits: Limits) -> Folded:
-        """See `Reader.fold`."""
         counts = Counter[str]()
 
         def take(number: int, line: bytes) -> Iterable[Item]:
@@ -62,11 +61,9 @@ class JsonlRecords:
         return folded._replace(counts=counts)
 
     def settle(self, cursor: Cursor) -> Folded:
-        """See `Reader.settle`."""
         return Folded(cursor, ())
 
     def recall(self, cursor: Cursor, before: Iterable[bytes], limits: Limits) -> Cursor:
-        """See `Reader.recall`."""
         return cursor
 
 

@@ -39,14 +39,12 @@ class SessionReader:
         self._split = split
 
     def recognise(self, path: str, head: bytes) -> bool:
-        """See `Reader.recognise`."""
         try:
             return self._recognise(path, head)
         except (ValueError, TypeError, AttributeError, RecursionError):  # any bytes may come here
             return False
 
     def fold(self, cursor: Cursor, data: bytes, end: bool, limits: Limits) -> Folded:
-        """See `Reader.fold`."""
         assembly, counts = self._assembly(cursor), Counter[str]()
 
         def take(number: int, line: bytes) -> Iterable[Item]:
@@ -76,14 +74,12 @@ class SessionReader:
         return Folded(self._cursor(folded.cursor, assembly, folded.cursor.state), items, counts)
 
     def settle(self, cursor: Cursor) -> Folded:
-        """See `Reader.settle`."""
         assembly = self._assembly(cursor)
         moments = assembly.settle()
         place = self._state(cursor).place
         return Folded(self._cursor(cursor, assembly, place), tuple(moments)) if moments else Folded(cursor, ())
 
     def recall(self, cursor: Cursor, before: Iterable[bytes], limits: Limits) -> Cursor:
-        """See `Reader.recall`."""
         given = self._state(cursor).given
         at, rest = Cursor(memory=Assembly(given)), b""
         for piece in before:

@@ -10,9 +10,8 @@ from itertools import zip_longest
 
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.lessons.wording import Worded, Wording
-from apollod.curation.lessons.asked_for import Asked, asked_for
+from apollod.curation.lessons.asked_for import Asked, Frame, Use, asked_for, frames, language_of
 from apollod.curation.lessons.english import BE, FORMS, MODALS, clause_of, reordered
-from apollod.curation.lessons.frames import Frame, Use, frames, language_of
 from apollod.curation.lessons.matching import ARTICLES, content_of, holds, key_of, leaks, question_key
 
 PRACTICE_MAX, HELD_OUT_MAX = 16, 4

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Literal
 
 from apollod.curation.judge_question import PROMPT, question_about
@@ -57,9 +56,7 @@ class Acting:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

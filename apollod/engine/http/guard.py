@@ -84,7 +84,8 @@ class Guard:
         body."""
         types = _values(headers, b"content-type")
         empty = _values(headers, b"content-length") in ([], ["0"]) and not _values(headers, b"transfer-encoding")
-        if (empty and not types) or (types and all(_media_type(each) == JSON_TYPE for each in types)):
+        kinds = {each.partition(";")[0].strip().lower() for each in types}
+        if (empty and not types) or kinds == {JSON_TYPE}:
             return None
         return Refused(
             415, f"the body is {', '.join(types) or 'of no type'}, not JSON", f"send `Content-Type: {JSON_TYPE}`"
@@ -93,10 +94,6 @@ class Guard:
 
 def _values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for key, value in headers if key == name]
-
-
-def _media_type(value: str) -> str:
-    return value.partition(";")[0].strip().lower()
 
 
 def _authority(origin: str) -> str:

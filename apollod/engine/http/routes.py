@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -17,8 +17,8 @@ from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
 from apollod.adapters.ipc.channel import Link
+from apollod.core.settings import Check, PatternSettings
 from apollod.engine.capture import CapturingClient, OwnIds
-from apollod.engine.http.bodies import feedback_of, lines_of, question_of, taught_of
 from apollod.engine.http.callers import Callers, Connections
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
@@ -26,18 +26,9 @@ from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
 from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
+from apollod.wire import messages as msg
 from apollod.wire.control_messages import SUBMIT_LINES
 from apollod.wire.engine_terms import NEXT_USER, capture_terms
-from apollod.wire.messages import (
-    CheckpointRequest,
-    Failure,
-    LessonQuestion,
-    Reply,
-    StatusRequest,
-    SubmitRequest,
-    TeachDocumentRequest,
-)
-from apollod.wire.messages import Request as ControlRequest
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
@@ -127,6 +118,8 @@ class Routes:
                 return _error(*refused)
             try:
                 return await handler(request)
+            except _Refusal as refusal:
+                return _error(*refusal.args)
             except (DaemonUnreachable, LinkClosed) as error:
                 return _error(503, str(error), error.hint or "try again")
             except RecordRefused as error:
@@ -139,15 +132,10 @@ class Routes:
         return route
 
     async def _train(self, request: Request) -> JSONResponse:
-        body = await _read(request)
-        if body is None:
-            return _too_long(IN_PARTS)
-        lines = lines_of(body)
+        lines = lines_of(await _read(request, IN_PARTS))
         if len(lines) > SUBMIT_LINES:
-            return _error(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
-        answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
-        if isinstance(answer, JSONResponse):
-            return answer
+            raise _Refusal(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
+        answer = await self._ask(msg.SubmitRequest(lines, SOURCE), ANSWER_S)
         rejected = answer.get("rejected", [])
         if rejected and not answer.get("examples") and not answer.get("duplicates"):
             reason = f"none of {len(lines)} records can be learned: {rejected[0].get('reason', '')}"
@@ -155,51 +143,34 @@ class Routes:
         return JSONResponse(answer, 202)
 
     async def _train_status(self, request: Request) -> JSONResponse:
-        answer = await self._ask(StatusRequest(), ANSWER_S)
-        if isinstance(answer, JSONResponse):
-            return answer
-        return JSONResponse(msgspec.to_builtins(read_train_status(answer)))
+        return JSONResponse(msgspec.to_builtins(read_train_status(await self._ask(msg.StatusRequest(), ANSWER_S))))
 
     async def _checkpoint(self, request: Request) -> JSONResponse:
-        answer = await self._ask(CheckpointRequest(), CHECKPOINT_S)
-        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+        return JSONResponse(await self._ask(msg.CheckpointRequest(), CHECKPOINT_S))
 
     async def _feedback(self, request: Request) -> JSONResponse:
-        body = await _read(request)
-        if body is None:
-            return _too_long("shorten the correction")
-        wanted = feedback_of(body)
+        wanted = feedback_of(await _read(request, "shorten the correction"))
         if self._settle_captures is not None:  # the answer may be very recent
             await self._in_thread(self._for_others, self._settle_captures, CAPTURED_S)
-        answer = await self._ask(wanted, ANSWER_S)
-        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+        return JSONResponse(await self._ask(wanted, ANSWER_S))
 
     async def _feedback_on(self, request: Request) -> JSONResponse:
         wanted = question_of(request.path_params["response"], request.query_params.get("choice"))
-        answer = await self._ask(wanted, ANSWER_S)
-        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+        return JSONResponse(await self._ask(wanted, ANSWER_S))
 
     async def _teach(self, request: Request) -> JSONResponse:
-        body = await _read(request)
-        if body is None:
-            return _too_long("teach one fact at a time")
-        wanted = taught_of(body)
-        answer = await self._ask(wanted, DOCUMENT_S if isinstance(wanted, TeachDocumentRequest) else ANSWER_S)
-        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer, 202)
+        wanted = taught_of(await _read(request, "teach one fact at a time"))
+        limit_s = DOCUMENT_S if isinstance(wanted, msg.TeachDocumentRequest) else ANSWER_S
+        return JSONResponse(await self._ask(wanted, limit_s), 202)
 
     async def _lesson(self, request: Request) -> JSONResponse:
-        answer = await self._ask(LessonQuestion(request.path_params["lesson"]), ANSWER_S)
-        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+        return JSONResponse(await self._ask(msg.LessonQuestion(request.path_params["lesson"]), ANSWER_S))
 
     async def _status(self, request: Request) -> JSONResponse:
-        answer = await self._ask(StatusRequest(), ANSWER_S)
-        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+        return JSONResponse(await self._ask(msg.StatusRequest(), ANSWER_S))
 
     async def _quality(self, request: Request) -> JSONResponse:
-        answer = await self._ask(StatusRequest(), ANSWER_S)
-        if isinstance(answer, JSONResponse):
-            return answer
-        told = read_quality(answer)
+        told = read_quality(await self._ask(msg.StatusRequest(), ANSWER_S))
         return JSONResponse({"schema_version": told.schema_version, **msgspec.to_builtins(told.quality)})
 
     async def _next_user(self, request: Request) -> JSONResponse:
@@ -208,25 +179,25 @@ class Routes:
         except ValueError:
             within_s = -1.0
         if not 0.0 <= within_s <= NEXT_USER_S:  # also refuses NaN
-            return _error(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
+            raise _Refusal(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
         return JSONResponse({"came": await self._arrivals.next(within_s)})
 
     def _status_now(self) -> Status:
         """The status, within SCRAPE_S; raises ApolloError. Blocks."""
-        answer = _exchange(self._socket_path, StatusRequest(), SCRAPE_S)
-        if isinstance(answer, Failure):
+        answer = _exchange(self._socket_path, msg.StatusRequest(), SCRAPE_S)
+        if isinstance(answer, msg.Failure):
             raise ApolloError(answer.error, answer.hint)
         return read(answer.body)
 
-    async def _ask(self, message: ControlRequest, timeout_s: float) -> dict[str, Any] | JSONResponse:
-        """The body of the supervisor's reply, or its refusal as a response. One connection a request."""
+    async def _ask(self, message: msg.Request, timeout_s: float) -> dict[str, Any]:
+        """The body of the supervisor's reply; raises _Refusal for its refusal. One connection a request."""
         threads = self._for_long if timeout_s > ANSWER_S else self._for_others
-        if isinstance(message, StatusRequest):
+        if isinstance(message, msg.StatusRequest):
             threads = self._for_status
         answer = await self._in_thread(threads, _exchange, self._socket_path, message, timeout_s)
-        if isinstance(answer, Failure):
+        if isinstance(answer, msg.Failure):
             status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
-            return _error(status, answer.error, answer.hint)
+            raise _Refusal(status, answer.error, answer.hint)
         body: dict[str, Any] = answer.body
         return body
 
@@ -245,33 +216,131 @@ def plugin() -> Routes:
     return Routes(path, Path(key_file) if key_file else None)
 
 
-def _exchange(path: str, message: ControlRequest, timeout_s: float) -> Reply | Failure:
+def _exchange(path: str, message: msg.Request, timeout_s: float) -> msg.Reply | msg.Failure:
     link = Link.connect(path, timeout_s)
     try:
         link.send(message)
         answer = link.receive()
     finally:
         link.close()
-    if not isinstance(answer, Reply | Failure):
+    if not isinstance(answer, msg.Reply | msg.Failure):
         raise ConfigError(
             f"the supervisor answered with {type(answer).__name__}", "use one version of apollod everywhere"
         )
     return answer
 
 
-async def _read(request: Request) -> bytes | None:
-    """The body, or None when it is longer than BODY_BYTES_MAX; never holds more than that."""
+class _Refusal(Exception):
+    """Refuses a request: status, error and hint."""
+
+
+async def _read(request: Request, too_long: str) -> bytes:
+    """The body; never holds more than BODY_BYTES_MAX of it. Raises _Refusal with the hint `too_long`."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_BYTES_MAX:
-            return None
+            raise _Refusal(413, f"the body is over {BODY_BYTES_MAX} bytes", too_long)
     return bytes(body)
-
-
-def _too_long(hint: str) -> JSONResponse:
-    return _error(413, f"the body is over {BODY_BYTES_MAX} bytes", hint)
 
 
 def _error(status: int, error: str, hint: str) -> JSONResponse:
     return JSONResponse({"error": error, "hint": hint}, status)
+
+
+# --- bodies of requests: what cannot be parsed raises RecordRefused ---------------------------------------------------
+
+_LESSON_HINT = (
+    'send {"statement": TEXT}, or {"question": Q, "answer": A}; "replaces": ID, too, if it corrects a lesson; '
+    'or {"document": TEXT, "name": "NOTES.md"}; or {"instruction": TEXT}'
+)
+_FEEDBACK_HINT = 'send {"response_id": ID, "rating": "good"}, or "bad" with a "correction" and a "comment" if you like'
+
+
+def lines_of(body: bytes) -> list[bytes]:
+    """Inbox lines of POST /train: one for each of `examples`, else the body itself is the record."""
+    record = _decoded(body, object, "not JSON", 'send {"messages":[...]} or {"examples":[...]}')
+    if not isinstance(record, dict):
+        raise RecordRefused("the body is not a JSON object", 'send {"messages":[...]} or {"examples":[...]}')
+    records = record.get("examples", [record])
+    if not isinstance(records, list) or not records:
+        raise RecordRefused("`examples` is not a list of records", 'send {"examples":[{"messages":[...]}, ...]}')
+    return [msgspec.json.encode(each) for each in records]
+
+
+class _Lesson(msgspec.Struct, forbid_unknown_fields=True):
+    statement: str = ""
+    question: str = ""
+    answer: str = ""
+    replaces: str = ""
+
+
+class _Pair(msgspec.Struct, forbid_unknown_fields=True):
+    question: str
+    answer: str
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    document: str
+    name: str = "document.md"
+    questions: list[_Pair] = []
+    forget_removed: bool = False
+
+
+class _Behaviour(msgspec.Struct, forbid_unknown_fields=True):
+    """A behaviour in a request: without commands and files, since a caller must not run anything here."""
+
+    instruction: str
+    name: str = ""
+    check_regex: str = ""
+    rubric: str = ""
+
+
+def taught_of(body: bytes) -> msg.TeachRequest | msg.TeachDocumentRequest:
+    """The request of POST /lessons."""
+    fields = _lesson(body, dict[str, msgspec.Raw])
+    if "instruction" in fields:
+        told = _lesson(body, _Behaviour)
+        check = Check(regex=told.check_regex, rubric=told.rubric)
+        return msg.TeachRequest(by="http", pattern=PatternSettings(told.name, told.instruction, check=check))
+    if "document" in fields:
+        one = _lesson(body, _Document)
+        pairs = [(pair.question, pair.answer) for pair in one.questions]
+        data = one.document.encode("utf-8", "surrogatepass")
+        return msg.TeachDocumentRequest(one.name, data, pairs, one.forget_removed, by="http")
+    given = _lesson(body, _Lesson)
+    return msg.TeachRequest(given.statement, given.question, given.answer, given.replaces, by="http")
+
+
+def _lesson(body: bytes, type_: type[T]) -> T:
+    return _decoded(body, type_, "not a lesson", _LESSON_HINT)
+
+
+class _Feedback(msgspec.Struct, forbid_unknown_fields=True):
+    response_id: str
+    rating: Literal["good", "bad"]
+    correction: str | None = None
+    comment: str | None = None
+    choice: int | None = None
+
+
+def feedback_of(body: bytes) -> msg.FeedbackRequest:
+    """The request of POST /feedback."""
+    given = _decoded(body, _Feedback, "not feedback", _FEEDBACK_HINT)
+    return msg.FeedbackRequest(
+        given.response_id, given.rating, given.correction, given.comment or "", given.choice, by="http"
+    )
+
+
+def question_of(response: str, choice: str | None) -> msg.FeedbackQuestion:
+    """The query about an answer; `choice` as it stands in the URL."""
+    if choice is not None and not choice.isdecimal():
+        raise RecordRefused(f"choice={choice} is not a number", "ask for one of `choices`, the first is 0")
+    return msg.FeedbackQuestion(response, int(choice) if choice else None)
+
+
+def _decoded(body: bytes, type_: type[T], what: str, hint: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordRefused(f"the body is {what} ({error})", hint) from error

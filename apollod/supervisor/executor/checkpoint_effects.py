@@ -19,14 +19,10 @@ from apollod.adapters.system.processes import run_hook, without_settings
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError
-from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.executor.context import TO_TRAINER, Background, Context, Handler, Inline
 from apollod.supervisor.journal_watch import read_again
 
 log = structlog.get_logger()
-
-
-async def _write(context: Context, effect: fx.WriteCheckpoint) -> None:
-    context.children.tell_trainer(effect)
 
 
 async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
@@ -92,7 +88,7 @@ async def _plan_forget(context: Context, effect: fx.PlanForget) -> inp.ForgetPla
 
 
 HANDLERS: Mapping[type, Handler] = {
-    fx.WriteCheckpoint: Inline(_write),
+    fx.WriteCheckpoint: TO_TRAINER,
     fx.ObserveCheckpoint: Background(_observe),
     fx.RunHook: Background(_run_hook, limit=1),  # two copies to one place would collide
     fx.KeepBase: Background(_keep_base),

@@ -143,6 +143,18 @@ class Background(Generic[EffectT]):
 Handler = Inline[Any] | Background[Any]
 
 
+async def _tell_trainer(context: Context, effect: Any) -> None:
+    context.children.tell_trainer(effect)
+
+
+async def _order_engine(context: Context, effect: Any) -> None:
+    context.children.order_engine(effect)
+
+
+TO_TRAINER, TO_ENGINE = Inline[Any](_tell_trainer), Inline[Any](_order_engine)
+"""Handlers of effects that are messages to the trainer, and orders to the engine's API process."""
+
+
 def own_endpoint(config: Config, limit_s: float = SCORE_S) -> Endpoint:
     """One attempt: retries are the core's decision."""
     engine = config.engine

@@ -12,7 +12,6 @@ from apollod.failpoints import failpoint
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer, Surrounder
-from apollod.supervisor.executor.alignment_effects import HANDLERS as ALIGNMENT
 from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler, UnderWay
@@ -29,7 +28,7 @@ from apollod.supervisor.quality.leak_watch import LeakWatch
 Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING, **QUALITY, **LESSONS,
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **SCORING, **JUDGING, **DREAMING, **QUALITY, **LESSONS,
     **HOLDING,
 }  # fmt: skip
 """Effect type -> its handler."""

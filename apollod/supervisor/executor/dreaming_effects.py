@@ -178,15 +178,11 @@ def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callabl
     return Background(run)
 
 
-def _of_test(effect: fx.TestScenario) -> str:
-    return f"round {effect.round}" if effect.round else "testing"
-
-
 HANDLERS: Mapping[type, Handler] = {
     fx.ImagineScenario: _call(_imagine, lambda effect: "imagining"),
     fx.AnswerScenario: _call(_answer, lambda effect: "answering"),
     fx.JudgeDream: _call(_judge, lambda effect: effect.stage),
-    fx.TestScenario: _call(_test, _of_test),
+    fx.TestScenario: _call(_test, lambda effect: f"round {effect.round}" if effect.round else "testing"),
     fx.CancelDream: Inline(_cancel),
 }
 """Effect type -> its handler."""

@@ -6,7 +6,7 @@ from functools import cache
 from hashlib import blake2b
 from http.client import NOT_FOUND, NOT_IMPLEMENTED
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 import msgspec
@@ -20,7 +20,6 @@ from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.holding import Sort
 from apollod.core.rules.holding.policy import AT_ONCE
-from apollod.core.surroundings import Surrounding
 from apollod.curation.contexts import as_asked
 from apollod.curation.lessons.line_lessons import Pair, asked_by
 from apollod.curation.redaction import redact_text
@@ -80,7 +79,7 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
     began = time.monotonic()
     sort, prompt, answer = await _asked(context, effect)
     around, first = effect.around, -1
-    said = _asked_in(around, effect.told or effect.system, prompt)
+    said = [as_asked(one) for one in conversation_in(around, effect.told or effect.system, prompt)]
     priority = PRIORITY if serves_by_priority(context.config) else None
     async with HttpLlm(own_endpoint(context.config, LIMIT_S)) as llm:
         if not answer:
@@ -102,10 +101,6 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
         first if first >= 0 else teacher.version, teacher.version, time.monotonic() - began,
         asked_by(prompt[0].content) if len(prompt) == 1 else "",
     )  # fmt: skip
-
-
-def _asked_in(around: Surrounding, system: str, prompt: tuple[Turn, ...]) -> list[dict[str, Any]]:
-    return [as_asked(one) for one in conversation_in(around, system, prompt)]
 
 
 async def _asked(context: Context, effect: fx.FreezeAnchor) -> tuple[Sort, tuple[Turn, ...], str]:

@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
-from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.executor.context import TO_ENGINE, TO_TRAINER, Background, Context, Handler, Inline
 from apollod.supervisor.journal_watch import read_again
 from apollod.wire import messages as msg
 
@@ -52,14 +52,6 @@ async def _rescore(context: Context, effect: fx.RescoreExamples) -> None:
     context.children.tell_trainer(msg.Rescore(effect.number, await _examples(context, effect)))
 
 
-async def _restore(context: Context, effect: fx.Restore) -> None:
-    context.children.tell_trainer(effect)
-
-
-async def _order(context: Context, effect: fx.RefreshEngine | fx.ResumeEngine) -> None:
-    context.children.order_engine(effect)
-
-
 async def _pause(context: Context, effect: fx.PauseEngine) -> None:
     """Give the order after its wait; the engine's answer is an input of its own."""
     if effect.wait_s:
@@ -72,9 +64,9 @@ HANDLERS: Mapping[type, Handler] = {
     fx.EncodeAnchors: Inline(_encode_anchors),
     fx.RunStep: Inline(_run_step),
     fx.RescoreExamples: Inline(_rescore),
-    fx.Restore: Inline(_restore),
-    fx.RefreshEngine: Inline(_order),
+    fx.Restore: TO_TRAINER,
+    fx.RefreshEngine: TO_ENGINE,
     fx.PauseEngine: Background(_pause),
-    fx.ResumeEngine: Inline(_order),
+    fx.ResumeEngine: TO_ENGINE,
 }
 """Effect type -> its handler."""

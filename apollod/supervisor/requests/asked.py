@@ -1,4 +1,4 @@
-"""The parts of the daemon that a handler may use, and the input that a request becomes."""
+"""The parts of the daemon that a handler may use, the input that a request becomes, and its answer."""
 
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.wire import messages as msg
 
 InputT = TypeVar("InputT", bound=Input)
 
@@ -41,3 +42,8 @@ def input_of(kind: type[InputT], request: msgspec.Struct, **own: Any) -> InputT:
     """The input of this kind with the request's fields of the same names, and those in `own`. `by` is "ctl" if the
     request names nobody."""
     return composed(kind, request, **{"by": getattr(request, "by", "") or "ctl", **own})
+
+
+def reply(**fields: Any) -> msg.Reply:
+    """An answer with these fields, after its `schema_version`."""
+    return msg.Reply({"schema_version": 1, **fields})

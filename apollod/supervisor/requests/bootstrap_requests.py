@@ -10,7 +10,7 @@ from apollod.core.kernel.composing import composed
 from apollod.core.settings import PatternSettings
 from apollod.supervisor import bootstrapping
 from apollod.supervisor.config import Config
-from apollod.supervisor.requests.asked import USAGE, Daemon
+from apollod.supervisor.requests.asked import USAGE, Daemon, reply
 from apollod.supervisor.requests.status_requests import status_of
 from apollod.wire import messages as msg
 
@@ -42,15 +42,8 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
     goes_on = not under_way and state.bootstrap.before(wanted) is not None
     await daemon.loop.submit(inp.BootstrapWanted(wanted))
     shared = await anyio.to_thread.run_sync(bootstrapping.overlapping, config, wanted)
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "path": request.path,
-            "under_way": under_way,
-            "goes_on": goes_on,
-            "watched": shared,
-            "bootstrap": status_of(daemon).bootstrap,
-        }
+    return reply(
+        path=request.path, under_way=under_way, goes_on=goes_on, watched=shared, bootstrap=status_of(daemon).bootstrap
     )
 
 
@@ -75,4 +68,4 @@ async def stop_bootstrap(daemon: Daemon, request: msg.BootstrapStopRequest) -> m
     if current is None or not current.under_way:
         return msg.Failure("no bootstrap is under way", "`apollod ctl bootstrap --status` tells of the last one")
     await daemon.loop.submit(inp.BootstrapStopWanted(request.by))
-    return msg.Reply({"schema_version": 1, "bootstrap": status_of(daemon).bootstrap})
+    return reply(bootstrap=status_of(daemon).bootstrap)

@@ -36,7 +36,7 @@ from apollod.curation.lessons.worded import told_section, wordings
 from apollod.errors import LessonRefused, LlmError
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.lesson_view import lesson_row
-from apollod.supervisor.requests.asked import USAGE, Daemon
+from apollod.supervisor.requests.asked import USAGE, Daemon, reply
 from apollod.supervisor.requests.lesson_requests import teaching
 from apollod.wire import messages as msg
 
@@ -60,7 +60,7 @@ async def teach_document(daemon: Daemon, request: msg.TeachDocumentRequest) -> m
             )
     except LessonRefused as refused:
         return msg.Failure(str(refused), refused.hint, code=USAGE)
-    before = _standing_of(own, request.name)
+    before = [one for one in own.lessons.values() if one.given.document == request.name and one.state not in OUT]
     keys = await anyio.to_thread.run_sync(_keys, before)
     given, already, changed = list[str](), list[str](), list[str]()
     for fact in found.facts:
@@ -73,11 +73,11 @@ async def teach_document(daemon: Daemon, request: msg.TeachDocumentRequest) -> m
     removed = [one for one in before if said.isdisjoint(keys[one.id]) and one.id not in already]
     forgotten = await _forgotten(daemon, removed if request.forget_removed else (), request.by)
     rows = [_row(daemon, own.lessons[id_]) for id_ in dict.fromkeys([*already, *given])]
-    return msg.Reply({
-        "schema_version": 1, "document": request.name, "facts": len(rows), "given": given, "already": already,
-        "changed": changed, "removed": [_row(daemon, one) for one in removed], "forgotten": forgotten,
-        "sentences": found.of, "left_out": found.left_out, "lessons": rows,
-    })  # fmt: skip
+    return reply(
+        document=request.name, facts=len(rows), given=given, already=already, changed=changed,
+        removed=[_row(daemon, one) for one in removed], forgotten=forgotten, sentences=found.of,
+        left_out=found.left_out, lessons=rows,
+    )  # fmt: skip
 
 
 async def _found(daemon: Daemon, request: msg.TeachDocumentRequest) -> Found:
@@ -93,11 +93,6 @@ async def _found(daemon: Daemon, request: msg.TeachDocumentRequest) -> Found:
         if one.given.document == request.name and one.state != "replaced":
             before[one.given.section].append(one.given)
     return await imagined_of(daemon.dreamer, sections, request.name, before)
-
-
-def _standing_of(own: LessonsState, document: str) -> list[Lesson]:
-    """The lessons of a document that are taught or known."""
-    return [one for one in own.lessons.values() if one.given.document == document and one.state not in OUT]
 
 
 def _keys(lessons: Iterable[Lesson]) -> dict[str, frozenset[str]]:
@@ -128,10 +123,7 @@ async def forget_document(daemon: Daemon, request: msg.DocumentForgetRequest) ->
         hint = f"there are: {', '.join(there[:10])}" if there else "`apollod ctl teach --file NOTES.md` teaches one"
         return msg.Failure(f"there is no document {request.document[:80]!r}", hint, missing=True)
     forgotten = await _forgotten(daemon, every, request.by)
-    return msg.Reply({
-        "schema_version": 1, "document": request.document, "lessons": [one.id for one in every],
-        "forgotten": forgotten,
-    })  # fmt: skip
+    return reply(document=request.document, lessons=[one.id for one in every], forgotten=forgotten)
 
 
 async def _forgotten(daemon: Daemon, lessons: Sequence[Lesson], by: str) -> list[str]:

@@ -11,7 +11,7 @@ from apollod.core.rules.dreams import status as dreams_status
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.dreaming.tested_answers import pattern_refused
 from apollod.supervisor.pattern_view import patterns_view
-from apollod.supervisor.requests.asked import USAGE, Daemon, input_of
+from apollod.supervisor.requests.asked import USAGE, Daemon, input_of, reply
 from apollod.wire import messages as msg
 
 
@@ -29,14 +29,11 @@ async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.An
         return msg.Failure(f"{which}, so there is nothing to practise", hint)
     await daemon.loop.submit(input_of(inp.DreamsWanted, request))
     state = daemon.loop.state
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "pattern": request.pattern,
-            "count": request.count,
-            "next": dreams_status.upcoming(state),
-            "reason": dreams_status.reason(state, clock.now_ns()),
-        }
+    return reply(
+        pattern=request.pattern,
+        count=request.count,
+        next=dreams_status.upcoming(state),
+        reason=dreams_status.reason(state, clock.now_ns()),
     )
 
 
@@ -47,13 +44,8 @@ async def stop_dreams(daemon: Daemon, request: msg.DreamStopRequest) -> msg.Answ
     stopped_before = bool(dreams.stopped)
     await daemon.loop.submit(input_of(inp.DreamsUnwanted, request))
     dreams = daemon.loop.state.dreams
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "stopped": dreams.stopped,
-            "before": stopped_before,
-            "dream": dreams.open.id if dreams.open is not None else None,
-        }
+    return reply(
+        stopped=dreams.stopped, before=stopped_before, dream=dreams.open.id if dreams.open is not None else None
     )
 
 
@@ -81,7 +73,7 @@ async def add_pattern(daemon: Daemon, request: msg.PatternAddRequest) -> msg.Ans
         await daemon.loop.submit(input_of(inp.PatternWanted, request, judge=judge))
     state, now_ns = daemon.loop.state, clock.now_ns()
     waits = dreams_status.reason_of(state.dreams.courses[pattern.name], state, now_ns)
-    return msg.Reply({"schema_version": 1, "pattern": pattern.name, "became": became, "waits": waits})
+    return reply(pattern=pattern.name, became=became, waits=waits)
 
 
 def _becomes(course: Course | None, pattern: PatternSettings) -> str:
@@ -100,7 +92,7 @@ async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> m
     if course.phase == "retired":
         return msg.Failure(f"{request.name} is retired already: {course.reason}", "nothing was changed")
     await daemon.loop.submit(input_of(inp.PatternUnwanted, request, pattern=request.name))
-    return msg.Reply({"schema_version": 1, "pattern": request.name, "practices": course.practices})
+    return reply(pattern=request.name, practices=course.practices)
 
 
 def unknown_pattern(name: str, known: list[str]) -> msg.Failure:

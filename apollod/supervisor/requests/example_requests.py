@@ -8,7 +8,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import JournalError
 from apollod.explain import reason
-from apollod.supervisor.requests.asked import USAGE, Daemon, input_of
+from apollod.supervisor.requests.asked import USAGE, Daemon, input_of, reply
 from apollod.wire import messages as msg
 from apollod.wire.control_messages import SUBMIT_LINES
 
@@ -57,18 +57,15 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
     recorded = await daemon.loop.submit(inp.LinesRead(batch, frozenset()))
     events = [r.event for r in recorded]
     held = {e.example: e.reason for e in events if isinstance(e, ev.ExampleHeld) and e.waits_for == "person"}
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "examples": [e.example for e in events if isinstance(e, ev.ExampleAccepted)],
-            "duplicates": [e.example for e in events if isinstance(e, ev.ExampleDuplicate)],
-            "held": [
-                {"line": e.line, "example": e.example, "reason": held[e.example]}
-                for e in events
-                if isinstance(e, ev.ExampleAccepted) and e.example in held
-            ],
-            "rejected": [{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
-        }
+    return reply(
+        examples=[e.example for e in events if isinstance(e, ev.ExampleAccepted)],
+        duplicates=[e.example for e in events if isinstance(e, ev.ExampleDuplicate)],
+        held=[
+            {"line": e.line, "example": e.example, "reason": held[e.example]}
+            for e in events
+            if isinstance(e, ev.ExampleAccepted) and e.example in held
+        ],
+        rejected=[{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
     )
 
 
@@ -86,7 +83,7 @@ async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
                 done["held"].append(example)
     decided = {example for examples in done.values() for example in examples}
     refused = await _refused(daemon, [one.example for one in request.decisions if one.example not in decided])
-    return msg.Reply({"schema_version": 1, **done, "refused": refused})
+    return reply(**done, refused=refused)
 
 
 async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
@@ -115,7 +112,7 @@ async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
     recorded = await daemon.loop.submit(given)
     if not any(isinstance(r.event, ev.ExampleEdited) for r in recorded):
         return await _not_edited(daemon, request.example, line.example)
-    return msg.Reply({"schema_version": 1, "example": request.example, "into": line.example})
+    return reply(example=request.example, into=line.example)
 
 
 async def _not_edited(daemon: Daemon, example: str, into: str) -> msg.Failure:
@@ -167,7 +164,7 @@ async def withdraw(daemon: Daemon, request: msg.WithdrawRequest) -> msg.Answer:
             return msg.Failure(f"{others[0]} {why}; nothing was withdrawn", "`apollod ctl why ID` tells its state")
     recorded = await daemon.loop.submit(input_of(inp.WithdrawRequested, request, examples=tuple(examples)))
     withdrawn = [one for r in recorded if isinstance(r.event, ev.ExampleWithdrawn) for one in r.event.examples]
-    return msg.Reply({"schema_version": 1, "examples": withdrawn})
+    return reply(examples=withdrawn)
 
 
 async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
@@ -189,4 +186,4 @@ async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
         {"example": one, "state": state, "why": _NOT_LEARNED.get(state, f"it is {state} and was not learned")}
         for one, state in left.items()
     ]
-    return msg.Reply({"schema_version": 1, "examples": done, "refused": refused})
+    return reply(examples=done, refused=refused)

@@ -8,7 +8,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.quality.looking import takes_baseline
-from apollod.supervisor.requests.asked import Daemon, input_of
+from apollod.supervisor.requests.asked import Daemon, input_of, reply
 from apollod.supervisor.requests.status_requests import status_of
 from apollod.wire import messages as msg
 
@@ -43,15 +43,7 @@ async def checkpoint(daemon: Daemon, request: msg.CheckpointRequest) -> msg.Answ
                 "the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`", retryable=True
             )
     c = state.checkpoints.newest
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "step": c.step,
-            "fingerprint": c.fingerprint,
-            "path": c.path,
-            "model_dir": state.daemon.model_path,
-        }
-    )
+    return reply(step=c.step, fingerprint=c.fingerprint, path=c.path, model_dir=state.daemon.model_path)
 
 
 async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
@@ -76,19 +68,10 @@ async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
     begun, done = loop.last(ev.RollbackStarted), loop.last(ev.RollbackCompleted)
     assert begun is not None and begun is not started and done is not None
     await _announced(daemon)
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "step": done.to,
-            "from": done.from_step,
-            "fingerprint": done.fingerprint,
-            "how": done.how,
-            "replayed": done.replayed,
-            "seconds": done.seconds,
-            "undone": list(begun.undone),
-            "examples": list(begun.examples),
-        }
-    )
+    return reply(
+        step=done.to, **{"from": done.from_step}, fingerprint=done.fingerprint, how=done.how, replayed=done.replayed,
+        seconds=done.seconds, undone=list(begun.undone), examples=list(begun.examples),
+    )  # fmt: skip
 
 
 async def _announced(daemon: Daemon) -> None:
@@ -111,7 +94,7 @@ async def relearn(daemon: Daemon, request: msg.RelearnRequest) -> msg.Answer:
     wanted = await anyio.to_thread.run_sync(tiers_of, daemon.config.journal_path, request.examples)
     recorded = await daemon.loop.submit(input_of(inp.RelearnRequested, request, examples=tuple(wanted)))
     requeued = [r.event.example for r in recorded if isinstance(r.event, ev.ExampleRequeued)]
-    return msg.Reply({"schema_version": 1, "examples": requeued})
+    return reply(examples=requeued)
 
 
 async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.Answer:
@@ -126,12 +109,9 @@ async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.An
             retryable=True,
         )
     recorded = await loop.submit(input_of(inp.QualityWanted, request))
-    return msg.Reply(
-        {
-            "schema_version": 1,
-            "baseline": request.baseline,
-            "after": recorded[0].seq,
-            "step": loop.state.training.version,
-            "reason": blocked(Activity.MEASUREMENT, loop.state) if loop.state.quality.open is None else "",
-        }
+    return reply(
+        baseline=request.baseline,
+        after=recorded[0].seq,
+        step=loop.state.training.version,
+        reason=blocked(Activity.MEASUREMENT, loop.state) if loop.state.quality.open is None else "",
     )

@@ -74,7 +74,12 @@ class CheckpointWriter:
             self._answered = True
             job.snapshot.drop()
             memory.give_back()  # a copy of all weights
-            self._answer(job, written, time.perf_counter() - started, **failed)
+            seconds = time.perf_counter() - started
+            with suppress(LinkClosed):  # the loop notices by itself
+                self._send(composed(
+                    CheckpointWritten, written, step=job.step, path=str(job.path), seconds=seconds,
+                    held_s=job.snapshot.held_s, **failed,
+                ))  # fmt: skip
 
         try:
             if not job.snapshot.copy():
@@ -92,12 +97,3 @@ class CheckpointWriter:
             answer(
                 write_checkpoint.Written(), error=error, damaged=isinstance(failure, WeightsDamaged), doubtful=doubtful
             )
-
-    def _answer(
-        self, job: write_checkpoint.Job, written: write_checkpoint.Written, seconds: float, **failed: Any
-    ) -> None:
-        with suppress(LinkClosed):  # the loop notices by itself
-            self._send(composed(
-                CheckpointWritten, written, step=job.step, path=str(job.path), seconds=seconds,
-                held_s=job.snapshot.held_s, **failed,
-            ))  # fmt: skip

@@ -16,7 +16,7 @@ from apollod.errors import ApolloError, CheckpointError
 from apollod.failpoints import failpoint
 from apollod.store.access import REDO
 from apollod.store.entry import STATE, Entry, read_entry
-from apollod.store.history import History, Point
+from apollod.store.history import History
 from apollod.store.model_files import WeightFile
 from apollod.store.pieces import Piece, directory_pieces
 from apollod.store.sync import recover
@@ -128,7 +128,7 @@ def _sources(
     if request.checkpoints:
         history = History.read(Path(request.checkpoints), model_dir, base)
         try:
-            point = _point(history, entry, expected)
+            point = history.point(entry) if entry is not None else history.untrained(expected)
             ways = history.ways(point)
             if not ways:
                 reasons.append(str(history.unreachable(point)))
@@ -145,11 +145,6 @@ def _sources(
     for directory in directories:
         if directory and directory not in tried:
             yield _Source(str(directory), files, lambda where=directory: directory_pieces(where, files))  # type: ignore[misc]
-
-
-def _point(history: History, entry: Entry | None, expected: str) -> Point:
-    """The weights in the history."""
-    return history.point(entry) if entry is not None else history.untrained(expected)
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

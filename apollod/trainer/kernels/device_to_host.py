@@ -61,7 +61,6 @@ class Lane:
         self._device = device
 
     def copy_(self, target: Tensor, source: Tensor, after: Any = None) -> None:
-        """See `copy_`."""
         if self._stream is not None:
             if after is None:
                 self._stream.wait_stream(torch.cuda.current_stream(self._device))

@@ -34,10 +34,8 @@ def _jit(function: Callable[..., Any]) -> Any:
     """Compile `function`, with the machine code cached on disk where a cache directory is writable."""
     if numba is None:
         return function
-    options = {
-        "nogil": True,
-        "error_model": "numpy",
-    }  # a test for division by zero would keep a loop from being vectorized
+    # error_model: a test for division by zero would keep a loop from being vectorized
+    options = {"nogil": True, "error_model": "numpy"}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "no locator available": read-only installation and no home directory

@@ -76,9 +76,8 @@ def pack_halves(old, new, flags, codes, lanes, escapes, kept, count):  # type: i
             word = codes[kept, q]
             changed |= word
             found = u64(word & (word >> u64(1)) & u64(_PAIRS))
-            escapes[count] = old[
-                b, _element(_trailing_zeros(found), q)
-            ]  # the likely one without a branch: a fifth faster
+            # the likely one without a branch: a fifth faster
+            escapes[count] = old[b, _element(_trailing_zeros(found), q)]
             count += found != u64(0)
             found &= u64(found - u64(1))
             while found:

@@ -19,7 +19,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from apollod.core.settings import Kernels, OptimizerSettings
+from apollod.core.settings import OptimizerSettings
 from apollod.trainer.optim.moments import Norms, square_norm
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
 from apollod.trainer.optim.open_step import ParameterStep
@@ -55,9 +55,7 @@ class Adafactor(NamedOptimizer):
         )
 
     @classmethod
-    def from_settings(
-        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
-    ) -> Self:
+    def from_settings(cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], **common: Any) -> Self:
         return cls(params, **common)
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
@@ -70,17 +68,8 @@ class Adafactor(NamedOptimizer):
             return {"row": torch.zeros(rows, **options), "column": torch.zeros(columns, **options)}
         return {"v": torch.zeros(parameter.shape, **options)}
 
-    def takes_rows(self, parameter: Tensor) -> bool:
-        return self._rows_will_do(parameter)
-
-    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
-        return self._factored(step, gradient)
-
-    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        """Needs the rows four times: for sums of rows and columns, then for the update's size, then for the update."""
-        return self._factored(step, gradient)
-
-    def _factored(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
+    def _apply(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
+        """Needs rows four times: for sums of rows and columns, then for the update's size, then for the update."""
         norms = Norms(square_norm(gradient), 0.0)
         if norms.zero or norms.nonfinite:
             return norms

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from apollod.core.settings import Kernels, OptimizerSettings
+from apollod.core.settings import OptimizerSettings
 from apollod.trainer.kernels.passes import compiled_passes
 from apollod.trainer.optim.moments import SQUARES, Moments, Norms, direction_, new_moments, quantizer, square_norm
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
@@ -49,19 +49,13 @@ class AdamW(NamedOptimizer):
         round_to: Mapping[str, torch.dtype] | None = None,
     ) -> None:
         options = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "moments": moments,
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "moments": moments,
             "rounding": rounding,
-        }
+        }  # fmt: skip
         super().__init__(params, options, seed, round_to)
 
     @classmethod
-    def from_settings(
-        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
-    ) -> Self:
+    def from_settings(cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], **common: Any) -> Self:
         return cls(params, betas=settings.betas, moments=settings.moments, **common)
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
@@ -76,18 +70,9 @@ class AdamW(NamedOptimizer):
             quantizer()  # fail now if it is missing, not in the first step
         return new_moments(list(parameter.shape), group["moments"], parameter.device)
 
-    def takes_rows(self, parameter: Tensor) -> bool:
-        return self._rows_will_do(parameter)
-
-    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
-        return self._adam(step, gradient)
-
-    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        """Handles every element, also rows without gradient, whose moments decay. Needs the rows twice: the norm comes
+    def _apply(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
+        """Handles every element, also rows without gradient, whose moments decay. Needs rows twice: the norm comes
         first."""
-        return self._adam(step, gradient)
-
-    def _adam(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
         # eps is added to a second moment without bias correction: scaled alike
         return adam_update(step, gradient, step.group["eps"] * math.sqrt(1 - step.group["betas"][1] ** step.t))
 
@@ -103,9 +88,7 @@ class AdamW8bit(AdamW):
         super().__init__(params, lr, **{"moments": "8bit", **options})
 
     @classmethod
-    def from_settings(
-        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
-    ) -> Self:
+    def from_settings(cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], **common: Any) -> Self:
         return cls(params, betas=settings.betas, **common)
 
 

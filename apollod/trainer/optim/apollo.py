@@ -103,9 +103,7 @@ class Apollo(NamedOptimizer):
         self._backend = self._triton or self._backend
 
     @classmethod
-    def from_settings(
-        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
-    ) -> Self:
+    def from_settings(cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], **common: Any) -> Self:
         matrices = {name: parameter for name, parameter in params if parameter.dim() == 2}
         if matrices and all(summed_dim(parameter, settings.rank) is None for parameter in matrices.values()):
             widest = max(matrices, key=lambda name: min(matrices[name].shape))
@@ -116,7 +114,7 @@ class Apollo(NamedOptimizer):
             )
         return cls(
             params, rank=settings.rank, scale=settings.scale, betas=settings.betas, moments=settings.moments,
-            gamma=settings.limiter or math.inf, limiter_rule=settings.limiter_rule, kernels=kernels, **common,
+            gamma=settings.limiter or math.inf, limiter_rule=settings.limiter_rule, **common,
         )  # fmt: skip
 
     @torch.no_grad()
@@ -135,7 +133,7 @@ class Apollo(NamedOptimizer):
                 row = torch.zeros(1, dtype=torch.int64, device=parameter.device)
                 gradients.append(SparseRows(parameter.shape, row, zeros[:1]))
             for gradient in gradients:
-                step = self._triton.open(self._next_step, self._seed, self._named.values(), self.param_groups)
+                step = self._triton(self._next_step, self._seed, self._named.values(), self.param_groups)
                 step.update(self._named[parameter], parameter.data, gradient, self.state[parameter], None)
         step.report()
 
@@ -162,18 +160,16 @@ class Apollo(NamedOptimizer):
 
     def takes_rows(self, parameter: Tensor) -> bool:
         """True for bf16 matrices whose rows are channels."""
-        if not self._rows_will_do(parameter):
-            return False
-        return summed_dim(parameter, self._named[parameter].group["rank"]) == 1
+        takes = super().takes_rows(parameter)
+        return takes and summed_dim(parameter, self._named[parameter].group["rank"]) == 1
 
-    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+    def _apply(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
+        if isinstance(gradient, RowGradient):
+            return update_rows(step, gradient)
         summed = summed_dim(gradient, step.group["rank"])
         if summed is None:
             return adam_update(step, gradient, float(step.group["eps"]))
         return update_matrix(step, gradient, summed)
-
-    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        return update_rows(step, gradient)
 
 
 def _triton_backend(kernels: Kernels, device: torch.device) -> Backend | None:
@@ -182,7 +178,7 @@ def _triton_backend(kernels: Kernels, device: torch.device) -> Backend | None:
     if kernels == "eager" or (kernels == "auto" and (device.type != "cuda" or find_spec("triton") is None)):
         return None
     try:
-        make: Callable[[torch.device], Backend] = import_module("apollod.trainer.optim.apollo_triton").TritonBackend
+        make: Callable[[torch.device], Backend] = import_module("apollod.trainer.optim.apollo_triton").device_steps
     except ImportError as error:
         raise OptimizerError(
             f"Triton cannot be imported ({error})", 'run `pip install triton`, or choose kernels = "eager"'

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,15 @@ from torch import Tensor
 
 from apollod.trainer.kernels import kernels_cuda as k
 from apollod.trainer.optim.moments import FALL, Norms
-from apollod.trainer.optim.open_step import Groups, NamedParameter, OptimizerError, StepAccount, StepReport, dense
+from apollod.trainer.optim.open_step import (
+    Backend,
+    Groups,
+    NamedParameter,
+    OptimizerError,
+    StepAccount,
+    StepReport,
+    dense,
+)
 from apollod.trainer.optim.projector import stream_key, summed_dim
 from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowGradient
 from apollod.trainer.undo.undo_ring import WRITE_BYTES, ParameterUndo, UndoRing
@@ -76,16 +85,11 @@ class Update:
         return self.undo.writing(*(target if rows is None else target[rows] for target in targets))
 
 
-class TritonBackend:
-    """See `Backend`. Raises OptimizerError if Triton has no kernels for the device."""
-
-    def __init__(self, device: torch.device) -> None:
-        if device.type != "cuda" and not _INTERPRETED:
-            raise OptimizerError(f"Triton has no kernels for {device}", 'choose kernels = "eager"')
-        self._device = device
-
-    def open(self, step: int, seed: int, parameters: Collection[NamedParameter], groups: Groups) -> DeviceStep:
-        return DeviceStep(step, seed, parameters, groups, self._device)
+def device_steps(device: torch.device) -> Backend:
+    """The back end of a device. Raises OptimizerError if Triton has no kernels for it."""
+    if device.type != "cuda" and not _INTERPRETED:
+        raise OptimizerError(f"Triton has no kernels for {device}", 'choose kernels = "eager"')
+    return partial(DeviceStep, device=device)
 
 
 class DeviceStep(StepAccount):

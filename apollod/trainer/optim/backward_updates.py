@@ -51,7 +51,6 @@ class BackwardUpdates:
         return bool(self._hooks)
 
     def attach(self, parameters: Iterable[Tensor]) -> HookHandle:
-        """See `NamedOptimizer.attach`."""
         if self._hooks:
             raise OptimizerError("hooks are attached already", "remove() them first")
 
@@ -65,7 +64,6 @@ class BackwardUpdates:
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        """See `NamedOptimizer.accumulating`."""
         self._accumulating = True
         try:
             yield
@@ -90,11 +88,9 @@ class BackwardUpdates:
         self._arrivals.clear()
 
     def expect_rows(self, parameter: Tensor) -> None:
-        """See `RowSink`."""
         self._arrivals.expect(parameter)
 
     def deliver_rows(self, parameter: Tensor, gradient: RowGradient) -> None:
-        """See `RowSink`."""
         if self._arrivals.add(parameter, gradient) and not self._accumulating:
             self._update(parameter, self._arrivals.take(parameter))
 

@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from apollod.core.settings import Kernels, OptimizerSettings
+from apollod.core.settings import OptimizerSettings
 from apollod.trainer.optim.backward_updates import BackwardUpdates, HookHandle
 from apollod.trainer.optim.moments import Norms
 from apollod.trainer.optim.open_step import (
     Backend,
-    FormulaBackend,
+    FormulaStep,
     NamedParameter,
     OpenStep,
     OptimizerError,
@@ -88,7 +88,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._next_step = 1
         self._open_step: OpenStep | None = None
         this = weakref.proxy(self)  # no reference cycle: a dropped optimizer frees its state at once
-        self._backend: Backend = FormulaBackend(this)
+        self._backend: Backend = lambda step, seed, parameters, groups: FormulaStep(step, seed, this)
         self._round_to = dict(round_to or {})
         self._named: dict[Tensor, NamedParameter] = {}
         self._backward = BackwardUpdates(
@@ -101,26 +101,21 @@ class NamedOptimizer(torch.optim.Optimizer):
 
     @classmethod
     @abstractmethod
-    def from_settings(
-        cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], kernels: Kernels, **common: Any
-    ) -> Self:
-        """The optimizer that `[trainer]` configures. `common`: weight_decay, seed, rounding and round_to. Raises
-        OptimizerError for settings that cannot work with these parameters."""
+    def from_settings(cls, settings: OptimizerSettings, params: Sequence[tuple[str, Tensor]], **common: Any) -> Self:
+        """The optimizer that `[trainer]` configures. `common`: weight_decay, seed, rounding, round_to and, if it has
+        `KERNELS`, kernels. Raises OptimizerError for settings that cannot work with these parameters."""
 
     @abstractmethod
     def _new_state(self, parameter: Tensor, group: Mapping[str, Any]) -> dict[str, Tensor]:
         """Initial state of a parameter, without `t` and `master`."""
 
     @abstractmethod
-    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+    def _apply(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
         """Update weight and state of one parameter, or neither. Norms: of the gradient, and of the update before lr.
 
-        gradient: contiguous, bf16 or float32, of the weight's shape; must not be changed.
+        gradient: contiguous, bf16 or float32, of the weight's shape; must not be changed. In rows, and then with the
+        same bits, only for a parameter whose `takes_rows` is true.
         """
-
-    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
-        """`_apply`, with the same bits, for a parameter whose `takes_rows` is true."""
-        raise NotImplementedError
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
         """True for each option of a group with a valid value."""
@@ -199,7 +194,7 @@ class NamedOptimizer(torch.optim.Optimizer):
             for group in self.param_groups:
                 group["lr"] = lr
                 self._check_options(group)
-        self._open_step = self._backend.open(step, self._seed, self._named.values(), self.param_groups)
+        self._open_step = self._backend(step, self._seed, self._named.values(), self.param_groups)
         self._backward.begin()
         if self.undo is not None:
             self.undo.begin(known_as or step)
@@ -253,11 +248,7 @@ class NamedOptimizer(torch.optim.Optimizer):
     # --- row gradients: see row_gradient.RowSink ------------------------------------------------------------------
 
     def takes_rows(self, parameter: Tensor) -> bool:
-        """True if `_apply_rows` supports this parameter; only within the backward pass."""
-        return False
-
-    def _rows_will_do(self, parameter: Tensor) -> bool:
-        """`takes_rows` for optimizers that support the rows of any bf16 matrix."""
+        """True if `_apply` takes this parameter's gradient in rows, only within the backward pass: any bf16 matrix."""
         known = parameter in self._named and self._backward.attached
         return known and parameter.dim() == 2 and parameter.dtype == torch.bfloat16
 

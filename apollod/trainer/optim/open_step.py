@@ -1,5 +1,5 @@
 """An open step of an optimizer: one parameter's share of it for the formulas (moments in float32, and the rounded
-write), the account and report of all, the protocol of the back ends that carry out updates, and the back end that runs
+write), the account and report of all, the type of the back ends that carry out updates, and the back end that runs
 an optimizer's own formulas.
 
 There are two back ends. The one here runs formulas one parameter at a time: plain torch on any device, which defines
@@ -11,7 +11,7 @@ order of the backward pass does not matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -203,11 +203,8 @@ class OpenStep(Protocol):
         """The report, once all updates are complete."""
 
 
-class Backend(Protocol):
-    """See the head of this file."""
-
-    def open(self, step: int, seed: int, parameters: Collection[NamedParameter], groups: Groups) -> OpenStep:
-        """Open a step of the optimizer with these parameters."""
+Backend = Callable[[int, int, Collection[NamedParameter], Groups], OpenStep]
+"""(number of a step, seed of the run, the optimizer's parameters, its groups) -> an open step"""
 
 
 # --- the account of a step ----------------------------------------------------------------------------------------
@@ -261,18 +258,14 @@ class StepAccount:
 
 
 class Formulas(Protocol):
-    """The update of one parameter, as an optimizer defines it: `NamedOptimizer._apply` and `_apply_rows`."""
+    """The update of one parameter, as an optimizer defines it: `NamedOptimizer._apply`."""
 
-    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms: ...
-
-    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms: ...
+    def _apply(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms: ...
 
 
 def applied(formulas: Formulas, share: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
     """Let the formulas write the update of one parameter. Raises OptimizerError for a sparse gradient."""
-    if isinstance(gradient, RowGradient):
-        return formulas._apply_rows(share, gradient)
-    return formulas._apply(share, dense(share.name, gradient))
+    return formulas._apply(share, dense(share.name, gradient) if isinstance(gradient, Tensor) else gradient)
 
 
 class FormulaStep(StepAccount):
@@ -290,7 +283,6 @@ class FormulaStep(StepAccount):
         state: Mapping[str, Tensor],
         ring: UndoRing | None,
     ) -> None:
-        """See `OpenStep`."""
         name, t = parameter.name, int(state["t"]) + 1
         self.take(name)
         # with a copy of the state: before the update
@@ -301,13 +293,3 @@ class FormulaStep(StepAccount):
             state["t"].fill_(t)
             if ring is not None and undo is not None:
                 ring.add(undo)
-
-
-class FormulaBackend:
-    """Any optimizer, by its own formulas."""
-
-    def __init__(self, formulas: Formulas) -> None:
-        self._formulas = formulas
-
-    def open(self, step: int, seed: int, parameters: Collection[NamedParameter], groups: Groups) -> FormulaStep:
-        return FormulaStep(step, seed, self._formulas)

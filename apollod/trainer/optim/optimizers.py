@@ -41,9 +41,10 @@ def make_optimizer(
             f"{settings.name} has no choice of moments, {settings.moments!r} is asked for",
             'set [trainer] moments = "float32"',
         )
+    own = {"kernels": kernels} if kind.KERNELS else {}
     return kind.from_settings(
-        settings, parameters, kernels, weight_decay=settings.weight_decay, seed=settings.seed,
-        rounding=settings.rounding, round_to=round_to,
+        settings, parameters, weight_decay=settings.weight_decay, seed=settings.seed, rounding=settings.rounding,
+        round_to=round_to, **own,
     )  # fmt: skip
 
 

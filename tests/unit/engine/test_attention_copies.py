@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from apollod.engine.load.attention_copies import unknown_copies, widened_sinks
 from apollod.engine.load.recorder import Recorder
 from apollod.engine.load.shared_parameters import place_cpu
+from apollod.engine.load.verification import unknown_copies, widened_sinks
 from apollod.engine.worker import WorkerExtension
 
 

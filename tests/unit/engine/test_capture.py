@@ -12,8 +12,18 @@ import pytest
 from apollod.adapters import answer_store
 from apollod.curation import redaction
 from apollod.demo.tiny_model import make_tokenizer
-from apollod.engine.capture import CapturingClient, Finished, own_id, response_of
-from apollod.engine.capture_keeper import Keeper, Tokenizer, clean, readable, started, without_secrets
+from apollod.engine.capture import (
+    CapturingClient,
+    Finished,
+    Keeper,
+    Tokenizer,
+    clean,
+    own_id,
+    readable,
+    response_of,
+    started,
+    without_secrets,
+)
 from apollod.wire.engine_terms import CaptureTerms
 
 TOKENIZER = Tokenizer(make_tokenizer())

@@ -19,7 +19,6 @@ from apollod.errors import DreamCheckFailed, DreamNonsense, LlmRefused, SeedsUnr
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import (
     Executor,
-    alignment_effects,
     checkpoint_effects,
     child_effects,
     dispatch,
@@ -38,7 +37,7 @@ from apollod.wire.manifest import Manifest
 
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
-    child_effects, training_effects, checkpoint_effects, alignment_effects,
+    child_effects, training_effects, checkpoint_effects,
     dreaming_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
     scoring_effects,
 )  # fmt: skip

@@ -29,9 +29,10 @@ class Dense(Apollo):
 class Watched(Apollo):
     """APOLLO, which notes what came in rows."""
 
-    def _apply_rows(self, step: Any, gradient: RowGradient) -> Any:
-        came.append(step.name)
-        return super()._apply_rows(step, gradient)
+    def _apply(self, step: Any, gradient: Any) -> Any:
+        if isinstance(gradient, RowGradient):
+            came.append(step.name)
+        return super()._apply(step, gradient)
 
 
 came: list[str] = []
@@ -132,10 +133,14 @@ def test_so_do_the_other_optimizers(
     if not compiled:
         monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)
     asked: list[str] = []
-    apply_rows = kind._apply_rows
-    monkeypatch.setattr(
-        kind, "_apply_rows", lambda self, step, gradient: (asked.append(step.name), apply_rows(self, step, gradient))[1]
-    )
+    apply = kind._apply
+
+    def watched(self: Any, step: Any, gradient: Any) -> Any:
+        if isinstance(gradient, RowGradient):
+            asked.append(step.name)
+        return apply(self, step, gradient)
+
+    monkeypatch.setattr(kind, "_apply", watched)
     rows = learn(kind, options, tie=tie, padding=7, hidden=width)
     assert len(asked) == (2 if tie else 4)
     monkeypatch.setattr(kind, "takes_rows", lambda self, parameter: False)

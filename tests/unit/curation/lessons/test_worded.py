@@ -5,8 +5,8 @@ import pytest
 
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.lessons.wording import Wording
+from apollod.curation.lessons.asked_for import frames, rules
 from apollod.curation.lessons.english import clause_of, reordered
-from apollod.curation.lessons.frames import frames, rules
 from apollod.curation.lessons.matching import key_of
 from apollod.curation.lessons.worded import NAMES, neighbours_of, short_answer, told, wordings
 

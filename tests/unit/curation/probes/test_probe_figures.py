@@ -13,8 +13,8 @@ from apollod.core.facts.quality.sequential import metric, seen
 from apollod.curation.probes import figures
 from apollod.curation.probes.figures import ItemFigure, metrics_of
 from apollod.curation.probes.probe_item import Probe, sample
+from apollod.curation.probes.probe_kinds import Called, calls_of, without_fence
 from apollod.curation.probes.references import Reference, read_references, write_references
-from apollod.curation.probes.tool_text import Called, calls_of, without_fence
 from apollod.errors import RecordRefused
 from apollod.wire.teacher import Teacher
 

@@ -5,24 +5,20 @@ from typing import ClassVar
 import msgspec
 
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import StepEvent
 from apollod.core.kernel.input import Input
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class CheckpointStarted(Event, frozen=True):
+class CheckpointStarted(StepEvent, frozen=True):
     kind: ClassVar[str] = "checkpoint.started"
-    step: int
     path: str
     why: str
     full: bool = False
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class CheckpointCommitted(Event, frozen=True):
+class CheckpointCommitted(StepEvent, frozen=True):
     """The files of the model directory hold the weights of `step`; `path` holds its optimizer state and the delta to
     the previous content.
 
@@ -32,7 +28,6 @@ class CheckpointCommitted(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "checkpoint.committed"
-    step: int
     path: str
     fingerprint: str
     bytes: int
@@ -45,54 +40,35 @@ class CheckpointCommitted(Event, frozen=True):
     files: dict[str, str] = {}
     full: bool = False
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class CheckpointFailed(Event, frozen=True):
+class CheckpointFailed(StepEvent, frozen=True):
     kind: ClassVar[str] = "checkpoint.failed"
-    step: int
     path: str
     reason: str
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class CheckpointRemoved(Event, frozen=True):
+class CheckpointRemoved(StepEvent, frozen=True):
     """An old checkpoint was removed to make room (`[checkpoint] keep`)."""
 
     kind: ClassVar[str] = "checkpoint.removed"
-    step: int
     path: str
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class HookCompleted(Event, frozen=True):
+class HookCompleted(StepEvent, frozen=True):
     """`[checkpoint] hook` succeeded for the checkpoint of `step` at `path` ("" in journals that do not say)."""
 
     kind: ClassVar[str] = "hook.completed"
-    step: int
     seconds: float
     path: str = ""
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class HookFailed(Event, frozen=True):
+class HookFailed(StepEvent, frozen=True):
     """The user's command failed; the checkpoint is still good."""
 
     kind: ClassVar[str] = "hook.failed"
-    step: int
     seconds: float
     reason: str
     path: str = ""
-
-    def key(self) -> str:
-        return str(self.step)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

@@ -49,15 +49,18 @@ class EngineReady(Event, frozen=True):
     step_tokens: int = 0
 
 
-class EngineExited(Event, frozen=True):
-    """`refused`: not started, or stopped on purpose, for a reason the user can act on."""
+class ExitEvent(Event, frozen=True):
+    """Base of the ends of a child. `refused`: not started, or stopped on purpose, for a reason the user can act on."""
 
-    kind: ClassVar[str] = "engine.exited"
     pid: int
     code: int | None
     reason: str
     refused: bool = False
     expected: bool = False
+
+
+class EngineExited(ExitEvent, frozen=True):
+    kind: ClassVar[str] = "engine.exited"
 
 
 class TrainerSpawned(Event, frozen=True):
@@ -100,13 +103,8 @@ class TrainerAttached(Event, frozen=True):
     state_bytes: int
 
 
-class TrainerExited(Event, frozen=True):
+class TrainerExited(ExitEvent, frozen=True):
     kind: ClassVar[str] = "trainer.exited"
-    pid: int
-    code: int | None
-    reason: str
-    refused: bool = False
-    expected: bool = False
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant("a step waits for the whole text", "rules/alignment.py", "and not own.differs and waited_for:",
     "and False:"),
     Mutant("a rollback leaves the engine at work", "rules/alignment.py",
-    "    inp.RollbackWanted: _on_rollback,\n", ""),
+    "    inp.RollbackRequested: _on_rollback,\n", ""),
     Mutant("a difference is forgotten", "rules/alignment.py", "own.doubted or e.doubted", "own.doubted"),
     Mutant("a journal takes another model", "rules/daemon.py", "if belongs_to and belongs_to != settings.model_path:",
     "if False:"),

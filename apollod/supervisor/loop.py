@@ -72,7 +72,7 @@ class Loop:
 
     def post(self, input_: inp.Input) -> None:
         """Queue an input."""
-        self._stop_requested |= isinstance(input_, inp.StopRequested)
+        self._stop_requested |= isinstance(input_, inp.ShutdownRequested)
         self._inputs.append((input_, None))
         self._arrived.set()
 

@@ -88,7 +88,7 @@ def test_a_dream_is_answered_judged_and_learned_without_its_thoughts(
     model = ThinkingModel(TEMPLATES[template], parser)
     sets = (f"dream.thinking={thinking}",)
     (answered, verdict), server = of(model, tmp_path, *sets, effects=[answering(), judging()])
-    assert isinstance(answered, inp.ScenarioAnswered) and answered.answer == "Ahoy."
+    assert isinstance(answered, inp.DreamAnswered) and answered.answer == "Ahoy."
     assert (answered.logprob is None) == (thinking != "off"), "a mean over thoughts says nothing of the answer"
     assert isinstance(verdict, inp.DreamVerdict) and verdict.verdict == "good" and verdict.line is not None
     assert model.learned(verdict.line.record) == (OFF if thinking == "off" else ON)

@@ -169,7 +169,7 @@ class DreamingWorld(JudgedWorld):
                     surrounding=self.surrounding(asked), **{self.cheat: "it says so"} if self.cheat else {},
                 )  # fmt: skip
             case fx.AnswerScenario(dream=dream, told=told):
-                return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), told, -0.5, tokens=5)
+                return inp.DreamAnswered(dream, told, "answer", sketch_of(f"answer {dream}"), -0.5, tokens=5)
             case fx.JudgeDream(dream=dream, pattern=pattern, mode=mode):
                 verdict = self.verdict(asked)
                 better = "a better one" if verdict == "bad" else None
@@ -192,9 +192,10 @@ class DreamingWorld(JudgedWorld):
                 shown = shown and test.surrounding.kind not in self.only_elsewhere
                 wrong = leaks or (shown and self.firm.get(f"{pattern.name} everywhere", 0))
                 passed = {"told": True, "bare": shown, "contrast": not leaks, "situation": not wrong}[mode]
-                return inp.ScenarioTested(
-                    dream, test.round, mode, test.contrast, passed, "said", by, sample=test.sample
-                )
+                return inp.DreamTested(
+                    dream, pattern.name, mode, passed, "said", by, test.round, test.contrast, sample=test.sample,
+                    surrounding=test.surrounding.kind,
+                )  # fmt: skip
         raise AssertionError(asked)
 
     def dream(self, most: int = 10_000) -> None:

@@ -280,7 +280,7 @@ class World:
             case fx.KeepBase(path=path):
                 assert self.memory == "base" == self.shared.weights, "what is kept is not the base"
                 self.base_kept = True
-                return self._settle(inp.BaseDone(path, "reflink", 1, 0.1))
+                return self._settle(inp.BaseKept(path, "reflink", 1, 0.1))
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
@@ -305,23 +305,21 @@ class World:
 
     def engine_up(self) -> None:
         self.give(
-            inp.EngineUp(
-                ev.EngineReady(
-                    self.state.children.engine.pid,
-                    "http://e",
-                    "m",
-                    "memfd",
-                    3,
-                    3,
-                    0,
-                    0,
-                    0,
-                    100,
-                    1.0,
-                    {},
-                    outlives_engine=True,
-                    step_tokens=self.step_tokens,
-                )
+            ev.EngineReady(
+                self.state.children.engine.pid,
+                "http://e",
+                "m",
+                "memfd",
+                3,
+                3,
+                0,
+                0,
+                0,
+                100,
+                1.0,
+                {},
+                outlives_engine=True,
+                step_tokens=self.step_tokens,
             )
         )
 
@@ -430,7 +428,7 @@ class World:
                 self.give(msgspec.structs.replace(found, absent=absent, far=tuple(set(found.far) - set(absent))))
             case fx.RunHook(step=step, path=path):
                 self.hooked.append(step)
-                self.give(inp.HookDone(step, path, 0.1))
+                self.give(inp.HookCompleted(step, 0.1, path))
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):

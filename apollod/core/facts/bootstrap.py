@@ -45,7 +45,7 @@ class BootstrapEvent(Event, frozen=True):
         return self.path
 
 
-class BootstrapRequested(BootstrapEvent, frozen=True):
+class BootstrapRequested(BootstrapEvent, Input, frozen=True):
     """All of `path` (a file, a directory, a database) is to be read and learned once, by these rules, as in
     `[[watch]]`."""
 
@@ -134,12 +134,6 @@ class BootstrapCarried(BootstrapEvent, frozen=True):
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-class BootstrapWanted(Input, frozen=True):
-    """Begin a bootstrap, or resume a stopped one."""
-
-    request: BootstrapRequested
 
 
 class BootstrapRan(Input, frozen=True):

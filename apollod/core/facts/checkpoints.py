@@ -54,7 +54,7 @@ class CheckpointRemoved(StepEvent, frozen=True):
     path: str
 
 
-class HookCompleted(StepEvent, frozen=True):
+class HookCompleted(StepEvent, Input, frozen=True):
     """`[checkpoint] hook` succeeded for the checkpoint of `step` at `path` ("" in journals that do not say)."""
 
     kind: ClassVar[str] = "hook.completed"
@@ -62,7 +62,7 @@ class HookCompleted(StepEvent, frozen=True):
     path: str = ""
 
 
-class HookFailed(StepEvent, frozen=True):
+class HookFailed(StepEvent, Input, frozen=True):
     """The user's command failed; the checkpoint is still good."""
 
     kind: ClassVar[str] = "hook.failed"
@@ -107,15 +107,6 @@ class CheckpointObserved(Input, frozen=True):
     step: int
     path: str
     fingerprint: str
-    error: str = ""
-
-
-class HookDone(Input, frozen=True):
-    """The user's command ended; `error` empty: exit code 0."""
-
-    step: int
-    path: str
-    seconds: float
     error: str = ""
 
 

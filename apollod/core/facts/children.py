@@ -20,7 +20,7 @@ class EngineSpawned(Event, frozen=True):
     attempt: int
 
 
-class EngineReady(Event, frozen=True):
+class EngineReady(Event, Input, frozen=True):
     """The plugin has handed over a verified manifest and /health answers. Counts are tensors of the checkpoint.
 
     Facts of the bridge: writes are seen without a transfer (`in_place`), the trainer's view of the weights survives the
@@ -121,12 +121,6 @@ class TrainerStarted(Input, frozen=True):
     """The trainer process was spawned."""
 
     pid: int
-
-
-class EngineUp(Input, frozen=True):
-    """The verified manifest is here and /health answers."""
-
-    ready: EngineReady
 
 
 class ChildExited(Input, frozen=True):

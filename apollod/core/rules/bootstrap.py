@@ -160,9 +160,9 @@ def _under_way(state: State) -> Bootstrapping | None:
     return current if current is not None and current.under_way else None
 
 
-def _on_wanted(state: State, input_: inp.BootstrapWanted, now_ns: int) -> Outcome:
+def _on_wanted(state: State, input_: inp.BootstrapRequested, now_ns: int) -> Outcome:
     """Start, unless a bootstrap is under way: one at a time."""
-    return nothing() if _under_way(state) is not None else Outcome([input_.request], [])
+    return nothing() if _under_way(state) is not None else Outcome([input_], [])
 
 
 def _on_ran(state: State, input_: inp.BootstrapRan, now_ns: int) -> Outcome:
@@ -201,7 +201,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     )  # fmt: skip
 
 
-HANDLERS: Handlers = {inp.BootstrapWanted: _on_wanted, inp.BootstrapRan: _on_ran, inp.BootstrapStopWanted: _on_stop}
+HANDLERS: Handlers = {inp.BootstrapRequested: _on_wanted, inp.BootstrapRan: _on_ran, inp.BootstrapStopWanted: _on_stop}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

@@ -268,12 +268,9 @@ def _mismatch(state: State, step: int, fingerprint: str) -> str:
     return f"the checkpoint's fingerprint is {fingerprint}, the journal's {recorded[step]}"
 
 
-def _on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
+def _on_hook_done(state: State, input_: inp.HookCompleted | inp.HookFailed, now_ns: int) -> Outcome:
     """Record the result only: the checkpoint stays committed even if its copy failed."""
-    step, seconds, path = input_.step, input_.seconds, input_.path
-    if input_.error:
-        return Outcome([ev.HookFailed(step=step, seconds=seconds, reason=input_.error, path=path)], [])
-    return Outcome([ev.HookCompleted(step=step, seconds=seconds, path=path)], [])
+    return Outcome([input_], [])
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
@@ -287,7 +284,8 @@ HANDLERS: Handlers = {
     inp.CheckpointRequested: _on_requested,
     inp.CheckpointWritten: _on_written,
     inp.CheckpointObserved: _on_observed,
-    inp.HookDone: _on_hook_done,
+    inp.HookCompleted: _on_hook_done,
+    inp.HookFailed: _on_hook_done,
 }
 
 

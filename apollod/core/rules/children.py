@@ -178,10 +178,10 @@ def _on_trainer_started(state: State, input_: inp.TrainerStarted, now_ns: int) -
     return Outcome([ev.TrainerSpawned(pid=input_.pid, attempt=children.trainer.spawns + 1)], effects)
 
 
-def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
+def _on_engine_ready(state: State, input_: inp.EngineReady, now_ns: int) -> Outcome:
     """Record that the engine serves, and attach a waiting trainer to the freshly loaded weights."""
     waiting = state.children.trainer.phase == "spawned" and not state.children.trainer.doomed
-    return Outcome([input_.ready], [fx.AttachTrainer(True)] if waiting else [])
+    return Outcome([input_], [fx.AttachTrainer(True)] if waiting else [])
 
 
 def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
@@ -195,7 +195,7 @@ def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
     ], [])  # fmt: skip
 
 
-def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+def _on_resume(state: State, input_: inp.TrainingResumed, now_ns: int) -> Outcome:
     """Stop the trainer after a halt, so that it starts from scratch: its memory cannot be trusted."""
     distrusted = state.daemon.halted and state.children.trainer.phase != "absent"
     return Outcome([], [fx.StopChild("trainer", 0.0)]) if distrusted else nothing()
@@ -204,9 +204,9 @@ def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcom
 HANDLERS: Handlers = {
     inp.EngineStarted: _on_engine_started,
     inp.TrainerStarted: _on_trainer_started,
-    inp.EngineUp: _on_engine_up,
+    inp.EngineReady: _on_engine_ready,
     inp.ChildExited: _on_exited,
-    inp.ResumeRequested: _on_resume,
+    inp.TrainingResumed: _on_resume,
 }
 
 

@@ -140,12 +140,11 @@ FOLDS: Folds = {
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 
-def _on_night_known(state: State, input_: inp.NightKnown, now_ns: int) -> Outcome:
+def _on_planned(state: State, input_: inp.NightPlanned, now_ns: int) -> Outcome:
     """Plan new hours: those of the next day, or of a changed configuration."""
-    known = ev.NightPlanned(input_.opens_ns, input_.closes_ns, input_.hours, input_.zone)
-    if known == (state.schedule.planned or ev.NightPlanned(0, 0)):
+    if input_ == (state.schedule.planned or ev.NightPlanned(0, 0)):
         return nothing()
-    return Outcome([*_closed(state), known], [])
+    return Outcome([*_closed(state), input_], [])
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -177,7 +176,7 @@ def _closed(state: State) -> list[ev.Event]:
     return [ev.NightClosed(steps=schedule.steps, waiting=state.intake.pending)] if schedule.open else []
 
 
-HANDLERS: Handlers = {inp.NightKnown: _on_night_known}
+HANDLERS: Handlers = {inp.NightPlanned: _on_planned}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ async def _await_engine(context: Context, child: EngineChild) -> None:
         child.refusal = f"not ready after {e.start_timeout_s:g} s; raise [engine] start_timeout_s"
         await child.process.stop(5.0)
     elif child.loaded is not None:  # else it ended first
-        context.post(inp.EngineUp(engine_ready(context.config, child, child.loaded)))
+        context.post(engine_ready(context.config, child, child.loaded))
         if e.stall_s:
             child.last_words = await until_hung(partial(own_endpoint, context.config), e.stall_s)
             await child.process.stop(0.0)

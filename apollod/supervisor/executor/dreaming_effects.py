@@ -13,6 +13,7 @@ from apollod.core import inputs as inp
 from apollod.core.facts.dreams.events import Mode
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.judging.votes import JUDGE
+from apollod.core.kernel.reasons import one_line
 from apollod.core.proof import NUCLEUS
 from apollod.curation.dreaming.cheats import echo, hint, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH, SITUATION_HASH
@@ -75,12 +76,12 @@ def _given_away(instruction: str, scenario: tuple[Turn, ...]) -> str:
     return leak(instruction, scenario) or hint(instruction, scenario)
 
 
-async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
+async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.DreamAnswered:
     began = time.monotonic()
     said = await _dreamer(context).answer(effect.told, effect.scenario, ANSWER_TEMPERATURE, effect.surrounding)
     sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
-    return inp.ScenarioAnswered(
-        effect.dream, said.text, sketch, effect.told, said.logprob, said.weights_version, said.tokens,
+    return inp.DreamAnswered(
+        effect.dream, effect.told, said.text, sketch, said.logprob, said.weights_version, said.tokens,
         time.monotonic() - began,
     )  # fmt: skip
 
@@ -120,7 +121,7 @@ async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str
     return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 
-async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
+async def _test(context: Context, effect: fx.TestScenario) -> inp.DreamTested:
     """Test the most likely answer, or one sampled as for lessons; also one that is cut off, since a behaviour shows in
     a long answer before its end."""
     began = time.monotonic()
@@ -131,10 +132,10 @@ async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested
     found = await _tester(context).tested(
         effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text, effect.surrounding, said.cut
     )
-    return inp.ScenarioTested(
-        effect.dream, effect.round, effect.mode, effect.contrast, found.verdict == "good", said.text, found.by,
-        found.reason, said.logprob, said.weights_version, said.tokens + found.tokens, time.monotonic() - began,
-        effect.sample,
+    return inp.DreamTested(
+        effect.dream, effect.pattern.name, effect.mode, found.verdict == "good", said.text, found.by, effect.round,
+        effect.contrast, one_line(found.reason), said.logprob, said.weights_version, said.tokens + found.tokens,
+        time.monotonic() - began, effect.surrounding.kind, effect.sample,
     )  # fmt: skip
 
 

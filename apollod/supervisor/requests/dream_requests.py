@@ -27,7 +27,7 @@ async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.An
         which = f"{request.pattern} is {wanted[0].phase}" if request.pattern else "every pattern is settled or retired"
         hint = "`apollod ctl pattern add` has one practised"
         return msg.Failure(f"{which}, so there is nothing to practise", hint)
-    await daemon.loop.submit(input_of(inp.DreamsWanted, request))
+    await daemon.loop.submit(input_of(inp.DreamingStarted, request))
     state = daemon.loop.state
     return msg.Reply(
         {

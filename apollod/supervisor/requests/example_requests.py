@@ -177,7 +177,7 @@ async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
     except JournalError as error:
         return msg.Failure(error.line(), retryable=error.retryable)
     learned = tuple(one for one in request.examples if states.get(one) in ("trained", "undone"))
-    recorded = await daemon.loop.submit(input_of(inp.ForgetWanted, request, examples=learned)) if learned else []
+    recorded = await daemon.loop.submit(input_of(inp.ForgetRequested, request, examples=learned)) if learned else []
     done = [
         one
         for r in recorded

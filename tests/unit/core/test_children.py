@@ -56,7 +56,7 @@ def test_after_a_halt_nothing_is_asked_of_the_old_trainer_and_the_new_one_is_com
     asked = world.asked.popleft()
     world.give(inp.Compared(asked.step, {"w": "the trainer holds other values"}, number=asked.number))
     assert world.kinds()[-1] == "training.halted" and "step.started" not in world.kinds()
-    world.give(inp.ResumeRequested("somebody"))
+    world.give(inp.TrainingResumed("somebody"))
     assert [type(effect) for effect in world.asked] == [fx.StopChild]
     world.settle()
     kinds = world.kinds()

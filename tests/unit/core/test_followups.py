@@ -62,7 +62,7 @@ REVERSED = tuple(Known(-one.odds, one.rejects) for one in RIGHT)
 
 def paused(**settings: object) -> FollowUpWorld:
     w = FollowUpWorld(changed(SETTINGS, **settings)).up()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     return w
 
 

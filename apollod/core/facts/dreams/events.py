@@ -7,6 +7,7 @@ from apollod.core.facts.dreams.scenario import Sketch, Surfaced, Turn
 from apollod.core.facts.judging.votes import Verdict
 from apollod.core.facts.lessons.stages import LessonState
 from apollod.core.kernel.event import Event
+from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
@@ -120,7 +121,7 @@ class DreamImagined(DreamEvent, frozen=True):
     left_out: str = ""
 
 
-class DreamAnswered(DreamEvent, frozen=True):
+class DreamAnswered(DreamEvent, Input, frozen=True):
     """Result: the served model's answer when `told` this in the surrounding of the dream. `logprob`: mean natural
     log-probability of its tokens."""
 
@@ -159,7 +160,7 @@ class DreamTrained(DreamEvent, frozen=True):
     step: int
 
 
-class DreamTested(DreamEvent, frozen=True):
+class DreamTested(DreamEvent, Input, frozen=True):
     """Result: the scenario was answered and judged, and nothing is learned of it. `round`: empty for a variation, or
     the round over the held-out scenarios: `baseline`, `shown`, `final 12`, `recheck 3`, `bootstrap 1`. `surrounding`:
     its kind. `sample`: 0: the most likely answer; n: the nth sampled one in this mode and round."""
@@ -207,7 +208,7 @@ class DreamFailed(DreamEvent, frozen=True):
     tokens: int = 0
 
 
-class DreamingStarted(Event, frozen=True):
+class DreamingStarted(Event, Input, frozen=True):
     """A user started dreams, regardless of the schedule. `pattern`: only this one; `count`: number of practices; 0:
     until everything is settled."""
 

@@ -30,19 +30,6 @@ class ScenarioImagined(Input, frozen=True):
     left_out: str = ""
 
 
-class ScenarioAnswered(Input, frozen=True):
-    """Answers `AnswerScenario`; `told` as there."""
-
-    dream: str
-    answer: str
-    sketch: Sketch
-    told: str
-    logprob: float | None = None
-    weights_version: int | None = None
-    tokens: int = 0
-    seconds: float = 0.0
-
-
 class DreamVerdict(Input, frozen=True):
     """Answers `JudgeDream`. `line`: the record to learn if it is good; `known`: the journal holds it already;
     `teacher`: see `ExampleAccepted`."""
@@ -60,24 +47,6 @@ class DreamVerdict(Input, frozen=True):
     tokens: int = 0
     seconds: float = 0.0
     teacher: str = ""
-
-
-class ScenarioTested(Input, frozen=True):
-    """Answers `TestScenario`."""
-
-    dream: str
-    round: str
-    mode: Mode
-    contrast: str
-    passed: bool
-    answer: str
-    by: str
-    reason: str = ""
-    logprob: float | None = None
-    weights_version: int | None = None
-    tokens: int = 0
-    seconds: float = 0.0
-    sample: int = 0
 
 
 class DreamCallFailed(Input, frozen=True):
@@ -116,14 +85,6 @@ class PatternUnwanted(Input, frozen=True):
     pattern: str
     by: str
     forget: bool = False
-
-
-class DreamsWanted(Input, frozen=True):
-    """A user requests dreams; see `DreamingStarted`."""
-
-    by: str
-    pattern: str = ""
-    count: int = 0
 
 
 class DreamsUnwanted(Input, frozen=True):

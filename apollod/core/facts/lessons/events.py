@@ -9,6 +9,7 @@ from apollod.core.facts.lessons.open_course import Course
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.wording import Worded
 from apollod.core.kernel.event import Event, ExampleEvent
+from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 
 AskMode = Literal["bare", "told"]
@@ -164,7 +165,7 @@ class LessonFading(LessonEvent, frozen=True):
     passed: Tally
 
 
-class LessonRequested(LessonEvent, frozen=True):
+class LessonRequested(LessonEvent, Input, frozen=True):
     """Request to practise a lesson: it is tested again and practised if it fails, with a new budget."""
 
     kind: ClassVar[str] = "lesson.requested"

@@ -28,7 +28,7 @@ from apollod.core.rules.intake.encoding import begin_encoding
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import DreamSettings, PatternSettings
 from apollod.core.state import State
-from apollod.core.surroundings import JOINT, NOTHING
+from apollod.core.surroundings import JOINT
 
 ALIKE = 0.9
 """likeness from which two scenarios count as the same"""
@@ -76,11 +76,8 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
     return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
 
 
-def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Outcome:
-    if (asked := _asked(state, input_.dream, Stage.ANSWERING)) is None:
-        return nothing()
-    answered = composed(ev.DreamAnswered, input_, dream=asked.dream.id)
-    return Outcome([answered], [])
+def _on_answered(state: State, input_: inp.DreamAnswered, now_ns: int) -> Outcome:
+    return Outcome([] if _asked(state, input_.dream, Stage.ANSWERING) is None else [input_], [])
 
 
 def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
@@ -159,32 +156,22 @@ def _collapsed(own: DreamsState, dream: Dream) -> list[ev.Event]:
     return [ev.DreamingStopped(by="guard", reason=f"dreams of {dream.pattern} collapsed: {found}")]
 
 
-def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome:
-    own = state.dreams
+def _on_tested(state: State, input_: inp.DreamTested, now_ns: int) -> Outcome:
     if input_.round:
-        pattern, over = _case_asked(own, input_), False
-        around = own.courses[pattern].apart[input_.dream].surrounding if pattern else NOTHING
-    else:
-        asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
-        pattern = asked.course.pattern.name if asked is not None else ""
-        around = asked.dream.surrounding if asked is not None else NOTHING
-        over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
-        if asked is not None and (input_.mode == "contrast") != over:
-            return nothing()  # the call was made twice
-    if not pattern:
-        return nothing()
-    tested = composed(ev.DreamTested, input_, pattern=pattern, reason=one_line(input_.reason), surrounding=around.kind)
-    return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
+        return Outcome([input_] if _case_asked(state.dreams, input_) else [], [])
+    asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
+    over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
+    if asked is None or (input_.mode == "contrast") != over:
+        return nothing()  # the call was made twice
+    return Outcome([input_, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
 
 
-def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
-    """The pattern that waits for this test of a round; empty: none. The test may have been requested before a dream of
-    another pattern began."""
+def _case_asked(own: DreamsState, input_: inp.DreamTested) -> bool:
+    """True if its pattern waits for this test of a round. It may have been requested before a dream of another pattern
+    began."""
+    course = own.courses.get(input_.pattern)
     wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast, input_.sample)
-    for name, course in own.courses.items():
-        if input_.dream in course.apart:
-            return name if wanted in open_cases(course, own) else ""
-    return ""
+    return course is not None and input_.dream in course.apart and wanted in open_cases(course, own)
 
 
 def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcome:
@@ -251,9 +238,9 @@ def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> boo
 
 ANSWERS: Handlers = {
     inp.ScenarioImagined: _on_imagined,
-    inp.ScenarioAnswered: _on_answered,
+    inp.DreamAnswered: _on_answered,
     inp.DreamVerdict: _on_verdict,
-    inp.ScenarioTested: _on_tested,
+    inp.DreamTested: _on_tested,
     inp.DreamCallFailed: _on_failed,
     inp.StepDone: _on_step_done,
 }

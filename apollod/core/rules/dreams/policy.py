@@ -268,8 +268,8 @@ def _forgotten(state: State, course: Course, by: str) -> list[ev.Event]:
     return [*withdrawn, *taken_back(state, wishes, places, again=True)]
 
 
-def _on_wanted(state: State, input_: inp.DreamsWanted, now_ns: int) -> Outcome:
-    return Outcome([ev.DreamingStarted(by=input_.by, pattern=input_.pattern, count=input_.count)], [])
+def _on_wanted(state: State, input_: inp.DreamingStarted, now_ns: int) -> Outcome:
+    return Outcome([input_], [])
 
 
 def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outcome:
@@ -323,6 +323,6 @@ HANDLERS: Handlers = {
     inp.EngineUse: _on_use,
     inp.PatternWanted: _on_pattern_wanted,
     inp.PatternUnwanted: _on_pattern_unwanted,
-    inp.DreamsWanted: _on_wanted,
+    inp.DreamingStarted: _on_wanted,
     inp.DreamsUnwanted: _on_unwanted,
 }

@@ -122,7 +122,7 @@ def _on_requested(state: State, input_: inp.LessonRequested, now_ns: int) -> Out
         return nothing()
     if lesson.worded is not None and rivals(own, lesson.id, lesson.worded):
         return nothing()
-    return Outcome([ev.LessonRequested(lesson=lesson.id, by=input_.by)], [])
+    return Outcome([input_], [])
 
 
 def _on_unwanted(state: State, input_: inp.LessonUnwanted, now_ns: int) -> Outcome:

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.effect import Effect
 from apollod.core.kernel.event import StepEvent
 from apollod.core.kernel.input import Input
@@ -169,7 +170,7 @@ class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, e: CheckpointCommitted, at_ns: int) -> "CheckpointRef":
         """The checkpoint that an event committed."""
-        return cls(e.step, e.path, e.fingerprint, at_ns, e.bytes, e.delta_bytes, e.full)
+        return composed(CheckpointRef, e, at_ns=at_ns)
 
 
 class CheckpointsState(msgspec.Struct):

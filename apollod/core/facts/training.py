@@ -7,6 +7,7 @@ import msgspec
 
 from apollod.core.facts.holding import HELD_MAX, SHORT
 from apollod.core.facts.intake.events import Tier
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.effect import Effect
 from apollod.core.kernel.event import Event, StepEvent
 from apollod.core.kernel.input import Input
@@ -203,8 +204,7 @@ class Learned(StepTerms, frozen=True):
     @classmethod
     def of(cls, begun: StepStarted, tier: Tier) -> "Learned":
         """The step of this intent, whose examples are of this tier."""
-        examples, digests = all_examples(begun), all_digests(begun)
-        return cls(begun.step, examples, digests, begun.lr, begun.window, tier, **begun.terms())
+        return composed(Learned, begun, examples=all_examples(begun), digests=all_digests(begun), tier=tier)
 
     @property
     def number(self) -> int:
@@ -280,7 +280,7 @@ class RunStep(StepTerms, Effect, frozen=True):
     @classmethod
     def of(cls, begun: StepStarted) -> "RunStep":
         """The step of this intent, without its result."""
-        return cls(begun.step, all_examples(begun), all_digests(begun), begun.lr, **begun.terms())
+        return composed(RunStep, begun, examples=all_examples(begun), digests=all_digests(begun))
 
 
 # --- state -----------------------------------------------------------------------------------------------------------

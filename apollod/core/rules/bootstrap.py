@@ -26,6 +26,7 @@ from apollod.core.facts.intake.events import ExampleAccepted, ExampleRejected, E
 from apollod.core.facts.intake.state import Position, Waiting
 from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.training import Pace, StepCompleted, StepFailed, all_examples, expected_s
+from apollod.core.kernel.carrying import restore
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -124,8 +125,7 @@ def _stopped(own: BootstrapState, state: State, e: BootstrapStopped, at_ns: int)
 
 def _carried(own: BootstrapState, state: State, e: BootstrapCarried, at_ns: int) -> None:
     if (one := own.current) is not None:
-        one.phase, one.reason, one.counts, one.completed = e.phase, e.reason, e.counts, e.completed
-        one.files, one.bytes, one.unread = e.files, e.bytes, e.unread
+        restore(one, e, but=("waiting",))
         one.waiting |= dict.fromkeys(e.waiting)
 
 

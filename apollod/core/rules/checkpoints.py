@@ -253,9 +253,7 @@ def _on_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> O
     reason = input_.error or ("" if input_.fingerprint else "its writer ended before it was committed")
     if reason := reason or _mismatch(state, open_.step, input_.fingerprint):
         return Outcome([ev.CheckpointFailed(step=open_.step, path=open_.path, reason=reason)], [])
-    committed = ev.CheckpointCommitted(
-        step=open_.step, path=open_.path, fingerprint=input_.fingerprint, bytes=0, seconds=0.0, full=open_.full
-    )
+    committed = composed(ev.CheckpointCommitted, input_, open_, bytes=0, seconds=0.0)
     return Outcome([committed], [])
 
 

@@ -14,6 +14,7 @@ from apollod.core.facts.review import BY_EVIDENCE
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightClosed, NightOpened, NightPlanned, ScheduleState
 from apollod.core.facts.training import StepCompleted
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -208,8 +209,7 @@ def status(state: State) -> Schedule:
     if settings is None or not settings.schedule.nightly:
         return Schedule()
     opens, closes = (own.planned.opens_ns, own.until_ns or own.planned.closes_ns) if own.planned else (None, None)
-    return Schedule(
-        nightly=settings.schedule.nightly, zone=settings.schedule.zone, open=own.open, steps=own.steps,
-        late=bool(own.until_ns), dream=settings.schedule.dream,
+    return composed(
+        Schedule, own, settings.schedule, late=bool(own.until_ns),
         opens_at=None if opens is None else opens / SECOND_NS, closes_at=None if closes is None else closes / SECOND_NS,
     )  # fmt: skip

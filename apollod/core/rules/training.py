@@ -114,10 +114,10 @@ def _continued(own: TrainingState, state: State, e: JournalContinued, at_ns: int
 
 
 def _carried(own: TrainingState, state: State, e: JournalCarried, at_ns: int) -> None:
-    own.counts = TrainingCounts(e.trained, e.skipped, e.held)
+    own.counts = composed(TrainingCounts, e)
     own.last_step_ns, own.windows = e.last_step_ns, e.windows
     if (w := e.window) is not None:
-        own.window = Window(w.number, w.planned, w.steps, w.examples, w.losses, w.loss_total)
+        own.window = composed(Window, w)
 
 
 FOLDS: Folds = {
@@ -378,7 +378,6 @@ def optimizer(state: State) -> Optimizer:
     if settings is None:
         return Optimizer(name="", rank=0, state_bytes=state.children.state_bytes)
     trainer = settings.trainer
-    return Optimizer(
-        name=trainer.name, rank=trainer.rank, lr=trainer.lr, lr_direct=trainer.direct_rate,
-        state_bytes=state.children.state_bytes, products=bound.products if bound else "",
+    return composed(
+        Optimizer, trainer, state.children, lr_direct=trainer.direct_rate, products=bound.products if bound else "",
     )  # fmt: skip

@@ -9,6 +9,7 @@ import anyio.to_thread
 from apollod.adapters.journal import blobs
 from apollod.adapters.seed_places import read_seeds
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.events import Mode
 from apollod.core.facts.dreams.scenario import Turn
@@ -64,12 +65,13 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
     leaked = await anyio.to_thread.run_sync(_given_away, pattern.instruction, scenario)
     echoed = await anyio.to_thread.run_sync(echo, texts, scenario)
     assert context.surrounder is not None
-    placed = await context.surrounder.placed(effect, scenario)
-    return inp.ScenarioImagined(
-        effect.dream, scenario, sketch, tuple(seed.id for seed in chosen),
-        tuple(seed.place for seed in chosen), leaked, echoed,
-        dreamer.model, SITUATION_HASH if wrong else PROMPT_HASH, imagined.tokens, time.monotonic() - began, *placed,
+    placed, left_out = await context.surrounder.placed(effect, scenario)
+    found = ev.DreamImagined(
+        effect.dream, scenario, sketch, tuple(seed.id for seed in chosen), tuple(seed.place for seed in chosen),
+        dreamer.model, SITUATION_HASH if wrong else PROMPT_HASH, imagined.tokens, time.monotonic() - began,
+        placed, one_line(left_out),
     )  # fmt: skip
+    return inp.ScenarioImagined(found, leaked, echoed)
 
 
 def _given_away(instruction: str, scenario: tuple[Turn, ...]) -> str:
@@ -106,10 +108,11 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
         record = record_of({"messages": learned, "tools": list(around.tools)})
         line = await given_line(context, record.canonical, f"dream:{effect.dream}")
     teacher = await _teacher(context, effect, thought) if line is not None and line.example else ""
-    return inp.DreamVerdict(
-        effect.dream, effect.stage, found.verdict, found.by, found.reason, found.quote, found.better, line, False,
-        found.votes, found.tokens, time.monotonic() - began, teacher,
+    judged = ev.DreamJudged(
+        effect.dream, found.verdict, found.by, one_line(found.reason), one_line(found.quote), better=found.better,
+        votes=found.votes, tokens=found.tokens, seconds=time.monotonic() - began,
     )  # fmt: skip
+    return inp.DreamVerdict(judged, effect.stage, line, teacher=teacher)
 
 
 async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str:

@@ -1,51 +1,30 @@
 """Inputs: answers to the calls of dreams, requests of people, users coming to and leaving the engine."""
 
-from apollod.core.facts.dreams.events import Mode
-from apollod.core.facts.dreams.scenario import Sketch, Turn
+from apollod.core.facts.dreams.events import DreamImagined, DreamJudged, Mode
 from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.judging.events import JudgeConfigured
-from apollod.core.facts.judging.votes import Verdict
 from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 from apollod.core.settings import PatternSettings
-from apollod.core.surroundings import NOTHING, Surrounding
 
 
 class ScenarioImagined(Input, frozen=True):
-    """Answers `ImagineScenario`. `leak`, `echo`: why the scenario cannot be learned from; empty: it can. `surrounding`,
-    `left_out`: see `DreamImagined`."""
+    """Answers `ImagineScenario`. `imagined`: the event, if the scenario is accepted; `leak`, `echo`: why it cannot be
+    learned from; empty: it can."""
 
-    dream: str
-    scenario: tuple[Turn, ...]
-    sketch: Sketch
-    seeds: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    imagined: DreamImagined
     leak: str = ""
     echo: str = ""
-    model: str = ""
-    prompt_hash: str = ""
-    tokens: int = 0
-    seconds: float = 0.0
-    surrounding: Surrounding = NOTHING
-    left_out: str = ""
 
 
 class DreamVerdict(Input, frozen=True):
-    """Answers `JudgeDream`. `line`: the record to learn if it is good; `known`: the journal holds it already;
-    `teacher`: see `ExampleAccepted`."""
+    """Answers `JudgeDream`. `judged`: the event, with the better answer if one was written; `line`: the record to learn
+    if it is good; `known`: the journal holds it already; `teacher`: see `ExampleAccepted`."""
 
-    dream: str
+    judged: DreamJudged
     stage: str
-    verdict: Verdict
-    by: str
-    reason: str = ""
-    quote: str = ""
-    better: str | None = None
     line: Line | None = None
     known: bool = False
-    votes: tuple[Verdict, ...] = ()
-    tokens: int = 0
-    seconds: float = 0.0
     teacher: str = ""
 
 

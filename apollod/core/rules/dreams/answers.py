@@ -18,7 +18,6 @@ from apollod.core.facts.dreams.likeness import likeness
 from apollod.core.facts.dreams.machine import CALLS, Stage
 from apollod.core.facts.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
 from apollod.core.facts.intake.events import Removed
-from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -54,24 +53,24 @@ def _asked(state: State, dream: str, *stages: Stage) -> _Asked | None:
 
 def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Outcome:
     """Accept a scenario that is new, gives nothing away, and is not a seed; else ask for another one."""
-    if (asked := _asked(state, input_.dream, Stage.IMAGINING)) is None:
+    imagined = input_.imagined
+    if (asked := _asked(state, imagined.dream, Stage.IMAGINING)) is None:
         return nothing()
     dream, course, settings = asked
     if input_.leak:
-        return _again(state, settings, "leak", input_.leak, tokens=input_.tokens)
+        return _again(state, settings, "leak", input_.leak, tokens=imagined.tokens)
     if input_.echo:
-        return _again(state, settings, "echo", input_.echo, tokens=input_.tokens)
+        return _again(state, settings, "echo", input_.echo, tokens=imagined.tokens)
     tested = [*(one.sketch for one in course.apart.values()), *course.varied]
     learned_from = dream.purpose in LEARNED_FROM
-    if learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
-        return _again(state, settings, "held-out", "tests are made with this scenario", tokens=input_.tokens)
-    if not learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
+    if learned_from and any(likeness(imagined.sketch, one) >= ALIKE for one in tested):
+        return _again(state, settings, "held-out", "tests are made with this scenario", tokens=imagined.tokens)
+    if not learned_from and any(likeness(imagined.sketch, one) >= ALIKE for one in course.practised):
         practised = "the scenario was practised, so a test with it would say nothing"
-        return _again(state, settings, "repeats", practised, tokens=input_.tokens)
+        return _again(state, settings, "repeats", practised, tokens=imagined.tokens)
     same = course.practised if learned_from else tested
-    if any(likeness(input_.sketch, one) >= ALIKE for one in same):
-        return _again(state, settings, "repeats", "the imagination repeats itself", tokens=input_.tokens)
-    imagined = composed(ev.DreamImagined, input_, dream=dream.id, left_out=one_line(input_.left_out))
+    if any(likeness(imagined.sketch, one) >= ALIKE for one in same):
+        return _again(state, settings, "repeats", "the imagination repeats itself", tokens=imagined.tokens)
     over = dream.purpose in ("held-out", "situation")
     return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
 
@@ -82,28 +81,23 @@ def _on_answered(state: State, input_: inp.DreamAnswered, now_ns: int) -> Outcom
 
 def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
     """Learn a good answer, stripped; judge the better answer in place of a bad one, once."""
-    if (asked := _asked(state, input_.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
+    if (asked := _asked(state, input_.judged.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
         return nothing()
     dream, course, _ = asked
     if input_.stage != dream.stage:
         return nothing()  # the call was made twice
     second = dream.stage is Stage.JUDGING_BETTER
-    judged = ev.DreamJudged(
-        dream=dream.id, verdict=input_.verdict, by=input_.by, reason=one_line(input_.reason),
-        quote=one_line(input_.quote), answer=dream.answer if second else "", votes=input_.votes,
-        tokens=input_.tokens, seconds=input_.seconds,
-    )  # fmt: skip
-    replace = msgspec.structs.replace
-    if dream.purpose == "contrast" and input_.verdict == "good":
+    better, verdict = input_.judged.better, input_.judged.verdict
+    judged = msgspec.structs.replace(input_.judged, answer=dream.answer if second else "", better=None)
+    if dream.purpose == "contrast" and verdict == "good":
         return Outcome([judged, ev.DreamSettled(dream=dream.id)], [])
-    if input_.verdict == "good":
+    if verdict == "good":
         return _learn(state, dream, course, judged, input_)
-    betters = input_.better is not None and not second and dream.purpose != "contrast"
-    if input_.verdict == "bad" and betters:
-        return Outcome([replace(judged, better=input_.better)], [])
-    why = f"the {'better answer' if second else 'answer'} is called {input_.verdict}"
-    why += "" if second or input_.verdict == "unsure" else ", and no better one was written"
-    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {one_line(input_.reason)}")], [])
+    if verdict == "bad" and better is not None and not second and dream.purpose != "contrast":
+        return Outcome([msgspec.structs.replace(judged, better=better)], [])
+    why = f"the {'better answer' if second else 'answer'} is called {verdict}"
+    why += "" if second or verdict == "unsure" else ", and no better one was written"
+    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {judged.reason}")], [])
 
 
 def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, input_: inp.DreamVerdict) -> Outcome:

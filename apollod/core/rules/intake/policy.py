@@ -43,7 +43,7 @@ def intake_events(
     """
     events: list[ev.Event] = []
     if batch.new:
-        events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
+        events.append(composed(ev.SourceDiscovered, batch))
     told, recorded, shown = Known(known, responses, signatures), set(flagged), Shown(flagged)
     taken = duplicates = rejected = 0
     for line in batch.lines:
@@ -62,12 +62,7 @@ def intake_events(
             events += _accepted(batch, anew[0], again_of=anew[1])
         else:
             duplicates += 1
-            events.append(
-                ev.ExampleDuplicate(
-                    example=line.example, source=batch.source, line=line.number, of=sifted.of,
-                    resembles=sifted.resembles, similarity=sifted.similarity,
-                )
-            )  # fmt: skip
+            events.append(composed(ev.ExampleDuplicate, line, batch, sifted, line=line.number))
         events += _flagged(batch, line, told, recorded, shown)
     if batch.tracked:
         events.append(
@@ -121,7 +116,7 @@ def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...] = (), 
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
-    return composed(ev.SourceQuarantined, line, source=batch.source, path=batch.path, line=line.number)
+    return composed(ev.SourceQuarantined, batch, line, line=line.number)
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:

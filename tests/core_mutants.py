@@ -81,7 +81,7 @@ MUTANTS = (
     "or ''\n"),
     Mutant("a path is used twice", "rules/checkpoints.py", "if p not in taken)", "if True)"),
     Mutant("a checkpoint of other weights counts", "rules/checkpoints.py",
-    'error = input_.error or _mismatch(state, input_.step, input_.fingerprint)', "error = input_.error"),
+    'if error := error or _mismatch(state, input_.step, input_.fingerprint):', "if error:"),
     Mutant("nobody looks after an orphaned checkpoint", "rules/checkpoints.py",
     "is not None and orphaned_checkpoint(state):", "is None:"),
     Mutant("restored weights are not compared", "rules/recovery.py", "if input_.fingerprint != wanted:", "if False:"),

@@ -10,15 +10,15 @@ from apollod.core.facts.alignment import ScoreLate as ScoreLate
 from apollod.core.facts.bootstrap import BootstrapRan as BootstrapRan
 from apollod.core.facts.bootstrap import BootstrapRequested as BootstrapRequested
 from apollod.core.facts.bootstrap import BootstrapStopWanted as BootstrapStopWanted
-from apollod.core.facts.checkpoints import CheckpointObserved as CheckpointObserved
 from apollod.core.facts.checkpoints import CheckpointRequested as CheckpointRequested
 from apollod.core.facts.checkpoints import CheckpointWritten as CheckpointWritten
 from apollod.core.facts.checkpoints import HookCompleted as HookCompleted
 from apollod.core.facts.checkpoints import HookFailed as HookFailed
-from apollod.core.facts.children import ChildExited as ChildExited
+from apollod.core.facts.children import EngineExited as EngineExited
 from apollod.core.facts.children import EngineReady as EngineReady
 from apollod.core.facts.children import EngineStarted as EngineStarted
 from apollod.core.facts.children import Refused as Refused
+from apollod.core.facts.children import TrainerExited as TrainerExited
 from apollod.core.facts.children import TrainerStarted as TrainerStarted
 from apollod.core.facts.daemon import ShutdownRequested as ShutdownRequested
 from apollod.core.facts.daemon import Started as Started
@@ -26,9 +26,9 @@ from apollod.core.facts.daemon import TrainingPaused as TrainingPaused
 from apollod.core.facts.daemon import TrainingResumed as TrainingResumed
 from apollod.core.facts.dreams.events import DreamAnswered as DreamAnswered
 from apollod.core.facts.dreams.events import DreamingStarted as DreamingStarted
+from apollod.core.facts.dreams.events import DreamingStopped as DreamingStopped
 from apollod.core.facts.dreams.events import DreamTested as DreamTested
 from apollod.core.facts.dreams.inputs import DreamCallFailed as DreamCallFailed
-from apollod.core.facts.dreams.inputs import DreamsUnwanted as DreamsUnwanted
 from apollod.core.facts.dreams.inputs import DreamVerdict as DreamVerdict
 from apollod.core.facts.dreams.inputs import EngineUse as EngineUse
 from apollod.core.facts.dreams.inputs import PatternUnwanted as PatternUnwanted
@@ -41,6 +41,7 @@ from apollod.core.facts.forgetting import ForgetPlanned as ForgetPlanned
 from apollod.core.facts.forgetting import ForgetRequested as ForgetRequested
 from apollod.core.facts.holding import AnchorAnswered as AnchorAnswered
 from apollod.core.facts.holding import AnchorCallFailed as AnchorCallFailed
+from apollod.core.facts.intake.events import ExampleWithdrawn as ExampleWithdrawn
 from apollod.core.facts.intake.inputs import PARTS_MAX as PARTS_MAX
 from apollod.core.facts.intake.inputs import Batch as Batch
 from apollod.core.facts.intake.inputs import Encoded as Encoded
@@ -52,7 +53,6 @@ from apollod.core.facts.intake.inputs import PlaceLooked as PlaceLooked
 from apollod.core.facts.intake.inputs import RelearnRequested as RelearnRequested
 from apollod.core.facts.intake.inputs import Response as Response
 from apollod.core.facts.intake.inputs import Taught as Taught
-from apollod.core.facts.intake.inputs import WithdrawRequested as WithdrawRequested
 from apollod.core.facts.intake.inputs import part_key as part_key
 from apollod.core.facts.intake.inputs import response_key as response_key
 from apollod.core.facts.judging.inputs import JudgeAnswered as JudgeAnswered

@@ -85,7 +85,7 @@ def play(
                 world.give(inp.RelearnRequested(tuple((e, "bulk") for e in out[:2] + out[-1:]), "t"))
             case "withdraw":
                 waiting = [one.example for one in waiting_in(world)]
-                world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+                world.give(inp.ExampleWithdrawn((*waiting[serial % 3 :: 2], "nobody"), "t"))
             case "look":
                 blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
                 world.give(inp.PlaceLooked("tail", "/in", blocked))

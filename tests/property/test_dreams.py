@@ -159,7 +159,7 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
         case "add otherwise":
             world.give(inp.PatternWanted(OTHERWISE, "p"))
         case "no dreams":
-            world.give(inp.DreamsUnwanted("p"))
+            world.give(inp.DreamingStopped("p", "stopped by p"))
         case "dreams":
             world.give(inp.DreamingStarted("p", count=number))
         case "dreams of one":

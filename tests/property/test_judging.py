@@ -85,7 +85,7 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
                 world.give(inp.EditGiven(next(iter(world.state.review.held)), line, "p"))
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
-                world.give(inp.WithdrawRequested(tuple(waiting[:number]), "p"))
+                world.give(inp.ExampleWithdrawn(tuple(waiting[:number]), "p"))
             case "relearn":
                 out = [*world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "p"))

@@ -73,7 +73,7 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
             one = next(iter(world.state.review.held))
             world.give(inp.DecisionsGiven((inp.Decision(one, "approve"),), "me"))
         case "withdraw":
-            world.give(inp.WithdrawRequested(tuple(world.state.intake.first_looks)[: number % 2], "me"))
+            world.give(inp.ExampleWithdrawn(tuple(world.state.intake.first_looks)[: number % 2], "me"))
         case "want":
             world.want(question, ANSWERS[number % 3])
         case "replace":

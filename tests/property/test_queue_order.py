@@ -150,7 +150,7 @@ def test_what_came_back_counts_as_what_it_was():
     give(world, [("A", "s", "t")] * 3)
     world.give(inp.DecisionsGiven((inp.Decision("b0", "hold"),), "p"))
     world.give(inp.DecisionsGiven((inp.Decision("b0", "approve"),), "p"))
-    world.give(inp.WithdrawRequested(("b1",), "p"))
+    world.give(inp.ExampleWithdrawn(("b1",), "p"))
     world.give(inp.RelearnRequested((("b1", "bulk"),), "p"))
     waiting = {one.example: one.kin for one in world.state.intake.bulk.waiting}
     assert waiting == dict.fromkeys(("b2", "b0", "b1"), Kin("A", "s", "t")) and not world.state.intake.away

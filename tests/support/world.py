@@ -270,7 +270,7 @@ class World:
                 self.engine_dir = model_dir
                 if model_dir != "/m":
                     reason = f"{model_dir} is no model directory"
-                    return self._settle(inp.ChildExited("engine", 0, None, reason, refused=True))
+                    return self._settle(inp.EngineExited(0, None, reason, refused=True))
                 self.shared = Memory(self.model_dir[1])
                 self.fence = False
                 return self._settle(inp.EngineStarted(self.pid, model_dir))
@@ -408,7 +408,7 @@ class World:
                 if not committed:
                     self.disk.pop(path, None)
                     self._instant()
-                self.give(inp.CheckpointObserved(step, path, self.disk[path].weights if committed else ""))
+                self.give(inp.CheckpointWritten(step, path, self.disk[path].weights if committed else "", 0, 0.0))
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
@@ -577,7 +577,8 @@ class World:
             self.asked = deque(e for e in self.asked if isinstance(e, OF_SUPERVISOR | FOR_ENGINE))
         else:
             self.asked = deque(e for e in self.asked if isinstance(e, ANSWERED_BY_US) or not isinstance(e, FOR_ENGINE))
-        self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
+        exited = inp.EngineExited if role == "engine" else inp.TrainerExited
+        self.give(exited(child.pid, code, f"exit code {code}"))
 
     def lines(
         self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0, stripped: bool = False

@@ -83,7 +83,8 @@ class CheckpointRequested(Input, frozen=True):
 
 class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
     """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights
-    themselves; `doubtful`: not known whether it was committed, which has to be observed. For the other fields see
+    themselves; `doubtful`: not known whether it was committed, which has to be observed. If
+    its writer is gone, `fingerprint` is that of the files, or empty when it is not committed. For the other fields see
     `CheckpointCommitted`."""
 
     step: int
@@ -100,15 +101,6 @@ class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
     changed_blocks: int = 0
     blocks: int = 0
     files: dict[str, str] = {}
-
-
-class CheckpointObserved(Input, frozen=True):
-    """The state of a checkpoint whose writer is gone: its fingerprint, or empty when it is not committed."""
-
-    step: int
-    path: str
-    fingerprint: str
-    error: str = ""
 
 
 # --- effects ---------------------------------------------------------------------------------------------------------
@@ -129,7 +121,7 @@ class WriteCheckpoint(Effect, frozen=True, tag="write-checkpoint"):
 
 
 class ObserveCheckpoint(Effect, frozen=True):
-    """Finish or drop a checkpoint whose writer is gone, and report whether it was committed."""
+    """Finish or drop a checkpoint whose writer is gone; answered by `CheckpointWritten`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path",)
     step: int

@@ -50,7 +50,8 @@ class EngineReady(Event, Input, frozen=True):
 
 
 class ExitEvent(Event, frozen=True):
-    """Base of the ends of a child. `refused`: not started, or stopped on purpose, for a reason the user can act on."""
+    """Base of the ends of a child. `refused`: not started, or stopped on purpose, for a reason the user can act on;
+    `expected`: the core wanted it, which the process that reports it does not know."""
 
     pid: int
     code: int | None
@@ -59,7 +60,7 @@ class ExitEvent(Event, frozen=True):
     expected: bool = False
 
 
-class EngineExited(ExitEvent, frozen=True):
+class EngineExited(ExitEvent, Input, frozen=True):
     kind: ClassVar[str] = "engine.exited"
 
 
@@ -103,7 +104,7 @@ class TrainerAttached(Event, frozen=True):
     state_bytes: int
 
 
-class TrainerExited(ExitEvent, frozen=True):
+class TrainerExited(ExitEvent, Input, frozen=True):
     kind: ClassVar[str] = "trainer.exited"
 
 
@@ -121,17 +122,6 @@ class TrainerStarted(Input, frozen=True):
     """The trainer process was spawned."""
 
     pid: int
-
-
-class ChildExited(Input, frozen=True):
-    """A child ended, or was not started at all (`refused`: for a reason the user can act on)."""
-
-    role: str
-    """"engine" or "trainer" """
-    pid: int
-    code: int | None
-    reason: str
-    refused: bool = False
 
 
 class Refused(Input, frozen=True, tag="refused"):

@@ -184,15 +184,18 @@ def _on_engine_ready(state: State, input_: inp.EngineReady, now_ns: int) -> Outc
     return Outcome([input_], [fx.AttachTrainer(True)] if waiting else [])
 
 
-def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
-    """Record a child's end. The engine's end takes the trainer's memory with it, the trainer's its open intents."""
-    engine, trainer, stopping = state.children.engine, state.children.trainer, state.daemon.stopping
-    if input_.role == "engine":
-        ended = composed(ev.EngineExited, input_, expected=stopping or engine.doomed)
-        return Outcome([ended], [fx.StopChild("trainer", 0.0)] if trainer.phase != "absent" and not stopping else [])
-    return Outcome([
-        composed(ev.TrainerExited, input_, expected=stopping or trainer.doomed)
-    ], [])  # fmt: skip
+def _on_engine_exited(state: State, input_: inp.EngineExited, now_ns: int) -> Outcome:
+    """Record its end, which takes the trainer's memory with it."""
+    stopping = state.daemon.stopping
+    ended = msgspec.structs.replace(input_, expected=stopping or state.children.engine.doomed)
+    lost = state.children.trainer.phase != "absent" and not stopping
+    return Outcome([ended], [fx.StopChild("trainer", 0.0)] if lost else [])
+
+
+def _on_trainer_exited(state: State, input_: inp.TrainerExited, now_ns: int) -> Outcome:
+    """Record its end, which takes its open intents with it."""
+    expected = state.daemon.stopping or state.children.trainer.doomed
+    return Outcome([msgspec.structs.replace(input_, expected=expected)], [])
 
 
 def _on_resume(state: State, input_: inp.TrainingResumed, now_ns: int) -> Outcome:
@@ -205,7 +208,8 @@ HANDLERS: Handlers = {
     inp.EngineStarted: _on_engine_started,
     inp.TrainerStarted: _on_trainer_started,
     inp.EngineReady: _on_engine_ready,
-    inp.ChildExited: _on_exited,
+    inp.EngineExited: _on_engine_exited,
+    inp.TrainerExited: _on_trainer_exited,
     inp.TrainingResumed: _on_resume,
 }
 

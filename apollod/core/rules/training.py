@@ -281,10 +281,10 @@ def _on_step_failed(state: State, input_: inp.StepFailure, now_ns: int) -> Outco
     return nothing() if input_.torn else Outcome([], [fx.StopChild("trainer", 0.0)])
 
 
-def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
+def _on_exited(state: State, input_: inp.TrainerExited, now_ns: int) -> Outcome:
     """Give up a step over which several trainers died."""
     running, trainer = state.training.running, state.children.trainer
-    if input_.role != "trainer" or running is None or trainer.phase != "ready":
+    if running is None or trainer.phase != "ready":
         return nothing()
     expected = state.daemon.stopping or trainer.doomed
     if expected or running.attempts + 1 < STEP_ATTEMPTS_MAX:
@@ -320,7 +320,7 @@ def _halt_after(state: State, reason: str) -> list[ev.Event]:
     ]
 
 
-HANDLERS: Handlers = {inp.StepDone: _on_step_done, inp.StepFailure: _on_step_failed, inp.ChildExited: _on_exited}
+HANDLERS: Handlers = {inp.StepDone: _on_step_done, inp.StepFailure: _on_step_failed, inp.TrainerExited: _on_exited}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

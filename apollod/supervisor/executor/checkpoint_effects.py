@@ -29,13 +29,13 @@ async def _write(context: Context, effect: fx.WriteCheckpoint) -> None:
     context.children.tell_trainer(effect)
 
 
-async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
+async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointWritten:
     model_path = Path(context.config.settings().model_path)
     try:
         fingerprint = await anyio.to_thread.run_sync(checkpoint_recovery.observe, model_path, Path(effect.path))
     except ApolloError as failure:
-        return inp.CheckpointObserved(effect.step, effect.path, "", failure.line())
-    return inp.CheckpointObserved(effect.step, effect.path, fingerprint, "")
+        return inp.CheckpointWritten(effect.step, effect.path, "", 0, 0.0, failure.line())
+    return inp.CheckpointWritten(effect.step, effect.path, fingerprint, 0, 0.0)
 
 
 async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookCompleted | inp.HookFailed:

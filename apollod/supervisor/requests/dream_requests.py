@@ -45,7 +45,7 @@ async def stop_dreams(daemon: Daemon, request: msg.DreamStopRequest) -> msg.Answ
     again."""
     dreams = daemon.loop.state.dreams
     stopped_before = bool(dreams.stopped)
-    await daemon.loop.submit(input_of(inp.DreamsUnwanted, request))
+    await daemon.loop.submit(input_of(inp.DreamingStopped, request, reason=f"stopped by {request.by or 'ctl'}"))
     dreams = daemon.loop.state.dreams
     return msg.Reply(
         {

@@ -165,7 +165,7 @@ async def withdraw(daemon: Daemon, request: msg.WithdrawRequest) -> msg.Answer:
         if others := [example for example in examples if example not in waiting]:
             why = "is being learned" if others[0] in taken else "does not wait"
             return msg.Failure(f"{others[0]} {why}; nothing was withdrawn", "`apollod ctl why ID` tells its state")
-    recorded = await daemon.loop.submit(input_of(inp.WithdrawRequested, request, examples=tuple(examples)))
+    recorded = await daemon.loop.submit(input_of(inp.ExampleWithdrawn, request, examples=tuple(examples)))
     withdrawn = [one for r in recorded if isinstance(r.event, ev.ExampleWithdrawn) for one in r.event.examples]
     return msg.Reply({"schema_version": 1, "examples": withdrawn})
 

@@ -51,7 +51,7 @@ def test_what_is_not_learned_is_not_waited_for(world: World) -> None:
     world.give(inp.TrainingPaused("t"))
     world.lines("a", "long1", "huge1", "w", "d", source=SOURCE)
     world.lines("h", source=SOURCE, hold=1.0)
-    world.give(inp.WithdrawRequested(("w",), "p"))
+    world.give(inp.ExampleWithdrawn(("w",), "p"))
     world.give(inp.DecisionsGiven((inp.Decision("d", "decline"),), "p"))
     world.give(inp.BootstrapRan(REQUEST))
     world.give(inp.TrainingResumed("t"))

@@ -26,7 +26,7 @@ def world() -> DreamingWorld:
     while len(course(w).tried) < 3 * WIDE.held_out - 1:
         w.call()
     (last,) = w.calls
-    w.give(inp.DreamsUnwanted("p"))
+    w.give(inp.DreamingStopped("p", "stopped by p"))
     w.give(w.reply(last))
     assert course(w).baseline and w.state.dreams.open is None
     return w

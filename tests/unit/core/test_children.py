@@ -29,7 +29,7 @@ def test_a_refused_engine_costs_no_trainer_and_one_that_is_started_has_one_besid
 
     given(inp.Started(1, "test", SETTINGS, "/s"))
     assert state.children.trainer.phase == "absent" == state.children.engine.phase
-    refused = given(inp.ChildExited("engine", 0, None, "port 8000 is in use", refused=True))
+    refused = given(inp.EngineExited(0, None, "port 8000 is in use", refused=True))
     assert not any(isinstance(effect, fx.SpawnTrainer) for effect in refused)
     now += 3600 * SECOND_NS
     again = given(inp.Tick())

@@ -91,7 +91,7 @@ def test_no_case_for_the_judge_is_made_of_what_a_person_took_back(how: str) -> N
     if how == "hold":
         w.give(inp.DecisionsGiven((inp.Decision("a", "hold"),), "anna"))
     elif how == "withdraw":
-        w.give(inp.WithdrawRequested(("a",), "anna"))
+        w.give(inp.ExampleWithdrawn(("a",), "anna"))
     else:
         w.give(inp.TrainingResumed("t"))
         w.settle()

@@ -798,7 +798,7 @@ def test_a_verdict_of_another_stage_says_nothing(world: DreamingWorld) -> None:
 
 def test_nobody_looks_whether_the_engine_is_idle_for_nothing(world: DreamingWorld) -> None:
     assert world.state.dreams.awaits_idle
-    world.give(inp.DreamsUnwanted("p"))
+    world.give(inp.DreamingStopped("p", "stopped by p"))
     assert not world.state.dreams.awaits_idle
     world.give(inp.DreamingStarted("p"))
     assert not world.state.dreams.awaits_idle

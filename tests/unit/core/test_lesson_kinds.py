@@ -74,6 +74,6 @@ def test_a_life_of_a_behaviour_in_the_states_of_lessons() -> None:
     assert state() == "practising"
     world.give(inp.PatternUnwanted("ask", "p"))
     assert (state(), world.state.dreams.courses["ask"].reason) == ("given up", "retired by p")
-    world.give(inp.DreamsUnwanted("p"))
+    world.give(inp.DreamingStopped("p", "stopped by p"))
     world.give(inp.PatternWanted(PATTERN, "p"))
     assert state() == "waiting" and not world.state.dreams.replaced

@@ -218,7 +218,7 @@ class DreamingStarted(Event, Input, frozen=True):
     count: int = 0
 
 
-class DreamingStopped(Event, frozen=True):
+class DreamingStopped(Event, Input, frozen=True):
     """No further dream begins, and the one under way waits, until a user starts dreaming again. `finished`: only the
     requested dreams are over; the schedule goes on."""
 

@@ -64,9 +64,3 @@ class PatternUnwanted(Input, frozen=True):
     pattern: str
     by: str
     forget: bool = False
-
-
-class DreamsUnwanted(Input, frozen=True):
-    """A user asked to stop dreaming."""
-
-    by: str

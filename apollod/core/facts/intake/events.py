@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from apollod.core.kernel.event import Event, ExampleEvent
+from apollod.core.kernel.input import Input
 
 
 class Given(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -255,7 +256,7 @@ class ExampleRejected(ExampleEvent, frozen=True):
     reason: str
 
 
-class ExampleWithdrawn(Event, frozen=True):
+class ExampleWithdrawn(Event, Input, frozen=True):
     """Examples that waited were taken out of the queue, or out of the weights by the rollback before; they are learned
     only if a person requests them again."""
 

@@ -272,11 +272,8 @@ def _on_wanted(state: State, input_: inp.DreamingStarted, now_ns: int) -> Outcom
     return Outcome([input_], [])
 
 
-def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outcome:
-    if state.dreams.stopped:
-        return nothing()
-    stopped = ev.DreamingStopped(by=input_.by, reason=f"stopped by {input_.by}")
-    return Outcome([stopped], [fx.CancelDream()])
+def _on_unwanted(state: State, input_: inp.DreamingStopped, now_ns: int) -> Outcome:
+    return nothing() if state.dreams.stopped else Outcome([input_], [fx.CancelDream()])
 
 
 def _and_next(answered: Handler) -> Handler:
@@ -324,5 +321,5 @@ HANDLERS: Handlers = {
     inp.PatternWanted: _on_pattern_wanted,
     inp.PatternUnwanted: _on_pattern_unwanted,
     inp.DreamingStarted: _on_wanted,
-    inp.DreamsUnwanted: _on_unwanted,
+    inp.DreamingStopped: _on_unwanted,
 }

@@ -137,7 +137,7 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     return Outcome(events, begin_encoding(state, wait))
 
 
-def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:
+def _on_withdraw(state: State, input_: inp.ExampleWithdrawn, now_ns: int) -> Outcome:
     """Take waiting examples out of the queue; others, and those being learned, are left alone."""
     wanted = frozenset(input_.examples)
     queues = state.intake.queues
@@ -182,7 +182,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
     inp.PlaceLooked: on_look,
-    inp.WithdrawRequested: _on_withdraw,
+    inp.ExampleWithdrawn: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,
 }

@@ -194,9 +194,8 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
         open_ = open_cases(course, own) if input_.dream in course.apart else []
         for case in (one for one in open_ if (one.dream, one.mode, one.sample) == (input_.dream, *input_.case)):
             tested = ev.DreamTested(
-                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
-                round=case.round, contrast=case.contrast, reason=one_line(input_.reason),
-                surrounding=course.apart[case.dream].surrounding.kind, sample=case.sample,
+                **case._asdict(), pattern=name, passed=False, answer="", by=NOBODY, reason=one_line(input_.reason),
+                surrounding=course.apart[case.dream].surrounding.kind,
             )  # fmt: skip
             return Outcome([tested], [])
     return None

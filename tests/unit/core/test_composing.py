@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import apollod
-from apollod.core.kernel.carrying import carried, restore
+from apollod.core.kernel.carried_fields import carried, restore
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
 

@@ -4,7 +4,7 @@ from apollod.core.facts.dreams.course import look_over
 from apollod.core.facts.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
 from apollod.core.facts.dreams.held_out_rounds import enough
 from apollod.core.facts.dreams.state import DreamsState
-from apollod.core.kernel.carrying import restore
+from apollod.core.kernel.carried_fields import restore
 from apollod.core.kernel.folding import Folds
 from apollod.core.state import State
 

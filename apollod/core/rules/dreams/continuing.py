@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core.facts.dreams.state import Course, DreamsState
-from apollod.core.kernel.carrying import carried
+from apollod.core.kernel.carried_fields import carried
 from apollod.core.schedules import NO_FAILURE
 
 SKETCHES_MAX = 100

@@ -39,7 +39,7 @@ from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExp
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightOpened
 from apollod.core.facts.training import StepStarted, all_examples
-from apollod.core.kernel.carrying import restore
+from apollod.core.kernel.carried_fields import restore
 from apollod.core.kernel.folding import Folds
 from apollod.core.rules.lessons.drift import drift_of
 from apollod.core.rules.lessons.standing import answer_of

@@ -119,7 +119,7 @@ def answers(effect: fx.Effect) -> list[inp.Input]:
     match effect:
         case fx.SpawnEngine(model_dir=model_dir):
             ready = ev.EngineReady(1, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True)
-            return [inp.EngineStarted(1, model_dir), inp.EngineUp(ready)]
+            return [inp.EngineStarted(1, model_dir), ready]
         case fx.SpawnTrainer():
             return [inp.TrainerStarted(2)]
         case fx.AttachTrainer():
@@ -127,7 +127,7 @@ def answers(effect: fx.Effect) -> list[inp.Input]:
         case fx.Restore(fingerprint=fingerprint):
             return [inp.Restored(fingerprint, 10)]
         case fx.KeepBase(path=path):
-            return [inp.BaseDone(path, "reflink", 1, 0.1)]
+            return [inp.BaseKept(path, "reflink", 1, 0.1)]
         case fx.ProbeTrainer(step=step, number=number):
             return [inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number)]
         case fx.ScoreProbe(step=step, number=number, trainer=trainer):

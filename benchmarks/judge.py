@@ -107,7 +107,7 @@ async def _measure(root: Path, url: str) -> dict[str, float]:
         events = loop.state.seq - first
         for number in range(APPENDS):
             began = time.perf_counter()
-            await loop.submit(inp.ResumeRequested("b") if number % 2 else inp.PauseRequested("b"))
+            await loop.submit(inp.TrainingResumed("b") if number % 2 else inp.TrainingPaused("b"))
             own["append_ms"].append((time.perf_counter() - began) * 1e3)
     return {name: statistics.median(values) for name, values in own.items()} | {
         "events": events / (ROUNDS * EXAMPLES), "examples": float(ROUNDS * EXAMPLES)

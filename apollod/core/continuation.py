@@ -24,6 +24,7 @@ from apollod.core.facts.rescoring import RescoringState
 from apollod.core.facts.review import ReviewState
 from apollod.core.facts.schedule import ScheduleState
 from apollod.core.facts.scoring import ScoringState
+from apollod.core.kernel.composing import composed
 from apollod.core.rules.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.rules.holding.anchor_notes import AnchorNotes, carried_holding
 from apollod.core.rules.lessons.lesson_notes import LessonNotes, carried_lessons
@@ -230,14 +231,13 @@ def _totals(state: State) -> ev.JournalCarried:
     intake, training, w = state.intake, state.training, state.training.window
     window = None
     if w is not None:
-        window = ev.CarriedWindow(w.number, w.planned, w.steps, w.examples, w.losses, w.loss_total)
+        window = composed(ev.CarriedWindow, w)
     alone = tuple(one.example for one in chain(*(queue.waiting for queue in intake.queues)) if one.alone)
-    return ev.JournalCarried(
+    return composed(
+        ev.JournalCarried, intake.counts, training.counts, state.feedback,
         model_path=state.daemon.model_path, base_fingerprint=state.recovery.base_fingerprint,
-        accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
-        trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
-        rated=state.feedback.rated, measurements=state.quality.number, alarms=state.quality.incidents,
+        measurements=state.quality.number, alarms=state.quality.incidents,
         alarms_ns=state.quality.alarms_ns, measurements_failed=state.quality.totals.failed,
         steps_taken_back=state.quality.totals.taken_back, search_replays=state.quality.totals.replays,
         approved=tuple(_approved(state)),

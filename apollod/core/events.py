@@ -3,6 +3,8 @@
 Each subject declares its own in `facts`; this module re-exports them.
 """
 
+from collections.abc import Iterator
+
 from apollod.core.facts.alignment import AlignmentAbandoned as AlignmentAbandoned
 from apollod.core.facts.alignment import AlignmentCompared as AlignmentCompared
 from apollod.core.facts.alignment import AlignmentFailed as AlignmentFailed
@@ -179,5 +181,12 @@ from apollod.core.kernel.event import Recorded as Recorded
 from apollod.core.kernel.reasons import Cause as Cause
 from apollod.core.settings import Settings as Settings
 
-KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
-"""Event types by kind."""
+
+def _below(base: type[Event]) -> Iterator[type[Event]]:
+    for declared in base.__subclasses__():
+        yield declared
+        yield from _below(declared)
+
+
+KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in _below(Event) if cls.kind}
+"""Event types by kind; a base of several has none."""

@@ -223,7 +223,7 @@ async def _watch_base(loop: Loop) -> None:
         await anyio.sleep(BASE_LOOK_S)
         base = loop.state.recovery.base
         if base is not None and (problem := await anyio.to_thread.run_sync(base_model.problem, Path(base.path))):
-            await loop.submit(inp.BaseDone(base.path, error=problem))
+            await loop.submit(inp.BaseLost(base.path, problem))
 
 
 def idle_watch(config: Config, loop: Loop, executor: Executor) -> IdleWatch:
@@ -241,23 +241,23 @@ async def _tick(loop: Loop, schedule: ScheduleSection) -> None:
     """Submit ticks, for back-offs, due checkpoints and nights. Also shows the watchdog that the loop takes inputs."""
     while True:
         if (known := _night(schedule)) is not None or loop.state.schedule.planned is not None:
-            await loop.submit(known or inp.NightKnown())
+            await loop.submit(known or inp.NightPlanned(0, 0))
         await loop.submit(inp.Tick())
         service.notify("WATCHDOG=1")
         await anyio.sleep(TICK_S)
 
 
-def _night(schedule: ScheduleSection) -> inp.NightKnown | None:
+def _night(schedule: ScheduleSection) -> inp.NightPlanned | None:
     """The present or next hours; None: no such hours are set."""
     if not schedule.nightly:
         return None
     night = next_night(hours_of(schedule.nightly), zone_of(schedule.zone), clock.now_ns())
-    return inp.NightKnown(night.opens_ns, night.closes_ns, schedule.nightly, schedule.zone)
+    return inp.NightPlanned(night.opens_ns, night.closes_ns, schedule.nightly, schedule.zone)
 
 
 async def _signals(loop: Loop) -> None:
     """Treat the first SIGTERM or SIGINT as a request to stop; restore the default action for the second."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
-            loop.post(inp.StopRequested(reason=signal.Signals(number).name))
+            loop.post(inp.ShutdownRequested(reason=signal.Signals(number).name))
             signal.signal(number, signal.SIG_DFL)

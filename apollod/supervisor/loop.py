@@ -71,7 +71,7 @@ class Loop:
 
     def post(self, input_: inp.Input) -> None:
         """Queue an input."""
-        self._stop_requested |= isinstance(input_, inp.StopRequested)
+        self._stop_requested |= isinstance(input_, inp.ShutdownRequested)
         self._inputs.append((input_, None))
         self._arrived.set()
 
@@ -190,7 +190,7 @@ class Loop:
 
     def _serving(self) -> bool:
         """True if the engine is up, and not reported gone since."""
-        gone = any(isinstance(waiting, inp.ChildExited) and waiting.role == "engine" for waiting, _ in self._inputs)
+        gone = any(isinstance(waiting, inp.EngineExited) for waiting, _ in self._inputs)
         return self.state.children.engine.phase == "ready" and not gone
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:

@@ -136,5 +136,5 @@ def test_a_name_that_cannot_be_written_down_is_said(model: Path, tmp_path: Path)
 
     anyio.run(main)
     (done,) = told
-    assert isinstance(done, inp.BaseDone) and r"'caf\udce9.txt' is no file name in UTF-8; rename it" in done.error
-    assert done.error.isascii() and not (tmp_path / "base").exists()
+    assert isinstance(done, inp.BaseLost) and r"'caf\udce9.txt' is no file name in UTF-8; rename it" in done.reason
+    assert done.reason.isascii() and not (tmp_path / "base").exists()

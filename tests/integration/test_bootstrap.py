@@ -235,7 +235,7 @@ def test_a_source_that_vanishes_while_the_daemon_is_down_ends_it(tmp_path: Path,
     config = config_of(tmp_path)
 
     async def only_ask(loop: Loop) -> None:
-        await loop.submit(inp.BootstrapWanted(asked(logs)))
+        await loop.submit(asked(logs))
 
     live(config, only_ask)
     logs.rename(tmp_path / "away")
@@ -287,7 +287,7 @@ def test_a_long_source_keeps_neither_the_inbox_nor_a_request_waiting(
     seen: list[int] = []
 
     async def during(loop: Loop) -> None:
-        await loop.submit(inp.BootstrapWanted(asked(tmp_path / "logs")))
+        await loop.submit(asked(tmp_path / "logs"))
         await until(lambda: len([s for s in loop.state.intake.sources if "@" not in s]) == 1)
         seen.append(current(loop.state).counts.accepted)
         await loop.submit(inp.BootstrapStopWanted("t"))

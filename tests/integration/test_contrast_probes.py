@@ -163,7 +163,7 @@ def test_it_is_checked_as_a_test_of_the_pattern_is(by: str, tmp_path: Path) -> N
             for one in cases
         ]  # fmt: skip
 
-    tested = [one.passed for one in anyio.run(main) if isinstance(one, inp.ScenarioTested)]
+    tested = [one.passed for one in anyio.run(main) if isinstance(one, inp.DreamTested)]
     found = look(tmp_path, shown, "judge.mode=all", cases=cases)
     assert [bool(one) for one in passed(found).values()] == tested == list(expected) and not found.left_out
 

@@ -115,7 +115,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
     submit("old", answer="known")
     submit("odd")
     world.teach()
-    world.give(inp.PauseRequested("ann"))
+    world.give(inp.TrainingPaused("ann"))
     submit(*(f"later {n}" for n in range(WAITING_MAX + 1)))
     return str(write_story(tmp_path_factory.mktemp("lines") / "journal.db", world.journal))
 

@@ -262,7 +262,7 @@ def test_one_candidate_after_the_other_is_scored_by_a_daemon_without_children(tm
             if isinstance(effect, fx.SpawnEngine):
                 return [
                     inp.EngineStarted(7, "/m"),
-                    inp.EngineUp(ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {})),
+                    ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}),
                 ]
             return await self._executor.run(effect) if isinstance(effect, fx.ScoreExample) else ()
 
@@ -305,9 +305,7 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
         async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
             match effect:
                 case fx.SpawnEngine():
-                    up = inp.EngineUp(
-                        ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}, outlives_engine=True)
-                    )
+                    up = ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}, outlives_engine=True)
                     return [inp.EngineStarted(7, "/m"), up]
                 case fx.SpawnTrainer():
                     return [inp.TrainerStarted(8)]
@@ -316,7 +314,7 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
                 case fx.Restore():
                     return [inp.Restored("f0", 10)]
                 case fx.KeepBase(path=path):
-                    return [inp.BaseDone(path, "reflink", 1, 0.1)]
+                    return [inp.BaseKept(path, "reflink", 1, 0.1)]
                 case fx.ProbeTrainer(step=step, number=number, digests=True):
                     return [inp.Probed(step, digests={"w": "d"}, number=number)]
                 case fx.CompareWeights(step=step, number=number):
@@ -346,14 +344,14 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
             executor = Executor(config, journal, cast(Any, None), loop.post, loop.submit, tasks)
             tasks.start_soon(loop.run, cast(Any, Outside(executor)))
             loop.post(inp.Started(1, "test", config.settings(), str(tmp_path)))
-            loop.post(inp.PauseRequested("t"))
+            loop.post(inp.TrainingPaused("t"))
             one = stripped_example()
             line = inp.Line(number=1, example="1" * 32, record=bytes(one.record), removed=one.removed)
             await loop.submit(inp.LinesRead(inp.Batch("s", "/s", 1, 1, (line,)), frozenset()))
             with anyio.fail_after(120):
                 while not loop.state.scoring.scored:
                     await loop.changed()
-                loop.post(inp.ResumeRequested("t"))
+                loop.post(inp.TrainingResumed("t"))
                 while not loop.state.scoring.twice:
                     await loop.changed()
             executor.exit.set()

@@ -56,7 +56,7 @@ def test_what_follows_from_an_answer_begins_with_it_and_not_with_the_next_tick(t
 
     anyio.run(run)
     assert [(type(one).__name__, getattr(one, "mode", "")) for one in inputs] == [
-        ("ScenarioTested", "bare"), ("ScenarioTested", "contrast"),
+        ("DreamTested", "bare"), ("DreamTested", "contrast"),
     ]  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_a_test_counts_what_is_there_of_an_answer_that_is_cut_off(tmp_path: Path
                     await anyio.sleep(0.01)
 
     anyio.run(run)
-    tested = sorted((one.mode, one.passed, one.answer) for one in inputs if isinstance(one, inp.ScenarioTested))
+    tested = sorted((one.mode, one.passed, one.answer) for one in inputs if isinstance(one, inp.DreamTested))
     assert tested == [("bare", True, "text 0"), ("contrast", False, "text 0")]
 
 
@@ -144,4 +144,4 @@ def test_a_call_to_our_own_engine_has_the_time_that_all_beside_it_take_too(tmp_p
                     await anyio.sleep(0.01)
 
     anyio.run(run)
-    assert [type(one) for one in inputs] == [inp.ScenarioTested]
+    assert [type(one) for one in inputs] == [inp.DreamTested]

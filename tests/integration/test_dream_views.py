@@ -51,7 +51,7 @@ def test_after_a_rollback_a_round_of_the_same_name_counts_by_itself(tmp_path: Pa
     (first,) = [name for name, one in courses.items() if one.round.startswith("recheck")]
     assert courses[first].phase == "settled"
     name, world.firm[first] = courses[first].round, 0
-    world.give(inp.RollbackWanted(world.state.training.version - 1, "p"))
+    world.give(inp.RollbackRequested(world.state.training.version - 1, "p"))
     world.settle()
     assert courses[first].rechecked == -1
     while courses[first].rechecked == -1:

@@ -132,9 +132,7 @@ held_out = {held_out}
                 loop.post(inp.Started(1, "test", config.settings(), str(tmp_path), judge=judge.configured()))
                 loop.post(inp.EngineStarted(2, "/m"))
                 loop.post(
-                    inp.EngineUp(
-                        ev.EngineReady(2, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True)
-                    )
+                    ev.EngineReady(2, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}, outlives_engine=True)
                 )
                 tasks.start_soon(loop.run, executor)
                 tasks.start_soon(judge.keep_connected)

@@ -89,7 +89,7 @@ class Outside:
 
     async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
         if isinstance(effect, fx.SpawnEngine):
-            up = inp.EngineUp(ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}))
+            up = ev.EngineReady(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {})
             return [inp.EngineStarted(7, "/m"), up]
         return await self._executor.run(effect) if self._asks and isinstance(effect, fx.ScoreFollowUp) else ()
 

@@ -98,7 +98,7 @@ def test_it_is_not_run_again_for_a_checkpoint_while_its_end_is_still_to_be_taken
                 noted.set()
                 await anyio.wait_all_tasks_blocked()
                 await executor.run(effect)
-        assert [type(one) for one in told] == [inp.HookDone] * 2
+        assert [type(one) for one in told] == [inp.HookCompleted] * 2
 
     anyio.run(main)
     assert lines.read_text() == "ran\nran\n"

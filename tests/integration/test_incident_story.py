@@ -203,7 +203,7 @@ def test_a_rate_that_did_it_is_told_with_what_to_set_and_what_was_made_of_it(tmp
     rows = {each["number"]: each for each in shown(waits, capsys)["searched"]}
     assert rows[max(rows)] | {"left_out": 0, "lr_scale": 0.25, "outcome": "good"} == rows[max(rows)]
     assert rows[2]["lr_scale"] == 1.0 and f"{max(rows):>6}" in text and "of the rate" in text
-    world.give(inp.ResumeRequested("anna"))
+    world.give(inp.TrainingResumed("anna"))
     world.settle()
     one = shown(write_story(tmp_path / "over.db", worded(world)), capsys)
     assert (one["resumed"]["by"], one["repeated"], one["state"]) == ("anna", 16, "settled")
@@ -219,7 +219,7 @@ def test_replays_that_fail_who_was_told_and_who_resumed_are_told(tmp_path: Path,
         world.settle()
         world.pass_time(120)
     world.tells("gone")
-    world.give(inp.ResumeRequested("anna"))
+    world.give(inp.TrainingResumed("anna"))
     world.settle()
     one = shown(path := write_story(tmp_path / "journal.db", world.journal), capsys)
     assert [each["gives_up"] for each in one["failures"]] == [False, False, True]

@@ -362,7 +362,7 @@ def test_what_models_and_ratings_bring_is_looked_at_too(way: str, here: Path, mi
     judged = inp.Judged((), 0, 0, 0)
     given: inp.Input = {
         "judge": inp.JudgeAnswered("s", 1, judged, line),
-        "dream": inp.DreamVerdict("d1", "judging", "good", "regex", line=line),
+        "dream": inp.DreamVerdict(ev.DreamJudged("d1", "good", "regex"), "judging", line),
         "rating": inp.Rated("r", "good", "p", line=line),
     }[way]
 

@@ -331,7 +331,7 @@ def test_a_kill_while_it_is_told_tells_it_once_more_and_a_failure_is_tried_again
             async with life(one, *happened(one)) as loop:
                 await until(lambda: server.active)
                 with anyio.fail_after(20):  # the loop takes inputs meanwhile
-                    await loop.submit(inp.PauseRequested("p"))
+                    await loop.submit(inp.TrainingPaused("p"))
             await until(lambda: not server.active)
             server.script = [behave.answers(b"", 503), behave.answers(b"ok"), behave.answers(b"ok")]
             async with life(one) as loop:

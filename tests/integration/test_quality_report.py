@@ -85,7 +85,7 @@ def test_it_says_what_is_not_asked_and_what_steps_hold(tmp_path: Path, capsys: C
 def scored_twice() -> GuardedWorld:
     """A life in which two examples were scored, learned and scored again."""
     world = GuardedWorld(changed(guarded(every_steps=0), divergence="all")).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", "b", stripped=True)
     for example, told, untold in (("a", -1.0, -3.0), ("b", -0.5, -2.5), ("a", -0.5, -1.5), ("b", -0.5, -2.75)):
         world.settle_until(fx.ScoreExample)
@@ -93,7 +93,7 @@ def scored_twice() -> GuardedWorld:
         assert isinstance(asked, fx.ScoreExample) and asked.example == example
         world.give(inp.ExampleScoreDone(example, told, untold, 4, world.state.training.version, after=asked.after))
         if (example, told) == ("b", -0.5) and not world.state.training.version:
-            world.give(inp.ResumeRequested("t"))
+            world.give(inp.TrainingResumed("t"))
     return world
 
 
@@ -122,11 +122,11 @@ def test_what_the_untold_model_says_before_and_after_is_compared_for_the_same_ex
 
 def test_each_tier_is_told_of_where_there_are_two(tmp_path: Path, capsys: Capture) -> None:
     world = GuardedWorld(changed(guarded(every_steps=0), divergence="all")).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", stripped=True)
     world.lines("b", source="g", tier="direct", stripped=True)
     world.settle()
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle_until(fx.ScoreExample)
     world.asked.popleft()
     world.give(inp.ExampleScoreDone("b", -1.0, -2.0, 4, 2, after=1))
@@ -149,7 +149,7 @@ def test_a_second_score_after_a_step_that_was_taken_back_does_not_count(tmp_path
         return {**json.loads(capsys.readouterr().out)["divergence"], "rows": rows}
 
     world = scored_twice()
-    world.give(inp.RollbackWanted(to=1, by="p"))
+    world.give(inp.RollbackRequested(to=1, by="p"))
     world.settle_until(fx.ScoreExample)
     found = divergence(world, "back.db")
     assert (found["before"]["untold"], found["after"], found["both"]) == (-3.0, None, 0), "both were of step 2"

@@ -94,7 +94,7 @@ def test_an_alarm_that_waits_for_a_person_says_so(tmp_path: Path, capsys: Captur
     path = str(write_story(tmp_path / "open.db", world.journal))
     page = said(capsys, "incident", "show", "1", "--file", path)
     assert "incident    1, open" in page and "settled     not yet: the last good weights are back" in page
-    world.give(inp.ResumeRequested(by="anna"))
+    world.give(inp.TrainingResumed(by="anna"))
     page = said(capsys, "incident", "show", "1", "--file", str(write_story(tmp_path / "over.db", world.journal)))
     assert "by anna: resumed by anna" in page
 

@@ -147,7 +147,7 @@ def test_a_daemon_that_ends_meanwhile_ends_the_wait(
 
     def status() -> st.Status:
         if daemon.asked == 4:
-            daemon.world.give(inp.StopRequested("t"))
+            daemon.world.give(inp.ShutdownRequested("t"))
         return stop()
 
     monkeypatch.setattr(ctl, "status", lambda path: status())

@@ -88,9 +88,9 @@ def test_a_dream_is_answered_judged_and_learned_without_its_thoughts(
     model = ThinkingModel(TEMPLATES[template], parser)
     sets = (f"dream.thinking={thinking}",)
     (answered, verdict), server = of(model, tmp_path, *sets, effects=[answering(), judging()])
-    assert isinstance(answered, inp.ScenarioAnswered) and answered.answer == "Ahoy."
+    assert isinstance(answered, inp.DreamAnswered) and answered.answer == "Ahoy."
     assert (answered.logprob is None) == (thinking != "off"), "a mean over thoughts says nothing of the answer"
-    assert isinstance(verdict, inp.DreamVerdict) and verdict.verdict == "good" and verdict.line is not None
+    assert isinstance(verdict, inp.DreamVerdict) and verdict.judged.verdict == "good" and verdict.line is not None
     assert model.learned(verdict.line.record) == (OFF if thinking == "off" else ON)
     kwargs = [one.body.get("chat_template_kwargs") for one in server.requests if one.path.endswith("completions")]
     wanted = None if thinking == "template" else {"enable_thinking": thinking == "on"}
@@ -122,7 +122,7 @@ def test_the_judge_of_a_dream_sees_no_thought_and_is_read_without_its_own(
     model = ThinkingModel(TEMPLATES[template], parser, GOOD, told="A verdict? {bad}")
     sets = (f"judge.thinking={thinking}", "judge.votes=1")
     (verdict,), server = of(model, tmp_path, *sets, effects=[judging(JUDGED)])
-    assert isinstance(verdict, inp.DreamVerdict) and (verdict.verdict, verdict.by) == ("good", "judge")
+    assert isinstance(verdict, inp.DreamVerdict) and (verdict.judged.verdict, verdict.judged.by) == ("good", "judge")
     assert "They want" not in str(server.requests[0].body["messages"])
 
 

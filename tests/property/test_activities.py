@@ -121,11 +121,11 @@ def with_obstacle(name: str) -> State:
     world.lines("a", "b", "c")
     match name:
         case "stopping":
-            world.give(inp.StopRequested("t"))
+            world.give(inp.ShutdownRequested("t"))
         case "halted":
             world.give(inp.Refused("step", "no"))
         case "paused":
-            world.give(inp.PauseRequested("ctl"))
+            world.give(inp.TrainingPaused("ctl"))
         case "fence":
             while not world.state.publishing.engine_paused:
                 world.answer()
@@ -150,15 +150,15 @@ def with_obstacle(name: str) -> State:
         case "rollback wanted":
             while world.state.training.running is None:
                 world.answer()
-            world.give(inp.RollbackWanted(0, "t"))
+            world.give(inp.RollbackRequested(0, "t"))
         case "forgetting":
             world.settle()
-            world.give(inp.ForgetWanted(("b",), "t"))
+            world.give(inp.ForgetRequested(("b",), "t", ""))
             while world.state.forgetting.under_way is None:
                 world.answer()
         case "rollback":
             world.settle()
-            world.give(inp.RollbackWanted(1, "t"))
+            world.give(inp.RollbackRequested(1, "t"))
             while world.state.rollback.under_way is None:
                 world.answer()
     return world.state

@@ -95,7 +95,7 @@ def begun() -> tuple[World, int]:
 @pytest.mark.parametrize("back", [1, 2, 3])
 def test_a_rollback_beyond_the_beginning_is_refused_with_the_name_of_the_archive(back):
     world, step = begun()
-    world.give(inp.RollbackWanted(step - back, "t"))
+    world.give(inp.RollbackRequested(step - back, "t"))
     world.settle()
     (refused,) = world.of(ev.RollbackRefused)
     assert refused.reason.startswith(f"the journal begins at step {step}") and ARCHIVE.path in refused.reason
@@ -105,7 +105,7 @@ def test_a_rollback_beyond_the_beginning_is_refused_with_the_name_of_the_archive
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_rollback_to_the_beginning_and_to_later_steps_goes_as_ever(ahead):
     world, step = begun()
-    world.give(inp.RollbackWanted(step + ahead, "t"))
+    world.give(inp.RollbackRequested(step + ahead, "t"))
     world.settle()
     assert world.state.training.version == step + ahead and not world.of(ev.RollbackRefused)
     assert world.memory == world.state.training.fingerprint
@@ -164,7 +164,7 @@ def test_what_a_person_approved_is_not_held_by_a_log_in_the_next_journal_and_a_w
     world = SaidWorld().up()
     world.says("a", "b")
     world.settle()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.says("c", shown=(undo("c"),))
     world.give(inp.DecisionsGiven((inp.Decision("c", "approve"),), "anna"))
     world.give(inp.CheckpointRequested("t"))

@@ -76,16 +76,16 @@ def play(
             case "checkpoint":
                 world.give(inp.CheckpointRequested("test"))
             case "back":
-                world.give(inp.RollbackWanted(max(0, world.state.training.version - serial % 4), "t"))
+                world.give(inp.RollbackRequested(max(0, world.state.training.version - serial % 4), "t"))
             case "forget":
                 learned = [example for e in world.of(ev.StepCompleted) for example in ev.all_examples(e)]
-                world.give(inp.ForgetWanted(tuple(learned[serial % 3 :: 4]), "t"))
+                world.give(inp.ForgetRequested(tuple(learned[serial % 3 :: 4]), "t", ""))
             case "relearn":
                 out = [*world.state.review.dismissed, *world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((e, "bulk") for e in out[:2] + out[-1:]), "t"))
             case "withdraw":
                 waiting = [one.example for one in waiting_in(world)]
-                world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+                world.give(inp.ExampleWithdrawn((*waiting[serial % 3 :: 2], "nobody"), "t"))
             case "look":
                 blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
                 world.give(inp.PlaceLooked("tail", "/in", blocked))
@@ -126,7 +126,7 @@ def play(
             case "time":
                 world.pass_time(700)
             case "night":
-                world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
+                world.give(inp.NightPlanned(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
             case "a month":
                 world.pass_time(31 * 86_400)
             case "clock back":
@@ -134,7 +134,7 @@ def play(
             case "clock forward":
                 world.now += HOUR_NS
             case "pause":
-                world.give(inp.PauseRequested("t"))
+                world.give(inp.TrainingPaused("t"))
             case "pause fails" if world.asked and isinstance(world.asked[0], fx.PauseEngine):
                 world.give(inp.EnginePauseReport(world.asked.popleft(), 0.0, "no"))
             case "step refused" if world.asked and isinstance(world.asked[0], fx.RunStep):
@@ -144,7 +144,7 @@ def play(
                 asked = world.asked.popleft()
                 world.give(inp.CheckpointWritten(asked.step, asked.path, "", 0, 0.0, error="no space left on device"))
             case "resume":
-                world.give(inp.ResumeRequested("t"))
+                world.give(inp.TrainingResumed("t"))
             case "supervisor dies":
                 world = world.crash_and_return()
             case "restart":
@@ -164,7 +164,7 @@ def waiting_in(world: World) -> list[Waiting]:
 
 def stopped(world: World) -> bool:
     """Ask it to stop; does it?"""
-    world.give(inp.StopRequested("test"))
+    world.give(inp.ShutdownRequested("test"))
     for _ in range(20):
         world.settle()
         world.pass_time(5)
@@ -186,9 +186,9 @@ def folded(world: World) -> State:
 def finish(world: World) -> World:
     """Let everything come to rest, whatever was given up meanwhile."""
     for _ in range(8):
-        world.give(inp.ResumeRequested("t"))
+        world.give(inp.TrainingResumed("t"))
         if world.settings.schedule.nightly:
-            world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
+            world.give(inp.NightPlanned(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
         world.pass_time(70)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
@@ -424,7 +424,7 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
 @example(["lines", "answer", "step refused"], SETTINGS, False)
 def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, training, engine_first):
     world = play(actions, training)
-    world.give(inp.StopRequested("test"))
+    world.give(inp.ShutdownRequested("test"))
     if engine_first:
         world.exit("engine")
     assert stopped(world), (world.state.training.running, world.state.children, world.state.checkpoints.open)

@@ -51,7 +51,7 @@ class Model:
             case inp.EditGiven(example=edited, line=line) if self._within_reach(edited):
                 if self.states[edited] != "edited":
                     self.wants |= {edited: False, line.example: True}
-            case inp.WithdrawRequested(examples=examples):
+            case inp.ExampleWithdrawn(examples=examples):
                 waiting = [x for x in examples if self.states.get(x) == "pending" and x not in self.running]
                 self.wants |= dict.fromkeys(waiting, False)
             case inp.RelearnRequested(examples=examples):

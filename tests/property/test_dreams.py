@@ -55,7 +55,7 @@ def play(mode: str, calls: int, actions: list[tuple[str, int]]) -> DreamingWorld
     """So many calls are answered before anything else happens."""
     world = DreamingWorld(with_patterns(ASK, CAPS, dream={"mode": mode})).up()
     if mode != "always":
-        world.give(inp.DreamsWanted("p", count=9))
+        world.give(inp.DreamingStarted("p", count=9))
     world.lines("a", "b", source="first")
     world.dream(calls)
     for action, number in actions:
@@ -132,7 +132,7 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
         case "checkpoint":
             world.give(inp.CheckpointRequested("t"))
         case "back":
-            world.give(inp.RollbackWanted(max(0, world.state.training.version - number), "t"))
+            world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "t"))
         case "relearn":
             out = [*world.state.intake.undone, *world.state.intake.withdrawn]
             world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))
@@ -149,9 +149,9 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
             world.now += YEAR_NS if action == "year ahead" else -YEAR_NS
             world.give(inp.Tick())
         case "pause":
-            world.give(inp.PauseRequested("p"))
+            world.give(inp.TrainingPaused("p"))
         case "resume":
-            world.give(inp.ResumeRequested("p"))
+            world.give(inp.TrainingResumed("p"))
         case "retire":
             world.give(inp.PatternUnwanted(("ask", "caps")[number % 2], "p"))
         case "add":
@@ -159,11 +159,11 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
         case "add otherwise":
             world.give(inp.PatternWanted(OTHERWISE, "p"))
         case "no dreams":
-            world.give(inp.DreamsUnwanted("p"))
+            world.give(inp.DreamingStopped("p", "stopped by p"))
         case "dreams":
-            world.give(inp.DreamsWanted("p", count=number))
+            world.give(inp.DreamingStarted("p", count=number))
         case "dreams of one":
-            world.give(inp.DreamsWanted("p", ("ask", "caps")[number % 2], number))
+            world.give(inp.DreamingStarted("p", ("ask", "caps")[number % 2], number))
     if world.state.children.engine.phase == "spawned":
         world.engine_up()
     return world
@@ -180,10 +180,10 @@ def fail(world: DreamingWorld, cause: str) -> None:
 
 def rest(world: DreamingWorld) -> DreamingWorld:
     """Nobody is in the way any more."""
-    world.give(inp.ResumeRequested("t"))
-    world.give(inp.DreamsWanted("t"))
+    world.give(inp.TrainingResumed("t"))
+    world.give(inp.DreamingStarted("t"))
     for _ in range(3):
-        world.give(inp.ResumeRequested("t"))
+        world.give(inp.TrainingResumed("t"))
         world.pass_time(700)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()

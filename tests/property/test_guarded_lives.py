@@ -70,14 +70,14 @@ class Guarded(GuardedWorld):
             case "baseline":
                 self.give(inp.QualityWanted("t", baseline=True))
             case "back to nowhere":
-                self.give(inp.RollbackWanted(self.state.training.version + 5, "t"))
+                self.give(inp.RollbackRequested(self.state.training.version + 5, "t"))
             case "trainer is gone":
                 if self.state.training.running and self.asked and isinstance(self.asked[0], fx.RunStep):
                     self.memory = "torn"
                 self.exit("trainer")
             case "pause and resume":
-                self.give(inp.PauseRequested("t"))
-                self.give(inp.ResumeRequested("t"))
+                self.give(inp.TrainingPaused("t"))
+                self.give(inp.TrainingResumed("t"))
             case "settle all":
                 self.answers = True
                 self.settle()
@@ -127,13 +127,13 @@ def rest(world: GuardedWorld) -> None:
     for _ in range(60):
         for _ in range(4):
             if world.settings.schedule.nightly:
-                world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
+                world.give(inp.NightPlanned(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
             world.pass_time(310)
             if world.state.children.engine.phase == "spawned":
                 world.engine_up()
             world.settle()
         if needs_a_person(world):
-            world.give(inp.ResumeRequested("t"))
+            world.give(inp.TrainingResumed("t"))
         elif (incident := world.state.quality.incident) is not None:
             raise AssertionError(f"nothing moves {incident}")
         elif not world.state.queued:

@@ -85,16 +85,16 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
                 world.give(inp.EditGiven(next(iter(world.state.review.held)), line, "p"))
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
-                world.give(inp.WithdrawRequested(tuple(waiting[:number]), "p"))
+                world.give(inp.ExampleWithdrawn(tuple(waiting[:number]), "p"))
             case "relearn":
                 out = [*world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "p"))
             case "back":
-                world.give(inp.RollbackWanted(max(0, world.state.training.version - number), "p"))
+                world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "p"))
             case "pause":
-                world.give(inp.PauseRequested("p"))
+                world.give(inp.TrainingPaused("p"))
             case "resume":
-                world.give(inp.ResumeRequested("p"))
+                world.give(inp.TrainingResumed("p"))
             case "late answer" if world.of(ev.VerdictRequested):
                 old = world.of(ev.VerdictRequested)[-1 - number % len(world.of(ev.VerdictRequested))]
                 open_ = world.state.judging.open.get(old.key())
@@ -103,7 +103,7 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
                     assert world.give(late) == []
             case said if said in SAID:
                 answer(world, said, number)
-    world.give(inp.ResumeRequested("p"))
+    world.give(inp.TrainingResumed("p"))
     world.settle()
     return world
 

@@ -73,7 +73,7 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
             one = next(iter(world.state.review.held))
             world.give(inp.DecisionsGiven((inp.Decision(one, "approve"),), "me"))
         case "withdraw":
-            world.give(inp.WithdrawRequested(tuple(world.state.intake.first_looks)[: number % 2], "me"))
+            world.give(inp.ExampleWithdrawn(tuple(world.state.intake.first_looks)[: number % 2], "me"))
         case "want":
             world.want(question, ANSWERS[number % 3])
         case "replace":
@@ -83,7 +83,7 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
         case "forget":
             world.give(inp.LessonUnwanted(lesson, "me"))
         case "forget example" if world.known:
-            world.give(inp.ForgetWanted((sorted(world.known)[number % len(world.known)],), "me"))
+            world.give(inp.ForgetRequested((sorted(world.known)[number % len(world.known)],), "me", ""))
         case "settle":
             world.settle()
         case "answer":
@@ -100,7 +100,7 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
         case "checkpoint":
             world.give(inp.CheckpointRequested("t"))
         case "back":
-            world.give(inp.RollbackWanted(max(0, world.state.training.version - number), "t"))
+            world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "t"))
         case "relearn":
             out = [*world.state.intake.undone, *world.state.intake.withdrawn]
             world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))
@@ -114,9 +114,9 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
             world.now += {"clock back": -3600 * SECOND_NS, "year ahead": years, "year back": -years}[action]
             world.give(inp.Tick())
         case "pause":
-            world.give(inp.PauseRequested("p"))
+            world.give(inp.TrainingPaused("p"))
         case "resume":
-            world.give(inp.ResumeRequested("p"))
+            world.give(inp.TrainingResumed("p"))
     if world.state.children.engine.phase == "spawned":
         world.engine_up()
     return world
@@ -131,7 +131,7 @@ def direct(world: TaughtWorld, question: str, answer: str, example: str, leak: s
 def rest(world: TaughtWorld) -> TaughtWorld:
     """Nobody is in the way any more."""
     for _ in range(4):
-        world.give(inp.ResumeRequested("t"))
+        world.give(inp.TrainingResumed("t"))
         world.pass_time(700)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
@@ -384,5 +384,5 @@ def test_the_lives_above_get_as_far_as_everything_that_is_looked_at():
     ]  # more than may wait, and all before the lesson's practice
     world = play(60, [*actions, ("back", 9), *looks], teaching())
     kinds = set(rest(world).kinds())
-    missing = {one.kind for one in ev.Event.__subclasses__() if one.kind.startswith("lesson")} - kinds
+    missing = {one for one in ev.KINDS if one.startswith("lesson")} - kinds
     assert missing == {"lesson.carried", "lessons.carried"}

@@ -48,14 +48,14 @@ def life(world: Daemon) -> None:
     world.settle()
     followed(world, f"f{len(world.journal)}", f"odd f{len(world.journal)}")
     world.settle()
-    world.give(inp.ForgetWanted(("a",), "test"))
+    world.give(inp.ForgetRequested(("a",), "test", ""))
     for plan in [one for one in world.asked if isinstance(one, fx.PlanForget)]:
         world.asked.remove(plan)
         world.give(inp.ForgetPlanned(world.state.training.version, error="the journal cannot be read"))
     world.settle()
-    world.give(inp.DreamsWanted("test", count=1))
+    world.give(inp.DreamingStarted("test", count=1))
     world.dream()
-    world.give(inp.DreamsWanted("test"))
+    world.give(inp.DreamingStarted("test"))
     world.give(inp.PatternUnwanted("ask", "test"))
     world.give(inp.QualityWanted("test"))
     if world.probed:
@@ -63,9 +63,9 @@ def life(world: Daemon) -> None:
     world.pass_time(70)
     world.give(inp.CheckpointRequested("test"))
     world.settle()
-    world.give(inp.RollbackWanted(max(0, world.state.training.version - 1), "test"))
+    world.give(inp.RollbackRequested(max(0, world.state.training.version - 1), "test"))
     world.settle()
-    world.give(inp.RollbackWanted(world.state.training.version, "test"))  # refused
+    world.give(inp.RollbackRequested(world.state.training.version, "test"))  # refused
     world.settle()
     for number in range(2):
         world.lines(f"d{number}", source=f"g{len(world.journal)}")
@@ -80,18 +80,18 @@ def life(world: Daemon) -> None:
     world.answer()
     for _ in range(3):  # a step that no trainer survives
         world.exit("trainer")
-        world.give(inp.ResumeRequested("test"))
+        world.give(inp.TrainingResumed("test"))
         while world.asked and world.state.children.trainer.phase != "ready":
             world.answer()
     worsen(world)
     worsen(world, no_ranking="no memory, either")
     world.exit("engine")
     world.settle()
-    world.give(inp.ResumeRequested("test"))
+    world.give(inp.TrainingResumed("test"))
     world.pass_time(70)
     world.engine_up()
     world.settle_until(fx.ProbeTrainer)
-    world.give(inp.RollbackWanted(world.state.training.version, "test"))  # refused; the comparison is made again
+    world.give(inp.RollbackRequested(world.state.training.version, "test"))  # refused; the comparison is made again
     world.asked.popleft()
     world.settle_until(fx.ProbeTrainer)
     number = world.asked.popleft().number
@@ -145,12 +145,12 @@ def worsen(world: Daemon, no_ranking: str = "") -> None:
 def rest(world: Daemon) -> None:
     """Whatever was given up is tried again until nothing is left to do; then a clean end."""
     for _ in range(8):
-        world.give(inp.ResumeRequested("test"))
+        world.give(inp.TrainingResumed("test"))
         world.pass_time(700)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
         world.dream()
-    world.give(inp.StopRequested("test"))
+    world.give(inp.ShutdownRequested("test"))
     world.settle()
     assert world.exited
 
@@ -215,7 +215,7 @@ def test_a_clean_stop_waits_for_no_score_and_the_next_life_asks_again(kind):
         followed(world, "a")
     world.settle_until(kind)
     asked = world.asked.popleft()
-    world.give(inp.StopRequested("test"))
+    world.give(inp.ShutdownRequested("test"))
     world.settle()
     assert world.exited and open_in(world) == []
     before = len(world.journal)
@@ -242,7 +242,7 @@ def test_a_stop_while_a_new_engine_is_asked_for_anchors_leaves_no_window_open():
     while after.state.training.running is not None:
         after.answer()
     assert lacking(after.state)
-    after.give(inp.StopRequested("test"))
+    after.give(inp.ShutdownRequested("test"))
     after.settle()
     assert after.exited and open_in(after) == []
 

@@ -67,10 +67,10 @@ def sorted_by_arrival(order: list[Name]) -> dict[Name, int]:
 @example([("A", "", "")] * 9 + [("B", "", "")], 0.1)
 def test_shares_are_kept_while_others_wait_and_all_are_learned_once(names, share):
     world = World(changed(SETTINGS, share_max=share)).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     given_ = give(world, names)
     world.settle()  # all are tokenised
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     order = learned(world)
     assert sorted(order) == sorted(given_)
@@ -112,9 +112,9 @@ def test_whatever_dies_nothing_is_lost_or_learned_twice_and_the_journal_gives_th
             case "crash":
                 world = world.crash_and_return()
             case "pause":
-                world.give(inp.PauseRequested("t"))
+                world.give(inp.TrainingPaused("t"))
             case "resume":
-                world.give(inp.ResumeRequested("t"))
+                world.give(inp.TrainingResumed("t"))
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
     world = finish(world)
@@ -146,11 +146,11 @@ def test_one_source_alone_is_learned_in_order_and_never_waits_for_others():
 def test_what_came_back_counts_as_what_it_was():
     """Held and approved, withdrawn and asked for again, expired and approved: its source is known still."""
     world = World(changed(SETTINGS, share_max=0.5, expire_days=1.0)).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     give(world, [("A", "s", "t")] * 3)
     world.give(inp.DecisionsGiven((inp.Decision("b0", "hold"),), "p"))
     world.give(inp.DecisionsGiven((inp.Decision("b0", "approve"),), "p"))
-    world.give(inp.WithdrawRequested(("b1",), "p"))
+    world.give(inp.ExampleWithdrawn(("b1",), "p"))
     world.give(inp.RelearnRequested((("b1", "bulk"),), "p"))
     waiting = {one.example: one.kin for one in world.state.intake.bulk.waiting}
     assert waiting == dict.fromkeys(("b2", "b0", "b1"), Kin("A", "s", "t")) and not world.state.intake.away
@@ -163,13 +163,13 @@ def test_what_came_back_counts_as_what_it_was():
 @pytest.mark.parametrize(("days", "left"), [(0.0, ["b0", "b1", "d2"]), (2.0, ["b1", "d2"])])
 def test_what_waits_too_long_is_given_up_unless_it_was_given_directly(days, left):
     world = World(changed(SETTINGS, expire_days=days)).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     give(world, [("A", "", "")])
     give(world, [("ctl", "", "")], 2, "direct")
     world.pass_time(86_400)
     give(world, [("A", "", "")], 1)
     world.pass_time(86_401)
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     assert sorted(learned(world)) == left
     assert world.state.review.dismissed.keys() == {"b0", "b1", "d2"} - set(left)
@@ -220,7 +220,7 @@ def test_what_is_taken_from_anywhere_leaves_the_tail_without_tokens_as_it_is(pla
 
 def test_what_is_shown_is_what_is_learned_then_and_says_why():
     world = World(changed(SETTINGS, share_max=0.5)).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     given_ = give(world, [("A", "s1", "tax"), ("A", "s1", ""), ("A", "s2", ""), ("B", "s3", "sea")])
     given_ |= give(world, [("ctl", "", "")], 9, "direct")
     world.settle()
@@ -232,7 +232,7 @@ def test_what_is_shown_is_what_is_learned_then_and_says_why():
         "before 2 whose source and session has had its share",
     ]
     shown = queue_of(world.state, 20)
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     assert learned(world) == [n["example"] for n in shown["next"]] and len(given_) == 5
     after = queue_of(world.state, 20)

@@ -9,7 +9,6 @@ from support.running_loop import running_loop
 from support.source_life import until
 
 from apollod.core import events as ev
-from apollod.core import inputs as inp
 from apollod.core.facts.bootstrap import Bootstrapping
 from apollod.core.state import State
 from apollod.supervisor import sources
@@ -46,7 +45,7 @@ def bootstrap(config: Config, request: ev.BootstrapRequested | None, watch: bool
 
     async def during(loop: Loop) -> None:
         if request is not None:
-            await loop.submit(inp.BootstrapWanted(request))
+            await loop.submit(request)
         await until(lambda: current(loop.state).phase != "reading")
 
     return current(live(config, during, watch))

@@ -164,27 +164,21 @@ class DreamingWorld(JudgedWorld):
             case fx.ImagineScenario(dream=dream):
                 said = self.imagines(asked)
                 self.scenarios += 1
-                return inp.ScenarioImagined(
+                imagined = ev.DreamImagined(
                     dream, (Turn("user", said),), sketch_of(said), seeds=(f"s{self.scenarios}",), tokens=10,
-                    surrounding=self.surrounding(asked), **{self.cheat: "it says so"} if self.cheat else {},
+                    surrounding=self.surrounding(asked),
                 )  # fmt: skip
+                return inp.ScenarioImagined(imagined, **{self.cheat: "it says so"} if self.cheat else {})
             case fx.AnswerScenario(dream=dream, told=told):
-                return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), told, -0.5, tokens=5)
+                return inp.DreamAnswered(dream, told, "answer", sketch_of(f"answer {dream}"), -0.5, tokens=5)
             case fx.JudgeDream(dream=dream, pattern=pattern, mode=mode):
                 verdict = self.verdict(asked)
                 better = "a better one" if verdict == "bad" else None
                 example = f"dream-{pattern.name}-{mode}-{dream}"
                 line = inp.Line(number=0, example=example, record=b"{}") if verdict == "good" else None
                 by = "regex" if pattern.check.by_code else "judge"
-                return inp.DreamVerdict(
-                    dream,
-                    asked.stage,
-                    verdict,
-                    by,
-                    better=better,
-                    line=line,
-                    known=example in self.known,  # type: ignore[arg-type]
-                )
+                judged = ev.DreamJudged(dream, verdict, by, better=better)  # type: ignore[arg-type]
+                return inp.DreamVerdict(judged, asked.stage, line, known=example in self.known)
             case fx.TestScenario(dream=dream, pattern=pattern, mode=mode) as test:
                 shown = self.firm.get(pattern.name, 0) >= FIRM
                 leaks = self.leak.get(pattern.name, 0) >= LEAKS
@@ -192,9 +186,10 @@ class DreamingWorld(JudgedWorld):
                 shown = shown and test.surrounding.kind not in self.only_elsewhere
                 wrong = leaks or (shown and self.firm.get(f"{pattern.name} everywhere", 0))
                 passed = {"told": True, "bare": shown, "contrast": not leaks, "situation": not wrong}[mode]
-                return inp.ScenarioTested(
-                    dream, test.round, mode, test.contrast, passed, "said", by, sample=test.sample
-                )
+                return inp.DreamTested(
+                    dream, pattern.name, mode, passed, "said", by, test.round, test.contrast, sample=test.sample,
+                    surrounding=test.surrounding.kind,
+                )  # fmt: skip
         raise AssertionError(asked)
 
     def dream(self, most: int = 10_000) -> None:

@@ -42,11 +42,11 @@ class Dreamt(DreamingWorld):
         return "bad" if asked.stage == "judging" and self.judged[name] % 2 == 0 else "good"
 
     def reply(self, asked: fx.Effect) -> inp.Input:
-        said = super().reply(asked)
+        said, replace = super().reply(asked), msgspec.structs.replace
         if isinstance(said, inp.DreamVerdict):
-            return msgspec.structs.replace(said, reason="because", quote="answer", tokens=20)
+            return replace(said, judged=replace(said.judged, reason="because", quote="answer", tokens=20))
         if isinstance(said, inp.ScenarioImagined):
-            return msgspec.structs.replace(said, places=(f"/notes/lessons.md#{self.scenarios}",))
+            return replace(said, imagined=replace(said.imagined, places=(f"/notes/lessons.md#{self.scenarios}",)))
         return said
 
 

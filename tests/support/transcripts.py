@@ -8,7 +8,7 @@ anew. Commands of a line are separated by `;`, and a line that ends with `;` or 
     ready                         `up`, and a judge examined, of which nothing is shown
     learn a b; save               examples one by one, each to its end; a checkpoint on demand
     night 1                       the next night is known: one day and 10 hours after the world began
-    PauseRequested by=t           an input; required fields that are left out are 0, "" or empty
+    TrainingPaused by=t           an input; required fields that are left out are 0, "" or empty
     set memory=torn               attributes of the world
     @ +30s                        time passes (s, m, h, d)
     take RunStep                  children answer until this effect is the next one, which stays unanswered: `$taken`
@@ -150,7 +150,7 @@ class Transcript:
             values, _ = self.arguments(words)
             days, hours = values + [0, NIGHT][len(values) :]
             opens_ns = BEGINNING_NS + (days * 24 + 10) * 3600 * SECOND_NS
-            self.world.give(inp.NightKnown(opens_ns, opens_ns + 3 * 3600 * SECOND_NS, hours, ZONE))
+            self.world.give(inp.NightPlanned(opens_ns, opens_ns + 3 * 3600 * SECOND_NS, hours, ZONE))
         elif name == "clock":
             self.world.now += int(float(words[0]) * SECOND_NS)
         elif name == "later":

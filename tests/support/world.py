@@ -270,7 +270,7 @@ class World:
                 self.engine_dir = model_dir
                 if model_dir != "/m":
                     reason = f"{model_dir} is no model directory"
-                    return self._settle(inp.ChildExited("engine", 0, None, reason, refused=True))
+                    return self._settle(inp.EngineExited(0, None, reason, refused=True))
                 self.shared = Memory(self.model_dir[1])
                 self.fence = False
                 return self._settle(inp.EngineStarted(self.pid, model_dir))
@@ -280,7 +280,7 @@ class World:
             case fx.KeepBase(path=path):
                 assert self.memory == "base" == self.shared.weights, "what is kept is not the base"
                 self.base_kept = True
-                return self._settle(inp.BaseDone(path, "reflink", 1, 0.1))
+                return self._settle(inp.BaseKept(path, "reflink", 1, 0.1))
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
@@ -305,23 +305,21 @@ class World:
 
     def engine_up(self) -> None:
         self.give(
-            inp.EngineUp(
-                ev.EngineReady(
-                    self.state.children.engine.pid,
-                    "http://e",
-                    "m",
-                    "memfd",
-                    3,
-                    3,
-                    0,
-                    0,
-                    0,
-                    100,
-                    1.0,
-                    {},
-                    outlives_engine=True,
-                    step_tokens=self.step_tokens,
-                )
+            ev.EngineReady(
+                self.state.children.engine.pid,
+                "http://e",
+                "m",
+                "memfd",
+                3,
+                3,
+                0,
+                0,
+                0,
+                100,
+                1.0,
+                {},
+                outlives_engine=True,
+                step_tokens=self.step_tokens,
             )
         )
 
@@ -410,7 +408,7 @@ class World:
                 if not committed:
                     self.disk.pop(path, None)
                     self._instant()
-                self.give(inp.CheckpointObserved(step, path, self.disk[path].weights if committed else ""))
+                self.give(inp.CheckpointWritten(step, path, self.disk[path].weights if committed else "", 0, 0.0))
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
@@ -430,7 +428,7 @@ class World:
                 self.give(msgspec.structs.replace(found, absent=absent, far=tuple(set(found.far) - set(absent))))
             case fx.RunHook(step=step, path=path):
                 self.hooked.append(step)
-                self.give(inp.HookDone(step, path, 0.1))
+                self.give(inp.HookCompleted(step, 0.1, path))
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):
@@ -579,7 +577,8 @@ class World:
             self.asked = deque(e for e in self.asked if isinstance(e, OF_SUPERVISOR | FOR_ENGINE))
         else:
             self.asked = deque(e for e in self.asked if isinstance(e, ANSWERED_BY_US) or not isinstance(e, FOR_ENGINE))
-        self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
+        exited = inp.EngineExited if role == "engine" else inp.TrainerExited
+        self.give(exited(child.pid, code, f"exit code {code}"))
 
     def lines(
         self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0, stripped: bool = False

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import StepEvent
 from apollod.core.kernel.input import Input
 
 # --- bounds ----------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def patience_s(step: int, probe: int, seconds: float) -> float:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class AlignmentStarted(Event, frozen=True):
+class AlignmentStarted(StepEvent, frozen=True):
     """Intent: engine and trainer are to score the same tokens with the weights of `step`, and no step begins before.
 
     `number` counts them, 0 in journals of the first releases; `tokens` of the probe at most, 0: all. `gives_way`:
@@ -94,7 +94,6 @@ class AlignmentStarted(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "alignment.started"
-    step: int
     number: int = 0
     tokens: int = 0
     gives_way: bool = False
@@ -104,36 +103,25 @@ class AlignmentStarted(Event, frozen=True):
         """True if the comparison covers the whole text."""
         return self.tokens in (0, TOKENS)
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class AlignmentOvertaken(Event, frozen=True):
+class AlignmentOvertaken(StepEvent, frozen=True):
     """The engine took longer over its half than a step may wait: steps begin, the comparison goes on beside them."""
 
     kind: ClassVar[str] = "alignment.overtaken"
-    step: int
     number: int
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class AlignmentAbandoned(Event, frozen=True):
+class AlignmentAbandoned(StepEvent, frozen=True):
     """The comparison ended without a result and is made again. `doubted`: there was a difference, over a few tokens or
     while a step may have written; the next one is over all of them, and waited for until it is done."""
 
     kind: ClassVar[str] = "alignment.abandoned"
-    step: int
     number: int
     reason: str
     doubted: bool = False
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class AlignmentMeasured(Event, frozen=True):
+class AlignmentMeasured(StepEvent, frozen=True):
     """Log-probabilities of the same tokens, by the trainer minus by the engine.
 
     `tokens` were compared, of which `nonfinite` have no finite difference; `worst`: position of the largest one in the
@@ -143,7 +131,6 @@ class AlignmentMeasured(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "alignment.measured"
-    step: int
     tokens: int
     mean_abs_diff: float
     max_abs_diff: float
@@ -158,32 +145,21 @@ class AlignmentMeasured(Event, frozen=True):
     usual: float = 0.0
     compares: str = ""
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class AlignmentCompared(Event, frozen=True):
+class AlignmentCompared(StepEvent, frozen=True):
     """Every tensor was compared by digest: `differing` of them differ, the first ones with name and problem."""
 
     kind: ClassVar[str] = "alignment.compared"
-    step: int
     number: int
     differing: int
     names: dict[str, str] = {}
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class AlignmentFailed(Event, frozen=True):
+class AlignmentFailed(StepEvent, frozen=True):
     """The comparison could not be made; training goes on, and the next one is due as if it had been."""
 
     kind: ClassVar[str] = "alignment.failed"
-    step: int
     reason: str
-
-    def key(self) -> str:
-        return str(self.step)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

@@ -36,12 +36,20 @@ class BootstrapCounts(msgspec.Struct, frozen=True):
     """waiting for a person or for evidence, or having waited: no longer part of the bootstrap"""
 
 
-class BootstrapRequested(Event, frozen=True):
+class BootstrapEvent(Event, frozen=True):
+    """Base of events about the bootstrap of one place."""
+
+    path: str
+
+    def key(self) -> str:
+        return self.path
+
+
+class BootstrapRequested(BootstrapEvent, Input, frozen=True):
     """All of `path` (a file, a directory, a database) is to be read and learned once, by these rules, as in
     `[[watch]]`."""
 
     kind: ClassVar[str] = "bootstrap.requested"
-    path: str
     by: str
     models: tuple[str, ...]
     strip: StripLevel = "system"
@@ -58,9 +66,6 @@ class BootstrapRequested(Event, frozen=True):
     """surroundings in which an answer is learned if only the instruction stood before its request; empty: none"""
     check: Check | None = None
     """check of that pattern, which decides what is learned; None: only the rules do"""
-
-    def key(self) -> str:
-        return self.path
 
     @property
     def judged(self) -> bool:
@@ -85,52 +90,39 @@ class Unread(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-class BootstrapRead(Event, frozen=True):
+class BootstrapRead(BootstrapEvent, frozen=True):
     """All readable files were read; the examples wait for their steps. `bytes`: size of all `files` on disk; `unread`:
     at most `UNREAD_MAX` paths of `unread_files`."""
 
     kind: ClassVar[str] = "bootstrap.read"
-    path: str
     files: int
     bytes: int
     counts: BootstrapCounts
     unread: tuple[Unread, ...] = ()
     unread_files: int = 0
 
-    def key(self) -> str:
-        return self.path
 
-
-class BootstrapCompleted(Event, frozen=True):
+class BootstrapCompleted(BootstrapEvent, frozen=True):
     """No example of it waits any more. `seconds`: since the request, stops of the daemon included."""
 
     kind: ClassVar[str] = "bootstrap.completed"
-    path: str
     counts: BootstrapCounts
     seconds: float
 
-    def key(self) -> str:
-        return self.path
 
-
-class BootstrapStopped(Event, frozen=True):
+class BootstrapStopped(BootstrapEvent, frozen=True):
     """Reading was stopped. Accepted examples stay in the queue; the same request resumes here."""
 
     kind: ClassVar[str] = "bootstrap.stopped"
-    path: str
     counts: BootstrapCounts
     reason: str
 
-    def key(self) -> str:
-        return self.path
 
-
-class BootstrapCarried(Event, frozen=True):
+class BootstrapCarried(BootstrapEvent, frozen=True):
     """State, at the end of the journal's archive, of the bootstrap requested before this event; see the fields of
     `Bootstrapping`. `waiting`: some of its examples; further events of this kind name others."""
 
     kind: ClassVar[str] = "bootstrap.carried"
-    path: str
     phase: Phase
     counts: BootstrapCounts
     waiting: tuple[str, ...] = ()
@@ -140,17 +132,8 @@ class BootstrapCarried(Event, frozen=True):
     reason: str = ""
     completed: int = 0
 
-    def key(self) -> str:
-        return self.path
-
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-class BootstrapWanted(Input, frozen=True):
-    """Begin a bootstrap, or resume a stopped one."""
-
-    request: BootstrapRequested
 
 
 class BootstrapRan(Input, frozen=True):

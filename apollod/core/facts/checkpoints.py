@@ -4,25 +4,22 @@ from typing import ClassVar
 
 import msgspec
 
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import StepEvent
 from apollod.core.kernel.input import Input
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class CheckpointStarted(Event, frozen=True):
+class CheckpointStarted(StepEvent, frozen=True):
     kind: ClassVar[str] = "checkpoint.started"
-    step: int
     path: str
     why: str
     full: bool = False
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class CheckpointCommitted(Event, frozen=True):
+class CheckpointCommitted(StepEvent, frozen=True):
     """The files of the model directory hold the weights of `step`; `path` holds its optimizer state and the delta to
     the previous content.
 
@@ -32,7 +29,6 @@ class CheckpointCommitted(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "checkpoint.committed"
-    step: int
     path: str
     fingerprint: str
     bytes: int
@@ -45,54 +41,35 @@ class CheckpointCommitted(Event, frozen=True):
     files: dict[str, str] = {}
     full: bool = False
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class CheckpointFailed(Event, frozen=True):
+class CheckpointFailed(StepEvent, frozen=True):
     kind: ClassVar[str] = "checkpoint.failed"
-    step: int
     path: str
     reason: str
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class CheckpointRemoved(Event, frozen=True):
+class CheckpointRemoved(StepEvent, frozen=True):
     """An old checkpoint was removed to make room (`[checkpoint] keep`)."""
 
     kind: ClassVar[str] = "checkpoint.removed"
-    step: int
     path: str
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class HookCompleted(Event, frozen=True):
+class HookCompleted(StepEvent, Input, frozen=True):
     """`[checkpoint] hook` succeeded for the checkpoint of `step` at `path` ("" in journals that do not say)."""
 
     kind: ClassVar[str] = "hook.completed"
-    step: int
     seconds: float
     path: str = ""
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class HookFailed(Event, frozen=True):
+class HookFailed(StepEvent, Input, frozen=True):
     """The user's command failed; the checkpoint is still good."""
 
     kind: ClassVar[str] = "hook.failed"
-    step: int
     seconds: float
     reason: str
     path: str = ""
-
-    def key(self) -> str:
-        return str(self.step)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
@@ -106,7 +83,8 @@ class CheckpointRequested(Input, frozen=True):
 
 class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
     """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights
-    themselves; `doubtful`: not known whether it was committed, which has to be observed. For the other fields see
+    themselves; `doubtful`: not known whether it was committed, which has to be observed. If
+    its writer is gone, `fingerprint` is that of the files, or empty when it is not committed. For the other fields see
     `CheckpointCommitted`."""
 
     step: int
@@ -123,24 +101,6 @@ class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
     changed_blocks: int = 0
     blocks: int = 0
     files: dict[str, str] = {}
-
-
-class CheckpointObserved(Input, frozen=True):
-    """The state of a checkpoint whose writer is gone: its fingerprint, or empty when it is not committed."""
-
-    step: int
-    path: str
-    fingerprint: str
-    error: str = ""
-
-
-class HookDone(Input, frozen=True):
-    """The user's command ended; `error` empty: exit code 0."""
-
-    step: int
-    path: str
-    seconds: float
-    error: str = ""
 
 
 # --- effects ---------------------------------------------------------------------------------------------------------
@@ -161,7 +121,7 @@ class WriteCheckpoint(Effect, frozen=True, tag="write-checkpoint"):
 
 
 class ObserveCheckpoint(Effect, frozen=True):
-    """Finish or drop a checkpoint whose writer is gone, and report whether it was committed."""
+    """Finish or drop a checkpoint whose writer is gone; answered by `CheckpointWritten`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("path",)
     step: int
@@ -202,7 +162,7 @@ class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, e: CheckpointCommitted, at_ns: int) -> "CheckpointRef":
         """The checkpoint that an event committed."""
-        return cls(e.step, e.path, e.fingerprint, at_ns, e.bytes, e.delta_bytes, e.full)
+        return composed(CheckpointRef, e, at_ns=at_ns)
 
 
 class CheckpointsState(msgspec.Struct):

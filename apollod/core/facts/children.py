@@ -20,7 +20,7 @@ class EngineSpawned(Event, frozen=True):
     attempt: int
 
 
-class EngineReady(Event, frozen=True):
+class EngineReady(Event, Input, frozen=True):
     """The plugin has handed over a verified manifest and /health answers. Counts are tensors of the checkpoint.
 
     Facts of the bridge: writes are seen without a transfer (`in_place`), the trainer's view of the weights survives the
@@ -49,15 +49,19 @@ class EngineReady(Event, frozen=True):
     step_tokens: int = 0
 
 
-class EngineExited(Event, frozen=True):
-    """`refused`: not started, or stopped on purpose, for a reason the user can act on."""
+class ExitEvent(Event, frozen=True):
+    """Base of the ends of a child. `refused`: not started, or stopped on purpose, for a reason the user can act on;
+    `expected`: the core wanted it, which the process that reports it does not know."""
 
-    kind: ClassVar[str] = "engine.exited"
     pid: int
     code: int | None
     reason: str
     refused: bool = False
     expected: bool = False
+
+
+class EngineExited(ExitEvent, Input, frozen=True):
+    kind: ClassVar[str] = "engine.exited"
 
 
 class TrainerSpawned(Event, frozen=True):
@@ -100,13 +104,8 @@ class TrainerAttached(Event, frozen=True):
     state_bytes: int
 
 
-class TrainerExited(Event, frozen=True):
+class TrainerExited(ExitEvent, Input, frozen=True):
     kind: ClassVar[str] = "trainer.exited"
-    pid: int
-    code: int | None
-    reason: str
-    refused: bool = False
-    expected: bool = False
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
@@ -123,23 +122,6 @@ class TrainerStarted(Input, frozen=True):
     """The trainer process was spawned."""
 
     pid: int
-
-
-class EngineUp(Input, frozen=True):
-    """The verified manifest is here and /health answers."""
-
-    ready: EngineReady
-
-
-class ChildExited(Input, frozen=True):
-    """A child ended, or was not started at all (`refused`: for a reason the user can act on)."""
-
-    role: str
-    """"engine" or "trainer" """
-    pid: int
-    code: int | None
-    reason: str
-    refused: bool = False
 
 
 class Refused(Input, frozen=True, tag="refused"):

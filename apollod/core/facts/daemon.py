@@ -101,7 +101,7 @@ class ConfigChanged(Event, frozen=True):
     changed: dict[str, list[Any]]
 
 
-class ShutdownRequested(Event, frozen=True):
+class ShutdownRequested(Event, Input, frozen=True):
     kind: ClassVar[str] = "shutdown.requested"
     reason: str
 
@@ -112,7 +112,7 @@ class DaemonStopped(Event, frozen=True):
     fingerprint: str
 
 
-class TrainingPaused(Event, frozen=True):
+class TrainingPaused(Event, Input, frozen=True):
     kind: ClassVar[str] = "training.paused"
     by: str
     reason: str = ""
@@ -126,7 +126,7 @@ class TrainingHalted(Event, frozen=True):
     hint: str = ""
 
 
-class TrainingResumed(Event, frozen=True):
+class TrainingResumed(Event, Input, frozen=True):
     kind: ClassVar[str] = "training.resumed"
     by: str
 
@@ -149,20 +149,6 @@ class Started(Input, frozen=True):
     references_problem: str = ""
     follow_up_question: str = ""
     """see `DaemonStarted`"""
-
-
-class StopRequested(Input, frozen=True):
-    """SIGTERM, SIGINT, or the service manager."""
-
-    reason: str
-
-
-class PauseRequested(Input, frozen=True):
-    by: str
-
-
-class ResumeRequested(Input, frozen=True):
-    by: str
 
 
 # --- effects ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import Event, ExampleEvent
 from apollod.core.kernel.input import Input
 from apollod.core.rates import Z_95_ONE_SIDED, wilson
 from apollod.core.schedules import NO_FAILURE, Retry
@@ -17,12 +17,11 @@ from apollod.core.schedules import NO_FAILURE, Retry
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class FollowUpNoted(Event, frozen=True):
+class FollowUpNoted(ExampleEvent, frozen=True):
     """A log holds the user's message after an example's answer, and no cue decides it. `signal`: id of the evidence if
     the model finds that the answer is rejected; the other fields as of `SignalFlagged`."""
 
     kind: ClassVar[str] = "followup.noted"
-    example: str
     signal: str
     answer: str
     text: str
@@ -34,28 +33,20 @@ class FollowUpNoted(Event, frozen=True):
     quote: str = ""
     also: tuple[str, ...] = ()
 
-    def key(self) -> str:
-        return self.example
 
-
-class FollowUpRequested(Event, frozen=True):
+class FollowUpRequested(ExampleEvent, frozen=True):
     """Intent: the served model is asked about an example's follow-up, or (empty) about all labelled cases; `attempt`
     counts from 1."""
 
     kind: ClassVar[str] = "followup.requested"
-    example: str
     attempt: int = 1
 
-    def key(self) -> str:
-        return self.example
 
-
-class FollowUpScored(Event, frozen=True):
+class FollowUpScored(ExampleEvent, frozen=True):
     """`odds`: log-probability of yes minus that of no to the question whether the answer is rejected. `rejected`:
     `odds` are at least `threshold`, and `signal.flagged` follows."""
 
     kind: ClassVar[str] = "followup.scored"
-    example: str
     signal: str
     odds: float
     threshold: float
@@ -63,22 +54,15 @@ class FollowUpScored(Event, frozen=True):
     weights_version: int
     seconds: float = 0.0
 
-    def key(self) -> str:
-        return self.example
 
-
-class FollowUpFailed(Event, frozen=True):
+class FollowUpFailed(ExampleEvent, frozen=True):
     """The follow-up, or (empty) the cases could not be scored. `given_up`: not asked again; cases not before the model
     changes or the daemon restarts. `in_a_row`: consecutive failures of the engine to answer."""
 
     kind: ClassVar[str] = "followup.failed"
-    example: str
     reason: str
     given_up: bool
     in_a_row: int = 0
-
-    def key(self) -> str:
-        return self.example
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):

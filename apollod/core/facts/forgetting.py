@@ -13,7 +13,7 @@ from apollod.core.settings import Settings
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class ForgetRequested(Event, frozen=True):
+class ForgetRequested(Event, Input, frozen=True):
     """Request to take these examples out of the weights. `by`: a person, `judge`, or `evidence`."""
 
     kind: ClassVar[str] = "forget.requested"
@@ -65,14 +65,6 @@ class ForgetCompleted(Event, frozen=True):
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-class ForgetWanted(Input, frozen=True):
-    """A person asks to remove the effect of these examples from the weights."""
-
-    examples: tuple[str, ...]
-    by: str
-    reason: str = ""
 
 
 class ForgetPlanned(Input, frozen=True):

@@ -82,7 +82,7 @@ class ReplayDiverged(Event, frozen=True):
     detail: str
 
 
-class BaseKept(Event, frozen=True):
+class BaseKept(Event, Input, frozen=True):
     """The weights before the first step were kept in a second place. `how`: reflink, link (hard) or copy."""
 
     kind: ClassVar[str] = "base.kept"
@@ -92,7 +92,7 @@ class BaseKept(Event, frozen=True):
     seconds: float
 
 
-class BaseLost(Event, frozen=True):
+class BaseLost(Event, Input, frozen=True):
     """The weights before the first step could not be kept, or the kept files are gone or changed: a replay from 0 needs
     them from elsewhere."""
 
@@ -124,16 +124,6 @@ class Restored(Input, frozen=True, tag="restored"):
     state_bytes: int
     undone: bool = False
     undoable: Undoable | None = None
-
-
-class BaseDone(Input, frozen=True):
-    """The base was kept, or was not (`error`)."""
-
-    path: str
-    how: str = ""
-    bytes: int = 0
-    seconds: float = 0.0
-    error: str = ""
 
 
 # --- effects ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import msgspec
 
 from apollod.core.facts.intake.events import Tier
 from apollod.core.facts.intake.inputs import Line
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import Event, ExampleEvent
 from apollod.core.kernel.input import Input
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ BY_EVIDENCE: Final = "evidence"
 """value of `by` for decisions from evidence in logs"""
 
 
-class ExampleHeld(Event, frozen=True):
+class ExampleHeld(ExampleEvent, frozen=True):
     """An example is held until it is decided about.
 
     `waits_for`: the one who decides; `tier`: of the example if it is approved; `by`: the one who held it, empty for the
@@ -26,53 +26,37 @@ class ExampleHeld(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "example.held"
-    example: str
     tier: Tier
     reason: str
     waits_for: Decider = "person"
     by: str = ""
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleApproved(Event, frozen=True):
+class ExampleApproved(ExampleEvent, frozen=True):
     """A held example is to be learned; it waits at the end of its queue. `by`: a person, `judge`, or `evidence`."""
 
     kind: ClassVar[str] = "example.approved"
-    example: str
     tier: Tier
     by: str
     reason: str = ""
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleDeclined(Event, frozen=True):
+class ExampleDeclined(ExampleEvent, frozen=True):
     """An example is not to be learned, unless a person revokes this."""
 
     kind: ClassVar[str] = "example.declined"
-    example: str
     tier: Tier
     by: str
     reason: str = ""
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleEdited(Event, frozen=True):
+class ExampleEdited(ExampleEvent, frozen=True):
     """Another example is learned in place of this one: `into`, which was accepted in the same transaction or before."""
 
     kind: ClassVar[str] = "example.edited"
-    example: str
     tier: Tier
     into: str
     by: str
-
-    def key(self) -> str:
-        return self.example
 
 
 class ExampleExpired(Event, frozen=True):

@@ -13,7 +13,7 @@ from apollod.core.settings import Settings
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class RollbackRequested(Event, frozen=True):
+class RollbackRequested(Event, Input, frozen=True):
     """The weights are to go back to step `to`; no step begins before."""
 
     kind: ClassVar[str] = "rollback.requested"
@@ -68,13 +68,6 @@ class RollbackCompleted(Event, frozen=True):
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-class RollbackWanted(Input, frozen=True):
-    """A user wants the weights of step `to` back (0: those before the first step)."""
-
-    to: int
-    by: str
 
 
 class RollbackPlanned(Input, frozen=True):

@@ -10,7 +10,7 @@ from apollod.core.kernel.input import Input
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class NightPlanned(Event, frozen=True):
+class NightPlanned(Event, Input, frozen=True):
     """The next hours of `[schedule] nightly`, or the present ones: nanoseconds since 1970. `hours` and `zone`: as
     configured; without hours there is no night."""
 
@@ -39,15 +39,6 @@ class NightClosed(Event, frozen=True):
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-class NightKnown(Input, frozen=True):
-    """The present or next hours of the configuration, in nanoseconds since 1970; without `hours` there are none."""
-
-    opens_ns: int = 0
-    closes_ns: int = 0
-    hours: str = ""
-    zone: str = ""
 
 
 # --- state -----------------------------------------------------------------------------------------------------------

@@ -5,27 +5,23 @@ from typing import ClassVar
 import msgspec
 
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import ExampleEvent
 from apollod.core.kernel.input import Input
 from apollod.core.schedules import NO_FAILURE, Retry
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-class ScoreRequested(Event, frozen=True):
+class ScoreRequested(ExampleEvent, frozen=True):
     """Intent: the engine is asked for the log-probabilities of an example's answer; `attempt` counts from 1. `after`:
     the step that learned it, see `ExampleScored`."""
 
     kind: ClassVar[str] = "score.requested"
-    example: str
     attempt: int = 1
     after: int = 0
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleScored(Event, frozen=True):
+class ExampleScored(ExampleEvent, frozen=True):
     """Mean log-probability (natural logarithm, a token) of the last learned answer of an example by the served weights,
     with and without the stripped text. `divergence`: the first minus the second; the larger, the more the answer
     depends on the stripped text.
@@ -36,7 +32,6 @@ class ExampleScored(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "example.scored"
-    example: str
     with_context: float
     without_context: float
     divergence: float
@@ -46,23 +41,16 @@ class ExampleScored(Event, frozen=True):
     alternate: str = ""
     after: int = 0
 
-    def key(self) -> str:
-        return self.example
 
-
-class ScoreFailed(Event, frozen=True):
+class ScoreFailed(ExampleEvent, frozen=True):
     """The example could not be scored. `given_up`: not tried again; else later. `in_a_row`: consecutive times that the
     engine gave no answer, over all examples; 0: this example cannot be scored."""
 
     kind: ClassVar[str] = "score.failed"
-    example: str
     reason: str
     attempts: int
     given_up: bool
     in_a_row: int = 0
-
-    def key(self) -> str:
-        return self.example
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

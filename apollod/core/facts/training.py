@@ -7,8 +7,9 @@ import msgspec
 
 from apollod.core.facts.holding import HELD_MAX, SHORT
 from apollod.core.facts.intake.events import Tier
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import Event, StepEvent
 from apollod.core.kernel.input import Input
 from apollod.core.settings import ProductsDtype
 
@@ -130,7 +131,7 @@ class StepStarted(StepTerms, Event, frozen=True):
         return str(self.step)
 
 
-class StepCompleted(Event, frozen=True):
+class StepCompleted(StepEvent, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
     (`known`), and nothing was written; `note`: the reason. `skipped_*` count parameters; `loss` is the mean over all
     learned tokens of examples; `examples`: see `StepStarted`; `held`: divergence from each anchor that the step held,
@@ -138,7 +139,6 @@ class StepCompleted(Event, frozen=True):
     several and all are finite."""
 
     kind: ClassVar[str] = "step.completed"
-    step: int
     parent: int
     example: str
     applied: bool
@@ -158,11 +158,8 @@ class StepCompleted(Event, frozen=True):
     held: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
 
-    def key(self) -> str:
-        return str(self.step)
 
-
-class StepFailed(Event, frozen=True):
+class StepFailed(StepEvent, frozen=True):
     """The step could not be run; weights are those of its parent, its number is used up, its example is held.
 
     `apart`: it was a step of several `examples`, which are not held but wait to be learned one by one; or (`fewer`) a
@@ -171,7 +168,6 @@ class StepFailed(Event, frozen=True):
     """
 
     kind: ClassVar[str] = "step.failed"
-    step: int
     example: str
     reason: str
     attempts: int
@@ -179,9 +175,6 @@ class StepFailed(Event, frozen=True):
     apart: bool = False
     torn: bool = True
     fewer: bool = False
-
-    def key(self) -> str:
-        return str(self.step)
 
 
 def all_examples(step: StepStarted | StepCompleted | StepFailed) -> tuple[str, ...]:
@@ -211,8 +204,7 @@ class Learned(StepTerms, frozen=True):
     @classmethod
     def of(cls, begun: StepStarted, tier: Tier) -> "Learned":
         """The step of this intent, whose examples are of this tier."""
-        examples, digests = all_examples(begun), all_digests(begun)
-        return cls(begun.step, examples, digests, begun.lr, begun.window, tier, **begun.terms())
+        return composed(Learned, begun, examples=all_examples(begun), digests=all_digests(begun), tier=tier)
 
     @property
     def number(self) -> int:
@@ -288,7 +280,7 @@ class RunStep(StepTerms, Effect, frozen=True):
     @classmethod
     def of(cls, begun: StepStarted) -> "RunStep":
         """The step of this intent, without its result."""
-        return cls(begun.step, all_examples(begun), all_digests(begun), begun.lr, **begun.terms())
+        return composed(RunStep, begun, examples=all_examples(begun), digests=all_digests(begun))
 
 
 # --- state -----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,24 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return ""
 
 
+class StepEvent(Event, frozen=True):
+    """Base of events about one step, or about the weights after it."""
+
+    step: int
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class ExampleEvent(Event, frozen=True):
+    """Base of events about one example."""
+
+    example: str
+
+    def key(self) -> str:
+        return self.example
+
+
 class Recorded(msgspec.Struct, frozen=True, gc=False):
     """An event as the journal holds it: its place in the order, and its time (for people; never used for order)."""
 

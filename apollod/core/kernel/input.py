@@ -1,7 +1,8 @@
 """Inputs: everything that can happen to the daemon, as values that `decide` is given.
 
 What the trainer reports crosses the socket in the very form defined in a subject's `inputs` (tagged for msgpack), so
-that no field is copied by hand on the way in.
+that no field is copied by hand on the way in. For the same reason an event that is recorded as it was reported or
+requested is an input itself: the rules record it, or ignore it if it comes too late.
 """
 
 import msgspec

@@ -256,7 +256,7 @@ def _conclusive(state: State) -> bool:
     return own.open is not None and own.open.whole and state.training.step == own.steps_before
 
 
-def _on_rollback(state: State, input_: inp.RollbackWanted, now_ns: int) -> Outcome:
+def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
     """Abandon the comparison: its weights are about to go, and a rollback does not wait. A difference is located
     first."""
     if state.alignment.open is None or state.alignment.differs:
@@ -331,7 +331,7 @@ def _halt(measured: ev.AlignmentMeasured, look: str, tensors: bool = False) -> e
 
 
 HANDLERS: Handlers = {
-    inp.RollbackWanted: _on_rollback,
+    inp.RollbackRequested: _on_rollback,
     inp.Probed: _on_probed,
     inp.ScoreLate: _on_late,
     inp.Scored: _on_scored,

@@ -26,6 +26,7 @@ from apollod.core.facts.intake.events import ExampleAccepted, ExampleRejected, E
 from apollod.core.facts.intake.state import Position, Waiting
 from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.training import Pace, StepCompleted, StepFailed, all_examples, expected_s
+from apollod.core.kernel.carried_fields import restore
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -124,8 +125,7 @@ def _stopped(own: BootstrapState, state: State, e: BootstrapStopped, at_ns: int)
 
 def _carried(own: BootstrapState, state: State, e: BootstrapCarried, at_ns: int) -> None:
     if (one := own.current) is not None:
-        one.phase, one.reason, one.counts, one.completed = e.phase, e.reason, e.counts, e.completed
-        one.files, one.bytes, one.unread = e.files, e.bytes, e.unread
+        restore(one, e, but=("waiting",))
         one.waiting |= dict.fromkeys(e.waiting)
 
 
@@ -160,9 +160,9 @@ def _under_way(state: State) -> Bootstrapping | None:
     return current if current is not None and current.under_way else None
 
 
-def _on_wanted(state: State, input_: inp.BootstrapWanted, now_ns: int) -> Outcome:
+def _on_wanted(state: State, input_: inp.BootstrapRequested, now_ns: int) -> Outcome:
     """Start, unless a bootstrap is under way: one at a time."""
-    return nothing() if _under_way(state) is not None else Outcome([input_.request], [])
+    return nothing() if _under_way(state) is not None else Outcome([input_], [])
 
 
 def _on_ran(state: State, input_: inp.BootstrapRan, now_ns: int) -> Outcome:
@@ -201,7 +201,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     )  # fmt: skip
 
 
-HANDLERS: Handlers = {inp.BootstrapWanted: _on_wanted, inp.BootstrapRan: _on_ran, inp.BootstrapStopWanted: _on_stop}
+HANDLERS: Handlers = {inp.BootstrapRequested: _on_wanted, inp.BootstrapRan: _on_ran, inp.BootstrapStopWanted: _on_stop}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

@@ -235,27 +235,13 @@ def _on_written(state: State, input_: inp.CheckpointWritten, now_ns: int) -> Out
         return nothing()
     if input_.doubtful:
         return Outcome([], [fx.ObserveCheckpoint(input_.step, input_.path)])
-    error = input_.error or _mismatch(state, input_.step, input_.fingerprint)
-    if error:
+    error = input_.error or ("" if input_.fingerprint else "its writer ended before it was committed")
+    if error := error or _mismatch(state, input_.step, input_.fingerprint):
         events: list[ev.Event] = [ev.CheckpointFailed(step=input_.step, path=input_.path, reason=error)]
         if input_.damaged and not state.daemon.halted:
             events.append(ev.TrainingHalted(reason=error, hint=DAMAGED_HINT))
         return Outcome(events, [])
     committed = composed(ev.CheckpointCommitted, input_, full=open_.full)
-    return Outcome([committed], [])
-
-
-def _on_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> Outcome:
-    """Record a checkpoint whose writer is gone as committed or failed, by the files on disk."""
-    open_ = state.checkpoints.open
-    if open_ is None or open_.path != input_.path:
-        return nothing()
-    reason = input_.error or ("" if input_.fingerprint else "its writer ended before it was committed")
-    if reason := reason or _mismatch(state, open_.step, input_.fingerprint):
-        return Outcome([ev.CheckpointFailed(step=open_.step, path=open_.path, reason=reason)], [])
-    committed = ev.CheckpointCommitted(
-        step=open_.step, path=open_.path, fingerprint=input_.fingerprint, bytes=0, seconds=0.0, full=open_.full
-    )
     return Outcome([committed], [])
 
 
@@ -268,12 +254,9 @@ def _mismatch(state: State, step: int, fingerprint: str) -> str:
     return f"the checkpoint's fingerprint is {fingerprint}, the journal's {recorded[step]}"
 
 
-def _on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
+def _on_hook_done(state: State, input_: inp.HookCompleted | inp.HookFailed, now_ns: int) -> Outcome:
     """Record the result only: the checkpoint stays committed even if its copy failed."""
-    step, seconds, path = input_.step, input_.seconds, input_.path
-    if input_.error:
-        return Outcome([ev.HookFailed(step=step, seconds=seconds, reason=input_.error, path=path)], [])
-    return Outcome([ev.HookCompleted(step=step, seconds=seconds, path=path)], [])
+    return Outcome([input_], [])
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
@@ -286,8 +269,8 @@ HANDLERS: Handlers = {
     inp.Started: _on_started,
     inp.CheckpointRequested: _on_requested,
     inp.CheckpointWritten: _on_written,
-    inp.CheckpointObserved: _on_observed,
-    inp.HookDone: _on_hook_done,
+    inp.HookCompleted: _on_hook_done,
+    inp.HookFailed: _on_hook_done,
 }
 
 

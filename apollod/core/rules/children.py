@@ -178,24 +178,27 @@ def _on_trainer_started(state: State, input_: inp.TrainerStarted, now_ns: int) -
     return Outcome([ev.TrainerSpawned(pid=input_.pid, attempt=children.trainer.spawns + 1)], effects)
 
 
-def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
+def _on_engine_ready(state: State, input_: inp.EngineReady, now_ns: int) -> Outcome:
     """Record that the engine serves, and attach a waiting trainer to the freshly loaded weights."""
     waiting = state.children.trainer.phase == "spawned" and not state.children.trainer.doomed
-    return Outcome([input_.ready], [fx.AttachTrainer(True)] if waiting else [])
+    return Outcome([input_], [fx.AttachTrainer(True)] if waiting else [])
 
 
-def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
-    """Record a child's end. The engine's end takes the trainer's memory with it, the trainer's its open intents."""
-    engine, trainer, stopping = state.children.engine, state.children.trainer, state.daemon.stopping
-    if input_.role == "engine":
-        ended = composed(ev.EngineExited, input_, expected=stopping or engine.doomed)
-        return Outcome([ended], [fx.StopChild("trainer", 0.0)] if trainer.phase != "absent" and not stopping else [])
-    return Outcome([
-        composed(ev.TrainerExited, input_, expected=stopping or trainer.doomed)
-    ], [])  # fmt: skip
+def _on_engine_exited(state: State, input_: inp.EngineExited, now_ns: int) -> Outcome:
+    """Record its end, which takes the trainer's memory with it."""
+    stopping = state.daemon.stopping
+    ended = msgspec.structs.replace(input_, expected=stopping or state.children.engine.doomed)
+    lost = state.children.trainer.phase != "absent" and not stopping
+    return Outcome([ended], [fx.StopChild("trainer", 0.0)] if lost else [])
 
 
-def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+def _on_trainer_exited(state: State, input_: inp.TrainerExited, now_ns: int) -> Outcome:
+    """Record its end, which takes its open intents with it."""
+    expected = state.daemon.stopping or state.children.trainer.doomed
+    return Outcome([msgspec.structs.replace(input_, expected=expected)], [])
+
+
+def _on_resume(state: State, input_: inp.TrainingResumed, now_ns: int) -> Outcome:
     """Stop the trainer after a halt, so that it starts from scratch: its memory cannot be trusted."""
     distrusted = state.daemon.halted and state.children.trainer.phase != "absent"
     return Outcome([], [fx.StopChild("trainer", 0.0)]) if distrusted else nothing()
@@ -204,9 +207,10 @@ def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcom
 HANDLERS: Handlers = {
     inp.EngineStarted: _on_engine_started,
     inp.TrainerStarted: _on_trainer_started,
-    inp.EngineUp: _on_engine_up,
-    inp.ChildExited: _on_exited,
-    inp.ResumeRequested: _on_resume,
+    inp.EngineReady: _on_engine_ready,
+    inp.EngineExited: _on_engine_exited,
+    inp.TrainerExited: _on_trainer_exited,
+    inp.TrainingResumed: _on_resume,
 }
 
 

@@ -139,17 +139,17 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _on_stop(state: State, input_: inp.StopRequested, now_ns: int) -> Outcome:
-    return nothing() if state.daemon.stopping else Outcome([ev.ShutdownRequested(reason=input_.reason)], [])
+def _on_stop(state: State, input_: inp.ShutdownRequested, now_ns: int) -> Outcome:
+    return nothing() if state.daemon.stopping else Outcome([input_], [])
 
 
-def _on_pause(state: State, input_: inp.PauseRequested, now_ns: int) -> Outcome:
-    return nothing() if state.daemon.paused else Outcome([ev.TrainingPaused(by=input_.by)], [])
+def _on_pause(state: State, input_: inp.TrainingPaused, now_ns: int) -> Outcome:
+    return nothing() if state.daemon.paused else Outcome([input_], [])
 
 
-def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+def _on_resume(state: State, input_: inp.TrainingResumed, now_ns: int) -> Outcome:
     """Resume training, and retry what was given up."""
-    return Outcome([ev.TrainingResumed(by=input_.by)], []) if is_given_up(state) else nothing()
+    return Outcome([input_], []) if is_given_up(state) else nothing()
 
 
 def _on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:
@@ -170,9 +170,9 @@ def close(state: State, now_ns: int) -> Outcome:
 
 HANDLERS: Handlers = {
     inp.Started: _on_started,
-    inp.StopRequested: _on_stop,
-    inp.PauseRequested: _on_pause,
-    inp.ResumeRequested: _on_resume,
+    inp.ShutdownRequested: _on_stop,
+    inp.TrainingPaused: _on_pause,
+    inp.TrainingResumed: _on_resume,
     inp.Refused: _on_refused,
 }
 

@@ -212,10 +212,9 @@ def _noted(state: State, input_: inp.LinesRead) -> Iterator[ev.Event]:
             known.add(one.id)
             parts = (learned.get(inp.part_key(one.answer, part), "") for part in range(1, inp.PARTS_MAX))
             also = tuple(dict.fromkeys(part for part in parts if part and part != example))
-            yield ev.FollowUpNoted(
-                example=example, signal=one.id, answer=one.answer, text=one.followed or one.quote,
-                source=batch.source, line=line.number, session=one.session, records=one.records, quote=one.quote,
-                also=also,
+            yield composed(
+                ev.FollowUpNoted, one, example=example, signal=one.id, text=one.followed or one.quote,
+                source=batch.source, line=line.number, also=also,
             )  # fmt: skip
 
 
@@ -229,11 +228,9 @@ def _on_cases(state: State, input_: inp.CasesDone, now_ns: int) -> Outcome:
         return _failed(CASES, input_.error, given_up, in_a_row)
     found = measured(input_.told)
     return Outcome([
-        ev.FollowUpsCalibrated(
-            question=own.question, step=state.training.version, threshold=threshold_of(input_.told),
-            cases=found.cases, rejecting=found.rejecting, flagged=found.flagged, hits=found.hits,
-            used=not shortfall(found), told=input_.told, weights_version=input_.weights_version,
-            seconds=input_.seconds,
+        composed(
+            ev.FollowUpsCalibrated, input_, **found._asdict(), question=own.question, step=state.training.version,
+            threshold=threshold_of(input_.told), used=not shortfall(found),
         )
     ], [])  # fmt: skip
 
@@ -251,10 +248,8 @@ def _on_done(state: State, input_: inp.FollowUpDone, now_ns: int) -> Outcome:
         given_up = not input_.retryable or own.attempts.get(example, 0) >= ATTEMPTS_MAX
         return _failed(example, input_.error, given_up, own.retry.failures + 1 if input_.retryable else 0)
     threshold = own.measured.threshold
-    scored = ev.FollowUpScored(
-        example=example, signal=noted.signal, odds=input_.odds, threshold=threshold,
-        rejected=input_.odds >= threshold, weights_version=input_.weights_version, seconds=input_.seconds,
-    )  # fmt: skip
+    rejected = input_.odds >= threshold
+    scored = composed(ev.FollowUpScored, noted, input_, threshold=threshold, rejected=rejected)
     if not scored.rejected:
         return Outcome([scored], [])
     flagged = composed(

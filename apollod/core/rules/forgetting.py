@@ -202,7 +202,7 @@ def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome
     return Outcome([*events, completed], begin_encoding(state, [(example, "direct") for example in again]))
 
 
-def _on_requested(state: State, input_: inp.ForgetWanted, now_ns: int) -> Outcome:
+def _on_requested(state: State, input_: inp.ForgetRequested, now_ns: int) -> Outcome:
     """Keep only examples that no other decision covers; examples that repeat them are forgotten with them."""
     reason = input_.reason or "it is to be forgotten"
     wishes = dict.fromkeys(family(state.intake.again, input_.examples), Wish(input_.by, reason))
@@ -269,7 +269,7 @@ def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outc
 
 
 HANDLERS: Handlers = {
-    inp.ForgetWanted: _on_requested,
+    inp.ForgetRequested: _on_requested,
     inp.ForgetPlanned: _on_planned,
     inp.RollbackPlanned: _on_rollback,
 }

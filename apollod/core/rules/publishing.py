@@ -158,7 +158,7 @@ def _on_resumed(state: State, input_: inp.EngineResumeReport, now_ns: int) -> Ou
     """Record the resume once, even if it was requested several times."""
     if not state.publishing.engine_paused:
         return nothing()
-    return Outcome([ev.EngineResumed(seconds=input_.seconds, expired=input_.expired, active=input_.active)], [])
+    return Outcome([composed(ev.EngineResumed, input_)], [])
 
 
 def _write_due(state: State) -> bool:

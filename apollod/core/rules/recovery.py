@@ -144,12 +144,10 @@ def _keep_base(state: State, input_: inp.Bound) -> list[fx.KeepBase]:
     return [fx.KeepBase(model_dir=daemon.model_path, path=f"{daemon.state_dir}/base/{name}", how=how)]
 
 
-def _on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
+def _on_base(state: State, input_: inp.BaseKept | inp.BaseLost, now_ns: int) -> Outcome:
     """Record the result. Nothing waits for it: only a replay from the beginning needs the base, and status shows its
     loss."""
-    if input_.error:
-        return Outcome([ev.BaseLost(path=input_.path, reason=input_.error)], [])
-    return Outcome([composed(ev.BaseKept, input_)], [])
+    return Outcome([input_], [])
 
 
 def _on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
@@ -260,7 +258,8 @@ def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone
 HANDLERS: Handlers = {
     inp.Started: _on_started,
     inp.Bound: _on_bound,
-    inp.BaseDone: _on_base_done,
+    inp.BaseKept: _on_base,
+    inp.BaseLost: _on_base,
     inp.Restored: _on_restored,
     inp.StepDone: _on_step_done,
 }

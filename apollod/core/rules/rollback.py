@@ -256,7 +256,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     return Outcome([], [fx.PlanRollback(wanted.to, state.training.version, checkpoints)])
 
 
-def _on_requested(state: State, input_: inp.RollbackWanted, now_ns: int) -> Outcome:
+def _on_requested(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
     return request(state, input_.to, input_.by)
 
 
@@ -272,7 +272,7 @@ def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outco
     return Outcome([event], [back])
 
 
-HANDLERS: Handlers = {inp.RollbackWanted: _on_requested, inp.RollbackPlanned: _on_planned}
+HANDLERS: Handlers = {inp.RollbackRequested: _on_requested, inp.RollbackPlanned: _on_planned}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

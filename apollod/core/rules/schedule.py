@@ -14,6 +14,7 @@ from apollod.core.facts.review import BY_EVIDENCE
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightClosed, NightOpened, NightPlanned, ScheduleState
 from apollod.core.facts.training import StepCompleted
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -140,12 +141,11 @@ FOLDS: Folds = {
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 
-def _on_night_known(state: State, input_: inp.NightKnown, now_ns: int) -> Outcome:
+def _on_planned(state: State, input_: inp.NightPlanned, now_ns: int) -> Outcome:
     """Plan new hours: those of the next day, or of a changed configuration."""
-    known = ev.NightPlanned(input_.opens_ns, input_.closes_ns, input_.hours, input_.zone)
-    if known == (state.schedule.planned or ev.NightPlanned(0, 0)):
+    if input_ == (state.schedule.planned or ev.NightPlanned(0, 0)):
         return nothing()
-    return Outcome([*_closed(state), known], [])
+    return Outcome([*_closed(state), input_], [])
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -177,7 +177,7 @@ def _closed(state: State) -> list[ev.Event]:
     return [ev.NightClosed(steps=schedule.steps, waiting=state.intake.pending)] if schedule.open else []
 
 
-HANDLERS: Handlers = {inp.NightKnown: _on_night_known}
+HANDLERS: Handlers = {inp.NightPlanned: _on_planned}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
@@ -209,8 +209,7 @@ def status(state: State) -> Schedule:
     if settings is None or not settings.schedule.nightly:
         return Schedule()
     opens, closes = (own.planned.opens_ns, own.until_ns or own.planned.closes_ns) if own.planned else (None, None)
-    return Schedule(
-        nightly=settings.schedule.nightly, zone=settings.schedule.zone, open=own.open, steps=own.steps,
-        late=bool(own.until_ns), dream=settings.schedule.dream,
+    return composed(
+        Schedule, own, settings.schedule, late=bool(own.until_ns),
         opens_at=None if opens is None else opens / SECOND_NS, closes_at=None if closes is None else closes / SECOND_NS,
     )  # fmt: skip

@@ -114,10 +114,10 @@ def _continued(own: TrainingState, state: State, e: JournalContinued, at_ns: int
 
 
 def _carried(own: TrainingState, state: State, e: JournalCarried, at_ns: int) -> None:
-    own.counts = TrainingCounts(e.trained, e.skipped, e.held)
+    own.counts = composed(TrainingCounts, e)
     own.last_step_ns, own.windows = e.last_step_ns, e.windows
     if (w := e.window) is not None:
-        own.window = Window(w.number, w.planned, w.steps, w.examples, w.losses, w.loss_total)
+        own.window = composed(Window, w)
 
 
 FOLDS: Folds = {
@@ -281,10 +281,10 @@ def _on_step_failed(state: State, input_: inp.StepFailure, now_ns: int) -> Outco
     return nothing() if input_.torn else Outcome([], [fx.StopChild("trainer", 0.0)])
 
 
-def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
+def _on_exited(state: State, input_: inp.TrainerExited, now_ns: int) -> Outcome:
     """Give up a step over which several trainers died."""
     running, trainer = state.training.running, state.children.trainer
-    if input_.role != "trainer" or running is None or trainer.phase != "ready":
+    if running is None or trainer.phase != "ready":
         return nothing()
     expected = state.daemon.stopping or trainer.doomed
     if expected or running.attempts + 1 < STEP_ATTEMPTS_MAX:
@@ -320,7 +320,7 @@ def _halt_after(state: State, reason: str) -> list[ev.Event]:
     ]
 
 
-HANDLERS: Handlers = {inp.StepDone: _on_step_done, inp.StepFailure: _on_step_failed, inp.ChildExited: _on_exited}
+HANDLERS: Handlers = {inp.StepDone: _on_step_done, inp.StepFailure: _on_step_failed, inp.TrainerExited: _on_exited}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
@@ -378,7 +378,6 @@ def optimizer(state: State) -> Optimizer:
     if settings is None:
         return Optimizer(name="", rank=0, state_bytes=state.children.state_bytes)
     trainer = settings.trainer
-    return Optimizer(
-        name=trainer.name, rank=trainer.rank, lr=trainer.lr, lr_direct=trainer.direct_rate,
-        state_bytes=state.children.state_bytes, products=bound.products if bound else "",
+    return composed(
+        Optimizer, trainer, state.children, lr_direct=trainer.direct_rate, products=bound.products if bound else "",
     )  # fmt: skip

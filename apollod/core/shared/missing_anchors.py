@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from apollod.core.facts.holding import APPROVED_NAME, SHIPPED_NAME, AnchorWanted, EncodeAnchors, FreezeAnchor
+from apollod.core.kernel.composing import composed
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
@@ -36,9 +37,7 @@ def _first(state: State) -> Iterator[FreezeAnchor]:
 
 
 def _asked_for(one: AnchorWanted) -> FreezeAnchor:
-    return FreezeAnchor(
-        one.wanted, one.sort, one.prompt, one.answer, around=one.around, system=one.system, told=one.told
-    )
+    return composed(FreezeAnchor, one, example="")
 
 
 def unencoded(state: State) -> list[EncodeAnchors]:

@@ -25,16 +25,16 @@ from apollod.supervisor.journal_watch import read_again
 log = structlog.get_logger()
 
 
-async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
+async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointWritten:
     model_path = Path(context.config.settings().model_path)
     try:
         fingerprint = await anyio.to_thread.run_sync(checkpoint_recovery.observe, model_path, Path(effect.path))
     except ApolloError as failure:
-        return inp.CheckpointObserved(effect.step, effect.path, "", failure.line())
-    return inp.CheckpointObserved(effect.step, effect.path, fingerprint, "")
+        return inp.CheckpointWritten(effect.step, effect.path, "", 0, 0.0, failure.line())
+    return inp.CheckpointWritten(effect.step, effect.path, fingerprint, 0, 0.0)
 
 
-async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookDone:
+async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookCompleted | inp.HookFailed:
     c, began = context.config.checkpoint, time.monotonic()
     environment = {
         **without_settings(os.environ),
@@ -42,20 +42,23 @@ async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookDone:
         "APOLLOD_CHECKPOINT_FINGERPRINT": effect.fingerprint, "APOLLOD_MODEL_DIR": context.config.settings().model_path,
     }  # fmt: skip
     error = await run_hook(c.hook, environment, c.hook_timeout_s)
-    return inp.HookDone(effect.step, effect.path, time.monotonic() - began, error)
+    seconds = time.monotonic() - began
+    if error:
+        return inp.HookFailed(effect.step, seconds, error, effect.path)
+    return inp.HookCompleted(effect.step, seconds, effect.path)
 
 
-async def _keep_base(context: Context, effect: fx.KeepBase) -> inp.BaseDone:
+async def _keep_base(context: Context, effect: fx.KeepBase) -> inp.BaseKept | inp.BaseLost:
     """Keep the base in a thread, since a copy takes minutes. The thread ends with the daemon."""
     began, stopped = time.monotonic(), threading.Event()
     work = partial(base_model.keep, Path(effect.model_dir), Path(effect.path), effect.how, stopped.is_set)
     try:
         kept = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except OSError as error:
-        return inp.BaseDone(effect.path, error=f"{effect.model_dir} could not be kept: {error}")
+        return inp.BaseLost(effect.path, f"{effect.model_dir} could not be kept: {error}")
     finally:
         stopped.set()
-    return inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began)
+    return inp.BaseKept(effect.path, kept.how, kept.bytes, time.monotonic() - began)
 
 
 async def _remove(context: Context, effect: fx.RemoveCheckpoint) -> None:

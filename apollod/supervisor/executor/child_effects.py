@@ -51,7 +51,7 @@ async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[in
         reading, plan = await _make_ready(config, effect.model_dir)
     except ApolloError as error:
         log.error("engine.refused", reason=error.line())
-        return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
+        return [inp.EngineExited(0, None, error.line(), refused=True)]
     command = engine_command(config, effect.model_dir, plan.kv if plan else None)
     process = await ChildProcess.spawn(
         engine_module(), command, engine_environment(config), config.state_dir / "log" / "engine.log"
@@ -125,7 +125,7 @@ async def _await_engine(context: Context, child: EngineChild) -> None:
         child.refusal = f"not ready after {e.start_timeout_s:g} s; raise [engine] start_timeout_s"
         await child.process.stop(5.0)
     elif child.loaded is not None:  # else it ended first
-        context.post(inp.EngineUp(engine_ready(context.config, child, child.loaded)))
+        context.post(engine_ready(context.config, child, child.loaded))
         if e.stall_s:
             child.last_words = await until_hung(partial(own_endpoint, context.config), e.stall_s)
             await child.process.stop(0.0)
@@ -158,7 +158,7 @@ async def _watch_engine(context: Context, child: EngineChild) -> None:
     await anyio.to_thread.run_sync(partial(shutil.rmtree, engine_tmp_dir(context.config), ignore_errors=True))
     await _remove_semaphores(context.config)
     context.children.engine = None
-    context.post(inp.ChildExited("engine", child.process.pid, code, reason, refused=bool(child.refusal)))
+    context.post(inp.EngineExited(child.process.pid, code, reason, refused=bool(child.refusal)))
 
 
 async def _spawn_trainer(context: Context, effect: fx.SpawnTrainer) -> Sequence[inp.Input]:
@@ -185,7 +185,7 @@ async def watch_trainer(context: Context, child: TrainerChild) -> None:
     reason = describe_exit(code)
     words = child.last_words or ("" if child.process.stopping else child.process.last_error())
     context.children.trainer = None
-    context.post(inp.ChildExited("trainer", child.process.pid, code, f"{reason}: {words}" if words else reason))
+    context.post(inp.TrainerExited(child.process.pid, code, f"{reason}: {words}" if words else reason))
 
 
 async def _end_if_stalled(child: TrainerChild, limit_s: float) -> None:

@@ -9,10 +9,12 @@ import anyio.to_thread
 from apollod.adapters.journal import blobs
 from apollod.adapters.seed_places import read_seeds
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.events import Mode
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.judging.votes import JUDGE
+from apollod.core.kernel.reasons import one_line
 from apollod.core.proof import NUCLEUS
 from apollod.curation.dreaming.cheats import echo, hint, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH, SITUATION_HASH
@@ -63,24 +65,25 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
     leaked = await anyio.to_thread.run_sync(_given_away, pattern.instruction, scenario)
     echoed = await anyio.to_thread.run_sync(echo, texts, scenario)
     assert context.surrounder is not None
-    placed = await context.surrounder.placed(effect, scenario)
-    return inp.ScenarioImagined(
-        effect.dream, scenario, sketch, tuple(seed.id for seed in chosen),
-        tuple(seed.place for seed in chosen), leaked, echoed,
-        dreamer.model, SITUATION_HASH if wrong else PROMPT_HASH, imagined.tokens, time.monotonic() - began, *placed,
+    placed, left_out = await context.surrounder.placed(effect, scenario)
+    found = ev.DreamImagined(
+        effect.dream, scenario, sketch, tuple(seed.id for seed in chosen), tuple(seed.place for seed in chosen),
+        dreamer.model, SITUATION_HASH if wrong else PROMPT_HASH, imagined.tokens, time.monotonic() - began,
+        placed, one_line(left_out),
     )  # fmt: skip
+    return inp.ScenarioImagined(found, leaked, echoed)
 
 
 def _given_away(instruction: str, scenario: tuple[Turn, ...]) -> str:
     return leak(instruction, scenario) or hint(instruction, scenario)
 
 
-async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
+async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.DreamAnswered:
     began = time.monotonic()
     said = await _dreamer(context).answer(effect.told, effect.scenario, ANSWER_TEMPERATURE, effect.surrounding)
     sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
-    return inp.ScenarioAnswered(
-        effect.dream, said.text, sketch, effect.told, said.logprob, said.weights_version, said.tokens,
+    return inp.DreamAnswered(
+        effect.dream, effect.told, said.text, sketch, said.logprob, said.weights_version, said.tokens,
         time.monotonic() - began,
     )  # fmt: skip
 
@@ -105,10 +108,11 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
         record = record_of({"messages": learned, "tools": list(around.tools)})
         line = await given_line(context, record.canonical, f"dream:{effect.dream}")
     teacher = await _teacher(context, effect, thought) if line is not None and line.example else ""
-    return inp.DreamVerdict(
-        effect.dream, effect.stage, found.verdict, found.by, found.reason, found.quote, found.better, line, False,
-        found.votes, found.tokens, time.monotonic() - began, teacher,
+    judged = ev.DreamJudged(
+        effect.dream, found.verdict, found.by, one_line(found.reason), one_line(found.quote), better=found.better,
+        votes=found.votes, tokens=found.tokens, seconds=time.monotonic() - began,
     )  # fmt: skip
+    return inp.DreamVerdict(judged, effect.stage, line, teacher=teacher)
 
 
 async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str:
@@ -120,7 +124,7 @@ async def _teacher(context: Context, effect: fx.JudgeDream, thought: str) -> str
     return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 
-async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
+async def _test(context: Context, effect: fx.TestScenario) -> inp.DreamTested:
     """Test the most likely answer, or one sampled as for lessons; also one that is cut off, since a behaviour shows in
     a long answer before its end."""
     began = time.monotonic()
@@ -131,10 +135,10 @@ async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested
     found = await _tester(context).tested(
         effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text, effect.surrounding, said.cut
     )
-    return inp.ScenarioTested(
-        effect.dream, effect.round, effect.mode, effect.contrast, found.verdict == "good", said.text, found.by,
-        found.reason, said.logprob, said.weights_version, said.tokens + found.tokens, time.monotonic() - began,
-        effect.sample,
+    return inp.DreamTested(
+        effect.dream, effect.pattern.name, effect.mode, found.verdict == "good", said.text, found.by, effect.round,
+        effect.contrast, one_line(found.reason), said.logprob, said.weights_version, said.tokens + found.tokens,
+        time.monotonic() - began, effect.surrounding.kind, effect.sample,
     )  # fmt: skip
 
 

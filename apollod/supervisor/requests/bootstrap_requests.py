@@ -40,7 +40,7 @@ async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer
             retryable=True,
         )
     goes_on = not under_way and state.bootstrap.before(wanted) is not None
-    await daemon.loop.submit(inp.BootstrapWanted(wanted))
+    await daemon.loop.submit(wanted)
     shared = await anyio.to_thread.run_sync(bootstrapping.overlapping, config, wanted)
     return reply(
         path=request.path, under_way=under_way, goes_on=goes_on, watched=shared, bootstrap=status_of(daemon).bootstrap

@@ -27,7 +27,7 @@ async def start_dreams(daemon: Daemon, request: msg.DreamStartRequest) -> msg.An
         which = f"{request.pattern} is {wanted[0].phase}" if request.pattern else "every pattern is settled or retired"
         hint = "`apollod ctl pattern add` has one practised"
         return msg.Failure(f"{which}, so there is nothing to practise", hint)
-    await daemon.loop.submit(input_of(inp.DreamsWanted, request))
+    await daemon.loop.submit(input_of(inp.DreamingStarted, request))
     state = daemon.loop.state
     return reply(
         pattern=request.pattern,
@@ -42,7 +42,7 @@ async def stop_dreams(daemon: Daemon, request: msg.DreamStopRequest) -> msg.Answ
     again."""
     dreams = daemon.loop.state.dreams
     stopped_before = bool(dreams.stopped)
-    await daemon.loop.submit(input_of(inp.DreamsUnwanted, request))
+    await daemon.loop.submit(input_of(inp.DreamingStopped, request, reason=f"stopped by {request.by or 'ctl'}"))
     dreams = daemon.loop.state.dreams
     return reply(
         stopped=dreams.stopped, before=stopped_before, dream=dreams.open.id if dreams.open is not None else None

@@ -162,7 +162,7 @@ async def withdraw(daemon: Daemon, request: msg.WithdrawRequest) -> msg.Answer:
         if others := [example for example in examples if example not in waiting]:
             why = "is being learned" if others[0] in taken else "does not wait"
             return msg.Failure(f"{others[0]} {why}; nothing was withdrawn", "`apollod ctl why ID` tells its state")
-    recorded = await daemon.loop.submit(input_of(inp.WithdrawRequested, request, examples=tuple(examples)))
+    recorded = await daemon.loop.submit(input_of(inp.ExampleWithdrawn, request, examples=tuple(examples)))
     withdrawn = [one for r in recorded if isinstance(r.event, ev.ExampleWithdrawn) for one in r.event.examples]
     return reply(examples=withdrawn)
 
@@ -174,7 +174,7 @@ async def forget(daemon: Daemon, request: msg.ForgetRequest) -> msg.Answer:
     except JournalError as error:
         return msg.Failure(error.line(), retryable=error.retryable)
     learned = tuple(one for one in request.examples if states.get(one) in ("trained", "undone"))
-    recorded = await daemon.loop.submit(input_of(inp.ForgetWanted, request, examples=learned)) if learned else []
+    recorded = await daemon.loop.submit(input_of(inp.ForgetRequested, request, examples=learned)) if learned else []
     done = [
         one
         for r in recorded

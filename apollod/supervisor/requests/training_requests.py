@@ -15,13 +15,13 @@ from apollod.wire import messages as msg
 
 async def pause(daemon: Daemon, request: msg.PauseRequest) -> msg.Answer:
     """Pause; answered with the status when it is recorded. The running step goes on."""
-    await daemon.loop.submit(input_of(inp.PauseRequested, request))
+    await daemon.loop.submit(input_of(inp.TrainingPaused, request))
     return msg.Reply(status_of(daemon))
 
 
 async def resume(daemon: Daemon, request: msg.ResumeRequest) -> msg.Answer:
     """Resume; answered with the status when it is recorded."""
-    await daemon.loop.submit(input_of(inp.ResumeRequested, request))
+    await daemon.loop.submit(input_of(inp.TrainingResumed, request))
     return msg.Reply(status_of(daemon))
 
 
@@ -50,7 +50,7 @@ async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
     """Roll back; wait until the served weights are those of step `to`, and new requests find no prefixes of later
     ones."""
     loop, state = daemon.loop, daemon.loop.state
-    asked = await loop.submit(input_of(inp.RollbackWanted, request))
+    asked = await loop.submit(input_of(inp.RollbackRequested, request))
     if not any(isinstance(r.event, ev.RollbackRequested) for r in asked):
         return msg.Failure("another rollback is under way", "see `apollod ctl status`")
     refused, started = loop.last(ev.RollbackRefused), loop.last(ev.RollbackStarted)

@@ -189,9 +189,9 @@ def test_what_is_taken_back_is_not_held(how):
         case "bad":
             world.rate("r1", "bad")
         case "forget":
-            world.give(inp.ForgetWanted(("good r1",), "p"))
+            world.give(inp.ForgetRequested(("good r1",), "p", ""))
         case "rollback":
-            world.give(inp.RollbackWanted(0, "p"))
+            world.give(inp.RollbackRequested(0, "p"))
         case "hold":
             world.record(ev.ExampleHeld("good r1", "direct", "p holds it"))
         case "distrust":

@@ -65,7 +65,7 @@ def test_a_failure_is_recorded_and_tried_again_with_the_next_trainer():
 
     def keep(effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, fx.KeepBase) and not room:
-            return world._settle(inp.BaseDone(effect.path, error="no room"))
+            return world._settle(inp.BaseLost(effect.path, "no room"))
         return run(effect)
 
     world._run = keep

@@ -22,7 +22,7 @@ SOURCE = f"f00{REQUEST.mark}"
 @pytest.fixture
 def world() -> World:
     w = World().up()
-    w.give(inp.BootstrapWanted(REQUEST))
+    w.give(REQUEST)
     return w
 
 
@@ -48,54 +48,54 @@ def test_it_is_over_when_all_is_read_and_nothing_of_it_waits(world: World) -> No
 
 def test_what_is_not_learned_is_not_waited_for(world: World) -> None:
     """Too long, too large for the memory, withdrawn, decided against, held by the rule of the source."""
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", "long1", "huge1", "w", "d", source=SOURCE)
     world.lines("h", source=SOURCE, hold=1.0)
-    world.give(inp.WithdrawRequested(("w",), "p"))
+    world.give(inp.ExampleWithdrawn(("w",), "p"))
     world.give(inp.DecisionsGiven((inp.Decision("d", "decline"),), "p"))
     world.give(inp.BootstrapRan(REQUEST))
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     (completed,) = world.of(ev.BootstrapCompleted)
     assert completed.counts == ev.BootstrapCounts(6, learned=1, held=2) and now(world).waiting == {}
 
 
 def test_one_at_a_time(world: World) -> None:
-    assert world.give(inp.BootstrapWanted(REQUEST)) == []
+    assert world.give(REQUEST) == []
     other = ev.BootstrapRequested(path="/others", by="p", models=("*",))
-    assert world.give(inp.BootstrapWanted(other)) == [] and now(world).request == REQUEST
+    assert world.give(other) == [] and now(world).request == REQUEST
     world.give(inp.BootstrapRan(REQUEST))
-    assert [event.kind for event in world.give(inp.BootstrapWanted(other))] == ["bootstrap.requested"]
+    assert [event.kind for event in world.give(other)] == ["bootstrap.requested"]
     assert world.give(inp.BootstrapRan(REQUEST)) == [], "the reader of another one"
 
 
 def test_stopped_it_reads_no_more_and_asked_again_it_goes_on_with_its_counts(world: World) -> None:
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", source=SOURCE)
     assert [event.kind for event in world.give(inp.BootstrapStopWanted("p"))] == ["bootstrap.stopped"]
     assert world.give(inp.BootstrapStopWanted("p")) == [] == world.give(inp.BootstrapRan(REQUEST))
     assert now(world).phase == "stopped" and world.state.intake.pending == 1
-    world.give(inp.BootstrapWanted(REQUEST))
+    world.give(REQUEST)
     world.lines("b", source=SOURCE)
     assert now(world).counts == ev.BootstrapCounts(2) and list(now(world).waiting) == ["a", "b"]
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     assert now(world).counts == ev.BootstrapCounts(2, learned=2) and len(world.of(ev.StepCompleted)) == 2
 
 
 def test_what_a_stopped_one_has_in_the_queue_is_counted_though_another_one_came_between(world: World) -> None:
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", "b", "h", source=SOURCE)
     world.give(inp.BootstrapStopWanted("p"))
     world.give(inp.DecisionsGiven((inp.Decision("h", "hold"),), "p"))
     other = msgspec.structs.replace(REQUEST, path="/others")
-    world.give(inp.BootstrapWanted(other))
+    world.give(other)
     world.lines("o", source=f"f01{other.mark}")
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     assert now(world).counts == ev.BootstrapCounts(1, learned=1)
     world.give(inp.BootstrapRan(other))
-    world.give(inp.BootstrapWanted(msgspec.structs.replace(REQUEST, by="q", tier="direct")))
+    world.give(msgspec.structs.replace(REQUEST, by="q", tier="direct"))
     assert now(world).counts == ev.BootstrapCounts(3, learned=2, held=1) and now(world).waiting == {}
 
 
@@ -103,7 +103,7 @@ def test_asked_again_after_its_end_it_counts_what_came_since_to_what_was_there(w
     world.lines("a", source=SOURCE)
     world.give(inp.BootstrapRan(REQUEST))
     world.settle()
-    world.give(inp.BootstrapWanted(REQUEST))
+    world.give(REQUEST)
     assert (now(world).phase, now(world).completed) == ("reading", 1)
     world.lines("b", source=SOURCE)
     world.give(inp.BootstrapRan(REQUEST))
@@ -114,7 +114,7 @@ def test_asked_again_after_its_end_it_counts_what_came_since_to_what_was_there(w
 def test_few_of_those_that_were_asked_for_are_remembered(world: World) -> None:
     for n in range(EARLIER_MAX + 9):
         world.give(inp.BootstrapStopWanted("p"))
-        world.give(inp.BootstrapWanted(msgspec.structs.replace(REQUEST, path=f"/{n}")))
+        world.give(msgspec.structs.replace(REQUEST, path=f"/{n}"))
     own = world.state.bootstrap
     assert len(own.earlier) == EARLIER_MAX and own.before(REQUEST) is None
     assert own.before(msgspec.structs.replace(REQUEST, path=f"/{EARLIER_MAX}")) is not None
@@ -127,11 +127,11 @@ def test_answers_that_give_no_example_are_counted_and_lines_that_are_no_answers_
 
 
 def test_the_next_journal_goes_on_with_what_was_stopped(world: World) -> None:
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", "b", source=SOURCE)
     world.give(inp.BootstrapRan(REQUEST, files=3, bytes=70))
     world.give(inp.BootstrapStopWanted("p"))
-    world.give(inp.BootstrapWanted(msgspec.structs.replace(REQUEST, path="/others")))
+    world.give(msgspec.structs.replace(REQUEST, path="/others"))
     world.give(inp.BootstrapStopWanted("p"))
     later = State()
     for seq, (at_ns, event) in enumerate(bootstraps_taken_over(world.state.bootstrap, world.now), 1):
@@ -155,7 +155,7 @@ def judged() -> JudgedWorld:
     w = JudgedWorld(msgspec.structs.replace(settings, dream=dream))
     w.up()
     w.calibrate()
-    w.give(inp.BootstrapWanted(JUDGED_REQUEST))
+    w.give(JUDGED_REQUEST)
     return w
 
 
@@ -216,7 +216,7 @@ def test_an_event_names_some_of_what_was_not_read_and_counts_all(world: World) -
 
 
 def test_a_crash_changes_nothing_of_it(world: World) -> None:
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a", "b", source=SOURCE)
     again = world.crash_and_return()
     assert now(again) == now(world) and now(again).phase == "reading"

@@ -22,11 +22,11 @@ REQUEST = ev.BootstrapRequested(
 def world() -> DreamingWorld:
     """With its baseline, before any practice."""
     w = DreamingWorld(with_patterns(WIDE, dream={"mode": "off"})).up()
-    w.give(inp.DreamsWanted("p", count=1))
+    w.give(inp.DreamingStarted("p", count=1))
     while len(course(w).tried) < 3 * WIDE.held_out - 1:
         w.call()
     (last,) = w.calls
-    w.give(inp.DreamsUnwanted("p"))
+    w.give(inp.DreamingStopped("p", "stopped by p"))
     w.give(w.reply(last))
     assert course(w).baseline and w.state.dreams.open is None
     return w
@@ -38,7 +38,7 @@ def course(w: DreamingWorld) -> Course:
 
 def bootstrap(w: DreamingWorld, *examples: str, firm: int = FIRM, leaks: int = 0) -> None:
     """Learn these from logs, which make the behaviour so firm."""
-    w.give(inp.BootstrapWanted(REQUEST))
+    w.give(REQUEST)
     w.lines(*examples, source=f"f00{REQUEST.mark}")
     w.firm["ask"], w.leak["ask"] = firm, leaks
     w.give(inp.BootstrapRan(REQUEST, files=1, bytes=1))
@@ -47,7 +47,7 @@ def bootstrap(w: DreamingWorld, *examples: str, firm: int = FIRM, leaks: int = 0
 
 
 def dream(w: DreamingWorld) -> None:
-    w.give(inp.DreamsWanted("p"))
+    w.give(inp.DreamingStarted("p"))
     w.dream()
 
 
@@ -82,7 +82,7 @@ def test_what_logs_did_not_teach_or_taught_where_it_is_wrong_is_practised(
 def test_shown_in_one_surrounding_only_it_is_not_settled_by_logs(world: DreamingWorld) -> None:
     world.only_elsewhere = {"agent"}
     bootstrap(world, "a")
-    world.give(inp.DreamsWanted("p", count=1))
+    world.give(inp.DreamingStarted("p", count=1))
     for _ in range(16):
         world.call()
     assert (
@@ -128,7 +128,7 @@ def test_a_settled_pattern_that_logs_harmed_is_practised_again_and_no_other_patt
 def test_a_crash_before_and_amid_the_tests_changes_nothing(world: DreamingWorld) -> None:
     bootstrap(world, "a")
     again = world.successor().up()
-    again.give(inp.DreamsWanted("p", count=1))
+    again.give(inp.DreamingStarted("p", count=1))
     for _ in range(5):
         again.call()
     assert course(again).due and len(course(again).tried) == 5
@@ -139,7 +139,7 @@ def test_a_crash_before_and_amid_the_tests_changes_nothing(world: DreamingWorld)
 
 def test_it_is_the_test_that_comes_next(world: DreamingWorld) -> None:
     bootstrap(world, "a")
-    world.give(inp.DreamsWanted("p", count=1))
+    world.give(inp.DreamingStarted("p", count=1))
     (call,) = world.calls
     assert isinstance(call, fx.TestScenario) and call.round == "bootstrap 1" and call.told == ""
     assert carried_dreams(world.state.dreams).courses["ask"].due == "bootstrap 1"

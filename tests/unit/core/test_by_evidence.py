@@ -13,7 +13,7 @@ from apollod.core.facts.intake.evidence import Evidence, rejections
 
 def paused(**settings: object) -> SaidWorld:
     w = SaidWorld(changed(SETTINGS, **settings)).up()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     return w
 
 
@@ -45,7 +45,7 @@ def test_evidence_that_comes_while_an_answer_waits_holds_it() -> None:
     w.says("first", "second")
     w.says(shown=(undo("first"),))
     assert w.states() == {"first": "held", "second": "pending"}
-    w.give(inp.ResumeRequested("t"))
+    w.give(inp.TrainingResumed("t"))
     w.settle()
     assert [e.example for e in w.of(ev.StepStarted)] == ["second"]
 

@@ -29,7 +29,7 @@ def test_a_refused_engine_costs_no_trainer_and_one_that_is_started_has_one_besid
 
     given(inp.Started(1, "test", SETTINGS, "/s"))
     assert state.children.trainer.phase == "absent" == state.children.engine.phase
-    refused = given(inp.ChildExited("engine", 0, None, "port 8000 is in use", refused=True))
+    refused = given(inp.EngineExited(0, None, "port 8000 is in use", refused=True))
     assert not any(isinstance(effect, fx.SpawnTrainer) for effect in refused)
     now += 3600 * SECOND_NS
     again = given(inp.Tick())
@@ -56,7 +56,7 @@ def test_after_a_halt_nothing_is_asked_of_the_old_trainer_and_the_new_one_is_com
     asked = world.asked.popleft()
     world.give(inp.Compared(asked.step, {"w": "the trainer holds other values"}, number=asked.number))
     assert world.kinds()[-1] == "training.halted" and "step.started" not in world.kinds()
-    world.give(inp.ResumeRequested("somebody"))
+    world.give(inp.TrainingResumed("somebody"))
     assert [type(effect) for effect in world.asked] == [fx.StopChild]
     world.settle()
     kinds = world.kinds()

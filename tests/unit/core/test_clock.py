@@ -34,7 +34,7 @@ def test_what_was_learned_is_never_unsaved_for_longer_than_was_set_whatever_the_
         due = due_ns(world.state, world.now)
         assert due is None or 0 <= due - world.now <= 500e9
     if paused:
-        world.give(inp.PauseRequested("t"))
+        world.give(inp.TrainingPaused("t"))
     world.settle()
     for _ in range(2):  # the first of them with what was due before
         world.pass_time(300)
@@ -76,7 +76,7 @@ def test_a_shutdown_right_after_a_failed_checkpoint_tries_once_more_and_only_onc
     world.asked.remove(first)
     failed = inp.CheckpointWritten(first.step, first.path, "", 0, 0.0, error="no space left on device")
     world.give(failed)
-    world.give(inp.StopRequested("SIGTERM"))
+    world.give(inp.ShutdownRequested("SIGTERM"))
     (again,) = writes(world)
     world.asked.remove(again)
     world.give(failed)
@@ -112,9 +112,9 @@ def test_requests_between_two_fences_run_no_longer_than_they_waited(jump_s):
     world.lines("a", "b", "c")
     world.settle_until(fx.ResumeEngine)
     world.asked.popleft()
-    world.give(inp.PauseRequested("test"))
+    world.give(inp.TrainingPaused("test"))
     world.give(inp.EngineResumeReport(2.0, active=3))
     world.now += int(jump_s * 1e9)
-    world.give(inp.ResumeRequested("test"))
+    world.give(inp.TrainingResumed("test"))
     (fence,) = [effect for effect in world.asked if isinstance(effect, fx.PauseEngine)]
     assert fence.wait_s == {0.0: 2.0, 1.0: 1.0}.get(jump_s, 0.0)

@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 import apollod
+from apollod.core.kernel.carried_fields import carried, restore
 from apollod.core.kernel.composing import composed
+from apollod.core.kernel.event import Event
 
 ROOT = Path(apollod.__file__).parent
 
@@ -41,6 +43,28 @@ def test_an_unknown_or_missing_field_is_refused():
         composed(Whole, a=1)
 
 
+class Kept(msgspec.Struct):
+    a: list[int]
+    b: dict[int, int]
+    c: int = 0
+
+
+class KeptEvent(Event, frozen=True):
+    other: str
+    a: tuple[int, ...]
+    b: dict[int, int]
+
+
+def test_an_event_carries_copies_of_a_state_and_restores_copies():
+    state, again = Kept([1], {1: 2}, 3), Kept([], {})
+    event = carried(KeptEvent, state, other="x")
+    assert event == KeptEvent("x", (1,), {1: 2}) and event.b is not state.b
+    restore(again, event)
+    assert again == Kept([1], {1: 2}) and again.b is not event.b
+    restore(again, KeptEvent("x", (4,), {}), but="a")
+    assert again == Kept([1], {})
+
+
 def alternatives(hint: Any) -> set[Any]:
     """The members of a union, else the type alone; a Literal is a union of its values' types."""
     if get_origin(hint) in (Union, types.UnionType):
@@ -58,12 +82,18 @@ def type_of(node: ast.expr, names: dict[str, Any]) -> Any:
     return None
 
 
-COMPOSING = {"composed", "input_of"}
+COMPOSING = {"composed", "input_of", "carried"}
 """Functions of a kind, its sources, and own fields."""
 
 
+def constant(hint: Any) -> Any:
+    """The type that `carried` makes of a field of a state."""
+    return tuple[get_args(hint)[0], ...] if get_origin(hint) is list else hint
+
+
 def calls() -> Iterator[tuple[str, Any, Any, set[str]]]:
-    """Place, kind, source and own fields of each call whose source is a parameter, or a field of one."""
+    """Place, kind, types of the source's fields, and own fields of each call whose source is a parameter, or a field of
+    one."""
     for path in sorted(ROOT.rglob("*.py")):
         text = path.read_text()
         if not any(f"{name}(" in text for name in COMPOSING):
@@ -86,15 +116,18 @@ def calls() -> Iterator[tuple[str, Any, Any, set[str]]]:
                 for source in call.args[1:]:
                     if isinstance(known := type_of(source, hints), type):
                         place = f"{path.name}:{call.lineno} {ast.unparse(source)}"
-                        yield place, kind, known, {str(keyword.arg) for keyword in call.keywords}
+                        there = get_type_hints(known)
+                        if ast.unparse(call.func) == "carried":
+                            there = {name: constant(hint) for name, hint in there.items()}
+                        yield place, kind, there, {str(keyword.arg) for keyword in call.keywords}
 
 
 def test_fields_of_one_name_have_one_type_on_both_sides():
     """What the type checker sees where a field is copied by hand."""
     looked_at, wrong = 0, []
-    for place, kind, source, own in calls():
-        there, here = get_type_hints(source), get_type_hints(kind)
-        names = {*kind.__struct_fields__} & {*source.__struct_fields__} - own
+    for place, kind, there, own in calls():
+        here = get_type_hints(kind)
+        names = {*kind.__struct_fields__} & {*there} - own
         looked_at += len(names)
         wrong += [f"{place}: {one}" for one in names if not alternatives(there[one]) <= alternatives(here[one])]
     assert not wrong and looked_at > 100

@@ -104,7 +104,7 @@ def test_a_step_that_is_repeated_has_what_was_replaced_not_scored_again():
     line(world, "b", "no question", asks="")
     line(world, "weak", "Bob")
     teach(world)
-    world.give(inp.ForgetWanted(("b",), "p"))
+    world.give(inp.ForgetRequested(("b",), "p", ""))
     for _ in range(5):
         world.settle()
         world.pass_time(70)

@@ -29,11 +29,11 @@ def test_what_is_called_good_before_it_was_forgotten_stays_learned() -> None:
     w = World().up()
     w.rate("r", "good")
     w.settle()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     w.rate("r", "bad")
     assert set(w.state.forgetting.wanted) == {"good r"}
     w.rate("r", "good")
-    w.give(inp.ResumeRequested("t"))
+    w.give(inp.TrainingResumed("t"))
     w.settle()
     assert not w.state.forgetting.wanted and w.state.training.version == 1 and not w.of(ev.ForgetStarted)
 
@@ -84,16 +84,16 @@ def test_no_case_for_the_judge_is_made_of_what_only_a_log_approved() -> None:
 @pytest.mark.parametrize("how", ["hold", "withdraw", "forget"])
 def test_no_case_for_the_judge_is_made_of_what_a_person_took_back(how: str) -> None:
     w = SaidWorld().up()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     w.says("a", shown=(undo("a"),))
     w.give(inp.DecisionsGiven((inp.Decision("a", "approve"),), "anna"))
     assert set(w.state.judging.reviewed) == {"a"}
     if how == "hold":
         w.give(inp.DecisionsGiven((inp.Decision("a", "hold"),), "anna"))
     elif how == "withdraw":
-        w.give(inp.WithdrawRequested(("a",), "anna"))
+        w.give(inp.ExampleWithdrawn(("a",), "anna"))
     else:
-        w.give(inp.ResumeRequested("t"))
+        w.give(inp.TrainingResumed("t"))
         w.settle()
-        w.give(inp.ForgetWanted(("a",), "anna"))
+        w.give(inp.ForgetRequested(("a",), "anna", ""))
     assert not w.state.judging.reviewed

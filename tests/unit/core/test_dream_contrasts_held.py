@@ -35,7 +35,7 @@ def dreamt(*patterns: object, hold: float = 1.0, most: int = 10_000) -> Dreaming
 
     def reply(asked: fx.Effect) -> inp.Input:
         said = whole(asked)
-        unlike = isinstance(said, inp.ScenarioAnswered)
+        unlike = isinstance(said, inp.DreamAnswered)
         return msgspec.structs.replace(said, sketch=sketch_of(text(-int(said.dream[1:])))) if unlike else said
 
     world.reply = reply  # type: ignore[method-assign]

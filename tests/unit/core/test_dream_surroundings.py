@@ -195,8 +195,10 @@ def test_what_could_not_be_had_is_recorded_and_told_until_it_can(world: Dreaming
 
     def reply(asked: fx.Effect) -> inp.Input:
         said = usual(asked)
-        if isinstance(asked, fx.ImagineScenario) and asked.surrounding.kind == "own" and world.scenarios < 6:
-            return replace(said, surrounding=NOTHING, left_out="own: there is none yet")  # type: ignore[type-var]
+        missing = isinstance(asked, fx.ImagineScenario) and asked.surrounding.kind == "own" and world.scenarios < 6
+        if missing and isinstance(said, inp.ScenarioImagined):
+            without = replace(said.imagined, surrounding=NOTHING, left_out="own: there is none yet")
+            return replace(said, imagined=without)
         return said
 
     world.reply = reply  # type: ignore[method-assign]

@@ -160,7 +160,7 @@ def test_the_next_dream_is_requested_with_the_end_of_the_one_before(
 def test_no_dream_is_requested_with_the_end_of_one_where_dreams_stop(world: DreamingWorld) -> None:
     while not world.of(ev.DreamTrained):
         if isinstance(world.calls[0] if world.calls else None, fx.JudgeDream):
-            world.give(inp.DreamsWanted("p", count=1))
+            world.give(inp.DreamingStarted("p", count=1))
             world.firm["ask"] = -9
         world.settle()
         world.call()
@@ -373,7 +373,7 @@ def answering(w: DreamingWorld, passed: Callable[[fx.TestScenario], bool]) -> No
     def reply(asked: fx.Effect) -> inp.Input:
         said = whole(asked)
         if isinstance(asked, fx.TestScenario):
-            assert isinstance(said, inp.ScenarioTested)
+            assert isinstance(said, inp.DreamTested)
             return msgspec.structs.replace(said, passed=passed(asked))
         return said
 
@@ -573,7 +573,7 @@ def test_a_rollback_in_the_middle_of_a_round_begins_it_anew_and_what_is_settled_
             e for e in w.of(ev.DreamTested) if e.round.startswith("final") and first and e.pattern != first.pattern
         ]
     assert first is not None and len(finals) == 1
-    w.give(inp.RollbackWanted(w.state.training.version - 1, "p"))
+    w.give(inp.RollbackRequested(w.state.training.version - 1, "p"))
     w.settle()
     assert w.state.dreams.courses[finals[0].pattern].tried == []
     before = len(w.journal)
@@ -741,7 +741,7 @@ def settled_pair() -> tuple[DreamingWorld, str, str]:
 
 def test_nobody_is_blamed_for_tests_that_could_not_be_made_or_for_what_a_rollback_took() -> None:
     w, first, _ = settled_pair()
-    w.give(inp.RollbackWanted(w.state.training.version - 1, "p"))
+    w.give(inp.RollbackRequested(w.state.training.version - 1, "p"))
     w.settle()
     w.firm[first] = 0
     w.dream()
@@ -798,9 +798,9 @@ def test_a_verdict_of_another_stage_says_nothing(world: DreamingWorld) -> None:
 
 def test_nobody_looks_whether_the_engine_is_idle_for_nothing(world: DreamingWorld) -> None:
     assert world.state.dreams.awaits_idle
-    world.give(inp.DreamsUnwanted("p"))
+    world.give(inp.DreamingStopped("p", "stopped by p"))
     assert not world.state.dreams.awaits_idle
-    world.give(inp.DreamsWanted("p"))
+    world.give(inp.DreamingStarted("p"))
     assert not world.state.dreams.awaits_idle
     world.dream()
     assert not world.state.dreams.awaits_idle and world.state.dreams.courses["ask"].phase == "settled"

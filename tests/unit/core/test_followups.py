@@ -62,7 +62,7 @@ REVERSED = tuple(Known(-one.odds, one.rejects) for one in RIGHT)
 
 def paused(**settings: object) -> FollowUpWorld:
     w = FollowUpWorld(changed(SETTINGS, **settings)).up()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     return w
 
 
@@ -150,7 +150,7 @@ def test_what_is_decided_meanwhile_is_not_asked_about_and_so_many_wait_at_most()
     w.says(*names)
     w.follows(*names)
     assert list(w.state.followups.waiting) == names[5:]
-    w.give(inp.WithdrawRequested((names[-1],), "p"))
+    w.give(inp.ExampleWithdrawn((names[-1],), "p"))
     w.cases(RIGHT)
     assert w.questions == ["", names[-2]]
 

@@ -119,7 +119,7 @@ def test_no_look_is_taken_at_weights_half_way_and_no_archive_begins_there() -> N
     guard.settle()
     guard.give(inp.CheckpointRequested("t"))
     guard.settle()
-    guard.give(inp.ForgetWanted(("b",), "anna"))
+    guard.give(inp.ForgetRequested(("b",), "anna", ""))
     guard.settle_until(fx.Restore)
     guard.answer()
     repeating(guard)

@@ -322,12 +322,12 @@ def test_steps_are_run_again_with_what_they_held(keeps_steps):
     after = world.crash_and_return()
     assert after.memory == weights[4] and not after.of(ev.ReplayDiverged) and after.of(ev.ReplayVerified)
     after.record(ev.AnchorsRetired(anchors=(held[0][0],), reason="a test"))
-    after.give(inp.RollbackWanted(2, "t"))
+    after.give(inp.RollbackRequested(2, "t"))
     after.settle()
     assert after.memory == weights[2]
     after.lines("e", source="e")
     after.settle()
-    after.give(inp.ForgetWanted(("b",), "t"))
+    after.give(inp.ForgetRequested(("b",), "t", ""))
     after.settle()
     again = [one for one in after.of(ev.StepStarted) if one.again_of]
     assert [(one.again_of, one.held) for one in again] == [(5, after.of(ev.StepStarted)[4].held)]

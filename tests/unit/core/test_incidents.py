@@ -68,7 +68,7 @@ def test_what_a_rate_harmed_is_learned_again_at_the_lower_one_when_a_person_resu
     after.up()
     after.settle()
     assert not after.learned(), "another rate alone is no reason to go on"
-    after.give(inp.ResumeRequested("p"))
+    after.give(inp.TrainingResumed("p"))
     after.settle()
     again = [e for e in after.of(ev.StepStarted) if e.again_of]
     assert after.learned() == [f"x{n:02}" for n in range(16)] and {e.lr for e in again} == {0.25}
@@ -92,7 +92,7 @@ def test_an_alarm_on_the_weights_of_the_baseline_says_that_the_probes_are_wrong(
     (named,) = w.of(ev.QualityNamed)
     assert "the probes say" in named.reason and not w.of(ev.RollbackRequested)
     assert not w.of(ev.QualitySettled), "nothing changed, so the next look would alarm again"
-    w.give(inp.ResumeRequested("p"))
+    w.give(inp.TrainingResumed("p"))
     assert w.state.quality.incident is None
 
 

@@ -101,7 +101,7 @@ def test_what_waits_is_withdrawn_and_what_is_being_learned_is_not() -> None:
     world.lines("a", "b", "c", "d")
     world.answer()  # tokens; then the first step begins
     assert world.state.training.running is not None and world.state.training.running.examples == ("a",)
-    world.give(inp.WithdrawRequested(("a", "b", "d", "e"), "ctl"))
+    world.give(inp.ExampleWithdrawn(("a", "b", "d", "e"), "ctl"))
     assert world.of(ev.ExampleWithdrawn) == [ev.ExampleWithdrawn(examples=("b", "d"), by="ctl")]
     assert world.state.queued == 2 and list(world.state.intake.withdrawn) == ["b", "d"]
     world.settle()
@@ -116,7 +116,7 @@ def test_what_is_being_tokenised_is_withdrawn_and_the_others_are_learned() -> No
     world = World().up()
     world.lines("a", "b", "c")
     assert world.state.training.running is None
-    world.give(inp.WithdrawRequested(("b",), "ctl"))
+    world.give(inp.ExampleWithdrawn(("b",), "ctl"))
     world.lines("d")
     world.answer()
     assert [e.example for e in world.of(ev.ExampleEncoded)] == ["a", "c"], "the answer counts for those that still wait"
@@ -129,7 +129,7 @@ def test_a_long_queue_is_withdrawn_in_events_of_bounded_length() -> None:
     world = World()
     world.start()
     world.lines(*(f"e{number}" for number in range(WITHDRAWN_MAX + 1)))
-    world.give(inp.WithdrawRequested(tuple(one.example for one in world.state.intake.untokenised), "ctl"))
+    world.give(inp.ExampleWithdrawn(tuple(one.example for one in world.state.intake.untokenised), "ctl"))
     assert [len(e.examples) for e in world.of(ev.ExampleWithdrawn)] == [WITHDRAWN_MAX, 1]
     assert not world.state.intake.pending and not list(world.state.intake.untokenised)
 

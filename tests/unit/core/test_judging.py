@@ -119,7 +119,7 @@ def test_agreement_with_people_counts_and_can_win_trust() -> None:
 
 def test_one_that_was_trusted_loses_it_where_people_decide_otherwise(world: JudgedWorld) -> None:
     assert distrust(world.state.judging, MIN) == ""
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     number = 0
     while not distrust(world.state.judging, MIN):
         number += 1
@@ -140,7 +140,7 @@ def test_a_decision_about_what_was_not_judged_or_a_second_one_counts_nothing(wor
     world.decides("approve", "a")
     world.decides("decline", "b")
     assert agreement(world.state.judging) == before
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("c", source="c")
     world.says("good")
     world.decides("decline", "c")
@@ -213,7 +213,7 @@ def lie(w: JudgedWorld, learning: bool = False) -> None:
 
 
 def test_one_that_begins_to_say_yes_is_stopped_and_what_waits_still_is_recalled(world: JudgedWorld) -> None:
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines(*(f"honest{n}" for n in range(30)), source="h")
     while world.questions:
         world.case() if world.questions[0].planted else world.says("good")

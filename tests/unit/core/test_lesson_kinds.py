@@ -59,21 +59,21 @@ def test_a_life_of_a_behaviour_in_the_states_of_lessons() -> None:
         return world.state.dreams.courses["ask"].state
 
     assert state() == "waiting"
-    world.give(inp.DreamsWanted("p"))
+    world.give(inp.DreamingStarted("p"))
     assert state() == "practising"
     world.dream()
     assert state() == "known" and world.state.dreams.courses["ask"].moved_ns
-    world.give(inp.RollbackWanted(0, "p"))
+    world.give(inp.RollbackRequested(0, "p"))
     seen = list[str]()
     while world.state.rollback.wanted or world.state.rollback.under_way or state() == "known":
         world.settle()
         seen.append(state())
     assert state() == "fading" and world.state.dreams.courses["ask"].phase == "active"
-    world.give(inp.DreamsWanted("p"))
+    world.give(inp.DreamingStarted("p"))
     world.dream(2)
     assert state() == "practising"
     world.give(inp.PatternUnwanted("ask", "p"))
     assert (state(), world.state.dreams.courses["ask"].reason) == ("given up", "retired by p")
-    world.give(inp.DreamsUnwanted("p"))
+    world.give(inp.DreamingStopped("p", "stopped by p"))
     world.give(inp.PatternWanted(PATTERN, "p"))
     assert state() == "waiting" and not world.state.dreams.replaced

@@ -123,7 +123,7 @@ def test_all_known_lessons_are_asked_again_when_a_night_begins(nightly: bool) ->
     world.teach()
     assert set(world.states().values()) == {"known"}
     opens_ns = world.now + 10 * 3600 * 10**9
-    world.give(inp.NightKnown(opens_ns, opens_ns + 3 * 3600 * 10**9, "02:00-05:00", "Europe/Berlin"))
+    world.give(inp.NightPlanned(opens_ns, opens_ns + 3 * 3600 * 10**9, "02:00-05:00", "Europe/Berlin"))
     world.pass_time(10 * 3600)
     world.teach()
     assert len(world.of(ev.LessonKept)) == (2 if nightly else 0) and not world.state.lessons.due

@@ -40,7 +40,7 @@ def test_answers_of_weights_that_were_taken_back_do_not_count(world: TaughtWorld
         world.settle()
         world.call()
     (late,) = world.calls
-    world.give(inp.RollbackWanted(1, "t"))
+    world.give(inp.RollbackRequested(1, "t"))
     world.settle()
     world.calls.remove(late)
     assert world.give(world.reply(late)) == []

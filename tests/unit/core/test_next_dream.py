@@ -56,7 +56,7 @@ def test_one_pattern_waits_for_the_others() -> None:
     w.settle()
     assert why(w, "ask") == "" == dreams_status.reason(w.state, w.now)
     assert why(w, "caps") == "a dream of ask is under way, and one is at a time"
-    w.give(inp.DreamsWanted("p", pattern="ask"))
+    w.give(inp.DreamingStarted("p", pattern="ask"))
     for _ in range(4):  # until no dream is under way, but a test of a round
         w.call()
         w.settle()

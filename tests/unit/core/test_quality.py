@@ -82,7 +82,7 @@ def test_where_no_earlier_weights_are_good_a_person_has_to_say_so(world: Guarded
     assert [e.to for e in world.of(ev.RollbackStarted)][-1] == 0
     assert world.of(ev.QualityMeasured)[-1].why == "restored" and not world.of(ev.QualitySettled)
     assert "apollod ctl resume" in blocked(Activity.STEP, world.state)
-    world.give(inp.ResumeRequested("p"))
+    world.give(inp.TrainingResumed("p"))
     assert not blocked(Activity.STEP, world.state) or world.state.quality.incident is not None
 
 

@@ -154,7 +154,7 @@ def test_a_person_who_resumes_meanwhile_ends_it_and_a_late_answer_says_nothing()
     w = cramped(*LINES, poison={"bad": ITEMS})
     asked_for(w)
     asked = w.ranking[0]
-    w.give(inp.ResumeRequested("p"))
+    w.give(inp.TrainingResumed("p"))
     assert w.state.quality.incident is None and len(w.of(ev.QualitySettled)) == 1
     w.give(inp.ExamplesRanked(asked.incident, asked.number, {"bad": 1.0}))
     assert not w.of(ev.QualityRanked)

@@ -50,7 +50,7 @@ def test_an_answer_about_weights_that_are_gone_is_none() -> None:
     world.lines("a", "b")
     world.settle_until(fx.RescoreExamples)
     world.asked.clear()
-    world.give(inp.RollbackWanted(1, "t"))
+    world.give(inp.RollbackRequested(1, "t"))
     world.settle()
     assert world.give(inp.ExamplesScored(1, (inp.ScoredAgain("b", 0.1), inp.ScoredAgain("a", 0.1)))) == []
     rest(world)

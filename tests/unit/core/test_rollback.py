@@ -25,7 +25,7 @@ def learned(*names: str, settings: ev.Settings = SETTINGS, checkpoint_after: str
 
 
 def back(world: World, to: int) -> None:
-    world.give(inp.RollbackWanted(to, "test"))
+    world.give(inp.RollbackRequested(to, "test"))
     world.settle()
 
 
@@ -88,8 +88,8 @@ def test_steps_of_other_settings_are_not_run_again():
     world, weights = learned(*"abc", checkpoint_after="b")
     other = world.successor()
     other.settings = changed(SETTINGS, keep=2, rank=8)
-    other.give(inp.StopRequested("test"))  # a life that only changes the configuration
-    world.give(inp.RollbackWanted(1, "test"))
+    other.give(inp.ShutdownRequested("test"))  # a life that only changes the configuration
+    world.give(inp.RollbackRequested(1, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
     planned = way_back.way_back(
@@ -110,7 +110,7 @@ def test_steps_of_another_number_of_threads_are_not_run_again():
     world.state.children.bound.versions["threads"] = "2"
 
     def planned(*threads: str) -> inp.RollbackPlanned:
-        world.give(inp.RollbackWanted(1, "test"))
+        world.give(inp.RollbackRequested(1, "test"))
         plan = world.asked.popleft()
         begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
         bound = {n + 1: bound_with(count) for n, count in enumerate(threads)}
@@ -129,7 +129,7 @@ def test_steps_of_another_number_of_threads_are_not_run_again():
 
 def test_steps_of_several_numbers_of_threads_have_no_way_back_through_all_of_them():
     world, _ = learned(*"abc")
-    world.give(inp.RollbackWanted(2, "test"))
+    world.give(inp.RollbackRequested(2, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
     bound = {1: bound_with("4"), 2: bound_with("2")}
@@ -164,7 +164,7 @@ def test_house_keeping_leaves_the_way_back_while_the_next_checkpoint_cannot_be_w
         if name in "bdf":
             world.give(inp.CheckpointRequested("test"))
             world.settle()
-    world.give(inp.RollbackWanted(2, "test"))
+    world.give(inp.RollbackRequested(2, "test"))
     full_disk(world)
     world.settings = changed(SETTINGS, **{"keep": 20, "keep_base": "off", **limit})
     for _ in range(2):
@@ -206,7 +206,7 @@ def test_the_end_of_an_old_checkpoints_hook_is_not_that_of_a_new_one_of_the_same
     back(world, 1)
     assert world.state.checkpoints.newest.step == first.step == 1 and world.state.checkpoints.newest.path != first.path
     world.hook_is_busy = False
-    world.give(inp.HookDone(first.step, first.path, 600.0))
+    world.give(inp.HookCompleted(first.step, 600.0, first.path))
     world.settle()
     assert world.hooked == [1] and world.state.checkpoints.hook_due is None
     assert [e.path for e in world.of(ev.HookCompleted)] == [first.path, world.state.checkpoints.newest.path]
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_is_committed_on_the_way_back_does_not_change_the_way(
     writing = world.asked.popleft()
     world.settle_until(fx.RunStep)
     world.answer()
-    world.give(inp.RollbackWanted(3, "test"))
+    world.give(inp.RollbackRequested(3, "test"))
     world.settle_until(fx.Restore)
     restore = world.asked.popleft()
     world.asked.extend([writing])

@@ -10,13 +10,13 @@ from apollod.core.settings import Check, PatternSettings, ScheduleSettings
 
 HOUR = 3600
 OPENS, CLOSES = 1_000 + 10 * HOUR, 1_000 + 13 * HOUR  # the world begins at 1000 s
-NIGHT = inp.NightKnown(OPENS * SECOND_NS, CLOSES * SECOND_NS, "02:00-05:00", "Europe/Berlin")
+NIGHT = inp.NightPlanned(OPENS * SECOND_NS, CLOSES * SECOND_NS, "02:00-05:00", "Europe/Berlin")
 
 
 def known(w: World, days: int = 0) -> None:
     """The night of so many days later is the next one, or it is now."""
     day_ns = 24 * HOUR * SECOND_NS
-    w.give(inp.NightKnown(NIGHT.opens_ns + days * day_ns, NIGHT.closes_ns + days * day_ns, NIGHT.hours, NIGHT.zone))
+    w.give(inp.NightPlanned(NIGHT.opens_ns + days * day_ns, NIGHT.closes_ns + days * day_ns, NIGHT.hours, NIGHT.zone))
 
 
 def off(w: World, hours: float) -> World:
@@ -47,5 +47,5 @@ def test_dreams_begin_at_night_alone_unless_somebody_asks() -> None:
     assert world.state.schedule.until_ns and world.state.dreams.open is not None
     world.state.dreams.open = None
     assert blocked(Activity.DREAMING, world.state) == told, "a night that is caught up is for examples"
-    world.give(inp.DreamsWanted("ctl"))
+    world.give(inp.DreamingStarted("ctl"))
     assert blocked(Activity.DREAMING, world.state) != told

@@ -11,7 +11,7 @@ from apollod.core.fold import fold
 
 def begun(divergence: str = "held", **others: int) -> World:
     world = World(changed(SETTINGS, divergence=divergence, **others)).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     return world
 
 
@@ -25,14 +25,14 @@ def test_of_a_large_file_a_few_are_scored_again(most: int) -> None:
     world = begun("all", divergence_after=most)
     world.lines(*(f"{n:02}{9 - n % 10}" for n in range(20)), stripped=True)
     world.settle()
-    world.give(inp.ResumeRequested("t"))
+    world.give(inp.TrainingResumed("t"))
     world.settle()
     assert [example for example, after in scores(world) if after] == ["090", "190", "081"][:most]
 
 
 def test_what_owes_most_to_stripped_text_is_learned_first_and_the_rest_in_order() -> None:
     w = World(changed(SETTINGS, divergence="off")).up()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     w.lines(*"abcde")
     w.settle()
     for example, divergence in (("d", 0.5), ("b", 2.0), ("e", -1.0)):
@@ -42,14 +42,14 @@ def test_what_owes_most_to_stripped_text_is_learned_first_and_the_rest_in_order(
         )  # fmt: skip
         w.journal.append(ev.Recorded(len(w.journal) + 1, w.now, scored))
         fold(w.state, w.journal[-1])
-    w.give(inp.ResumeRequested("t"))
+    w.give(inp.TrainingResumed("t"))
     w.settle()
     assert [e.example for e in w.of(ev.StepStarted)] == ["b", "d", "a", "c", "e"] and not w.state.intake.scores
 
 
 def test_an_example_that_waits_for_a_day_is_overtaken_by_no_score() -> None:
     w = World(changed(SETTINGS, divergence="off")).up()
-    w.give(inp.PauseRequested("t"))
+    w.give(inp.TrainingPaused("t"))
     w.lines("a")
     w.settle()
     w.pass_time(90_000)

@@ -52,7 +52,8 @@ def test_what_a_subject_declares_has_one_name_for_all(facade):
     for declared in (module for subject in NAMES for module in modules(subject)):
         for name, value in vars(declared).items():
             if isinstance(value, type) and issubclass(value, base) and value.__module__ == declared.__name__:
-                assert getattr(facade, name) is value
+                a_base = base is ev.Event and not value.kind
+                assert a_base or getattr(facade, name) is value
 
 
 LIFE = """lines direct settle checkpoint settle lines answer trainer-dies settle back settle relearn settle engine-dies

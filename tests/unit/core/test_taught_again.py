@@ -76,11 +76,11 @@ def test_what_a_log_repeats_is_a_duplicate_however_weak_it_is() -> None:
 
 def test_what_waits_or_was_taken_back_is_a_duplicate() -> None:
     world = World(SETTINGS).up()
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     world.lines("a")
     assert again(world, "direct") == [], "it is learned yet"
     taken = learned(1.9)
-    taken.give(inp.RollbackWanted(0, "t"))
+    taken.give(inp.RollbackRequested(0, "t"))
     taken.settle()
     assert again(taken, "direct") == [], "somebody took it back: `relearn` is what puts it back"
 
@@ -105,7 +105,7 @@ def test_forgetting_one_forgets_all_that_taught_the_same(named: str) -> None:
     again(world, "direct")
     world.lines("b", source="h")
     world.settle()
-    world.give(inp.ForgetWanted((named,), "t"))
+    world.give(inp.ForgetRequested((named,), "t", ""))
     for _ in range(5):
         world.settle()
         world.pass_time(70)
@@ -118,9 +118,9 @@ def test_forgetting_one_forgets_all_that_taught_the_same(named: str) -> None:
 
 def test_what_waits_to_be_taught_again_is_taken_out_of_the_queue_with_what_is_forgotten() -> None:
     world = learned(1.9)
-    world.give(inp.PauseRequested("t"))
+    world.give(inp.TrainingPaused("t"))
     again(world, "direct")
-    world.give(inp.ForgetWanted(("a",), "t"))
+    world.give(inp.ForgetRequested(("a",), "t", ""))
     assert again_id("a", 1) in world.state.intake.withdrawn and not world.state.intake.pending
 
 

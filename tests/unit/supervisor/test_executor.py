@@ -100,10 +100,10 @@ class World:
         await self.loop.wait()
         self.taken.append(input_)
 
-    async def observe(self, _context: Any, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
+    async def observe(self, _context: Any, effect: fx.ObserveCheckpoint) -> inp.CheckpointWritten:
         self.begun.append(effect.path)
         await self.work.wait()
-        return inp.CheckpointObserved(effect.step, effect.path, "f", "")
+        return inp.CheckpointWritten(effect.step, effect.path, "f", 0, 0.0)
 
     async def ask(self, *paths: str) -> None:
         """Run the effect for each path, and see what begins at once."""
@@ -153,7 +153,7 @@ def test_two_keys_of_one_type_run_side_by_side(monkeypatch: pytest.MonkeyPatch) 
             assert it.begun == ["/a", "/b"]
             it.work.set()
             await anyio.wait_all_tasks_blocked()
-            assert sorted(cast(inp.CheckpointObserved, one).path for one in it.taken) == ["/a", "/b"]
+            assert sorted(cast(inp.CheckpointWritten, one).path for one in it.taken) == ["/a", "/b"]
 
     play(main)
 
@@ -189,7 +189,7 @@ def test_what_was_cancelled_tells_nothing_and_may_begin_again(monkeypatch: pytes
             assert it.begun == ["/a", "/b", "/a"]
             it.work.set()
             await anyio.wait_all_tasks_blocked()
-            assert sorted(cast(inp.CheckpointObserved, one).path for one in it.taken) == ["/a", "/b"]
+            assert sorted(cast(inp.CheckpointWritten, one).path for one in it.taken) == ["/a", "/b"]
 
     play(main)
 

@@ -50,7 +50,7 @@ def test_a_silent_trainer_is_ended_and_its_end_says_why(tmp_path: Path) -> None:
 
     anyio.run(watched, tmp_path, 0.3, told, live)
     (exited,) = told
-    assert isinstance(exited, inp.ChildExited) and exited.role == "trainer" and exited.code == -9
+    assert isinstance(exited, inp.TrainerExited) and exited.code == -9
     assert (
         exited.reason == "killed by SIGKILL: no answer to 'step 7' for 0.3 s, the longest that [trainer] stall_s allows"
     )

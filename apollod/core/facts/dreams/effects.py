@@ -39,7 +39,7 @@ class ImagineScenario(Effect, frozen=True):
 
 
 class AnswerScenario(Effect, frozen=True):
-    """Answered by `ScenarioAnswered` or `DreamCallFailed`. `told`: text for the system message: instructions of other
+    """Answered by `DreamAnswered` or `DreamCallFailed`. `told`: text for the system message: instructions of other
     practised patterns, then that of this one."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("dream", "attempt")
@@ -68,7 +68,7 @@ class JudgeDream(Effect, frozen=True):
 
 
 class TestScenario(Effect, frozen=True):
-    """Answer and judge without learning; answered by `ScenarioTested` or `DreamCallFailed`. `told`: the instruction in
+    """Answer and judge without learning; answered by `DreamTested` or `DreamCallFailed`. `told`: the instruction in
     the system message, empty in mode bare; `expected`: see `JudgeDream`; the judge does not see the mode; `sample`: 0:
     the most likely answer; n: the nth sampled one."""
 

@@ -7,6 +7,7 @@ from apollod.core.facts.dreams.scenario import Sketch, Surfaced, Turn
 from apollod.core.facts.judging.votes import Verdict
 from apollod.core.facts.lessons.stages import LessonState
 from apollod.core.kernel.event import Event
+from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
@@ -25,6 +26,24 @@ WRONG: frozenset[Mode] = frozenset({"contrast", "situation"})
 """modes in which the behaviour must not show"""
 
 
+class PatternEvent(Event, frozen=True):
+    """Base of events about one pattern, by its name."""
+
+    pattern: str
+
+    def key(self) -> str:
+        return self.pattern
+
+
+class DreamEvent(Event, frozen=True):
+    """Base of events about one dream."""
+
+    dream: str
+
+    def key(self) -> str:
+        return self.dream
+
+
 class PatternAdded(Event, frozen=True):
     """A behaviour is to be learned, in place of an earlier one of this name. `by`: config, or the user."""
 
@@ -36,14 +55,13 @@ class PatternAdded(Event, frozen=True):
         return self.pattern.name
 
 
-class PatternSettled(Event, frozen=True):
+class PatternSettled(PatternEvent, frozen=True):
     """The behaviour is shown without being told. `tests`: results of the final round, (passed, count) by mode;
     `baseline`: the same before the first practice; `around`: `tests` by kind of surrounding; `sampled`: results of
     sampled answers, which keep the error bound (`core.proof`); `contrast_held_out`: the part of `tests` under held-out
     contrast texts; `step`: tested weights version."""
 
     kind: ClassVar[str] = "pattern.settled"
-    pattern: str
     step: int
     tests: dict[str, tuple[int, int]]
     baseline: dict[str, tuple[int, int]]
@@ -54,42 +72,30 @@ class PatternSettled(Event, frozen=True):
     sampled: dict[str, tuple[int, int]] = {}
     contrast_held_out: dict[str, tuple[int, int]] = {}
 
-    def key(self) -> str:
-        return self.pattern
 
-
-class PatternUnsettled(Event, frozen=True):
+class PatternUnsettled(PatternEvent, frozen=True):
     """The behaviour is no longer shown, or not known to be: it is dreamt of again. `harmed_by`: the pattern that
     settled just before."""
 
     kind: ClassVar[str] = "pattern.unsettled"
-    pattern: str
     reason: str
     harmed_by: str = ""
 
-    def key(self) -> str:
-        return self.pattern
 
-
-class PatternRetired(Event, frozen=True):
+class PatternRetired(PatternEvent, frozen=True):
     """The pattern is no longer dreamt of: by a user's request, because it is gone from the configuration, its budget is
     spent, or it contradicts another one."""
 
     kind: ClassVar[str] = "pattern.retired"
-    pattern: str
     by: str
     reason: str
 
-    def key(self) -> str:
-        return self.pattern
 
-
-class DreamRequested(Event, frozen=True):
+class DreamRequested(DreamEvent, frozen=True):
     """Intent: a scenario is to be imagined. `contrast`: the system message in mode contrast; `of`: the dream that this
     one varies; `surrounding`: the wanted one."""
 
     kind: ClassVar[str] = "dream.requested"
-    dream: str
     pattern: str
     purpose: Purpose
     mode: Mode = "bare"
@@ -97,16 +103,12 @@ class DreamRequested(Event, frozen=True):
     of: str = ""
     surrounding: Drawn = Drawn()
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamImagined(Event, frozen=True):
+class DreamImagined(DreamEvent, frozen=True):
     """Result. `seeds`: ids of its seeds, `places`: their locations; `sketch`: see `core.facts.dreams.scenario`;
     `surrounding`: context before it whenever it is answered, `left_out`: why its kind is not the wanted one."""
 
     kind: ClassVar[str] = "dream.imagined"
-    dream: str
     scenario: tuple[Turn, ...]
     sketch: Sketch
     seeds: tuple[str, ...] = ()
@@ -118,16 +120,12 @@ class DreamImagined(Event, frozen=True):
     surrounding: Surrounding = NOTHING
     left_out: str = ""
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamAnswered(Event, frozen=True):
+class DreamAnswered(DreamEvent, Input, frozen=True):
     """Result: the served model's answer when `told` this in the surrounding of the dream. `logprob`: mean natural
     log-probability of its tokens."""
 
     kind: ClassVar[str] = "dream.answered"
-    dream: str
     told: str
     answer: str
     sketch: Sketch
@@ -136,16 +134,12 @@ class DreamAnswered(Event, frozen=True):
     tokens: int = 0
     seconds: float = 0.0
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamJudged(Event, frozen=True):
+class DreamJudged(DreamEvent, frozen=True):
     """Result: verdict of check or judge on the answer; `answer`: empty, or the better one that was judged in its place.
     `better`: a better answer, which is judged next; `example`: the one to learn."""
 
     kind: ClassVar[str] = "dream.judged"
-    dream: str
     verdict: Verdict
     by: str
     reason: str = ""
@@ -157,29 +151,21 @@ class DreamJudged(Event, frozen=True):
     tokens: int = 0
     seconds: float = 0.0
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamTrained(Event, frozen=True):
+class DreamTrained(DreamEvent, frozen=True):
     """The dream's example was learned by `step`."""
 
     kind: ClassVar[str] = "dream.trained"
-    dream: str
     example: str
     step: int
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamTested(Event, frozen=True):
+class DreamTested(DreamEvent, Input, frozen=True):
     """Result: the scenario was answered and judged, and nothing is learned of it. `round`: empty for a variation, or
     the round over the held-out scenarios: `baseline`, `shown`, `final 12`, `recheck 3`, `bootstrap 1`. `surrounding`:
     its kind. `sample`: 0: the most likely answer; n: the nth sampled one in this mode and round."""
 
     kind: ClassVar[str] = "dream.tested"
-    dream: str
     pattern: str
     mode: Mode
     passed: bool
@@ -195,37 +181,25 @@ class DreamTested(Event, frozen=True):
     surrounding: SurroundingKind = "none"
     sample: int = 0
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamSettled(Event, frozen=True):
+class DreamSettled(DreamEvent, frozen=True):
     """The dream is complete: a held-out scenario is kept, an answer in contrast is good, a practice was learned, a
     variation was tested."""
 
     kind: ClassVar[str] = "dream.settled"
-    dream: str
-
-    def key(self) -> str:
-        return self.dream
 
 
-class DreamAbandoned(Event, frozen=True):
+class DreamAbandoned(DreamEvent, frozen=True):
     """The dream ended early; an example already learned from it stays learned."""
 
     kind: ClassVar[str] = "dream.abandoned"
-    dream: str
     reason: str
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamFailed(Event, frozen=True):
+class DreamFailed(DreamEvent, frozen=True):
     """Result: a call for this dream had no usable answer. It is made again after `retry_s` at the earliest."""
 
     kind: ClassVar[str] = "dream.failed"
-    dream: str
     stage: str
     attempt: int
     cause: Cause
@@ -233,11 +207,8 @@ class DreamFailed(Event, frozen=True):
     retry_s: float = 0.0
     tokens: int = 0
 
-    def key(self) -> str:
-        return self.dream
 
-
-class DreamingStarted(Event, frozen=True):
+class DreamingStarted(Event, Input, frozen=True):
     """A user started dreams, regardless of the schedule. `pattern`: only this one; `count`: number of practices; 0:
     until everything is settled."""
 
@@ -247,7 +218,7 @@ class DreamingStarted(Event, frozen=True):
     count: int = 0
 
 
-class DreamingStopped(Event, frozen=True):
+class DreamingStopped(Event, Input, frozen=True):
     """No further dream begins, and the one under way waits, until a user starts dreaming again. `finished`: only the
     requested dreams are over; the schedule goes on."""
 
@@ -257,12 +228,11 @@ class DreamingStopped(Event, frozen=True):
     finished: bool = False
 
 
-class PatternCarried(Event, frozen=True):
+class PatternCarried(PatternEvent, frozen=True):
     """State of a pattern at the end of the journal's archive, as far as no other event that was taken over holds it;
     see the fields of `Course`."""
 
     kind: ClassVar[str] = "pattern.carried"
-    pattern: str
     dreams: int
     practices: int
     tokens: int
@@ -302,21 +272,14 @@ class PatternCarried(Event, frozen=True):
     contrasted: dict[str, int] = {}
     shown_under: dict[str, int] = {}
 
-    def key(self) -> str:
-        return self.pattern
 
-
-class ScenariosCarried(Event, frozen=True):
+class ScenariosCarried(PatternEvent, frozen=True):
     """Scenarios of the journal's archive: practised ones, which are never tested, and variations, which are never
     practised. Held-out ones are taken over whole."""
 
     kind: ClassVar[str] = "scenario.carried"
-    pattern: str
     practised: tuple[Sketch, ...] = ()
     varied: tuple[Sketch, ...] = ()
-
-    def key(self) -> str:
-        return self.pattern
 
 
 class DreamingCarried(Event, frozen=True):

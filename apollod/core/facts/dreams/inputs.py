@@ -1,83 +1,31 @@
 """Inputs: answers to the calls of dreams, requests of people, users coming to and leaving the engine."""
 
-from apollod.core.facts.dreams.events import Mode
-from apollod.core.facts.dreams.scenario import Sketch, Turn
+from apollod.core.facts.dreams.events import DreamImagined, DreamJudged, Mode
 from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.judging.events import JudgeConfigured
-from apollod.core.facts.judging.votes import Verdict
 from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 from apollod.core.settings import PatternSettings
-from apollod.core.surroundings import NOTHING, Surrounding
 
 
 class ScenarioImagined(Input, frozen=True):
-    """Answers `ImagineScenario`. `leak`, `echo`: why the scenario cannot be learned from; empty: it can. `surrounding`,
-    `left_out`: see `DreamImagined`."""
+    """Answers `ImagineScenario`. `imagined`: the event, if the scenario is accepted; `leak`, `echo`: why it cannot be
+    learned from; empty: it can."""
 
-    dream: str
-    scenario: tuple[Turn, ...]
-    sketch: Sketch
-    seeds: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    imagined: DreamImagined
     leak: str = ""
     echo: str = ""
-    model: str = ""
-    prompt_hash: str = ""
-    tokens: int = 0
-    seconds: float = 0.0
-    surrounding: Surrounding = NOTHING
-    left_out: str = ""
-
-
-class ScenarioAnswered(Input, frozen=True):
-    """Answers `AnswerScenario`; `told` as there."""
-
-    dream: str
-    answer: str
-    sketch: Sketch
-    told: str
-    logprob: float | None = None
-    weights_version: int | None = None
-    tokens: int = 0
-    seconds: float = 0.0
 
 
 class DreamVerdict(Input, frozen=True):
-    """Answers `JudgeDream`. `line`: the record to learn if it is good; `known`: the journal holds it already;
-    `teacher`: see `ExampleAccepted`."""
+    """Answers `JudgeDream`. `judged`: the event, with the better answer if one was written; `line`: the record to learn
+    if it is good; `known`: the journal holds it already; `teacher`: see `ExampleAccepted`."""
 
-    dream: str
+    judged: DreamJudged
     stage: str
-    verdict: Verdict
-    by: str
-    reason: str = ""
-    quote: str = ""
-    better: str | None = None
     line: Line | None = None
     known: bool = False
-    votes: tuple[Verdict, ...] = ()
-    tokens: int = 0
-    seconds: float = 0.0
     teacher: str = ""
-
-
-class ScenarioTested(Input, frozen=True):
-    """Answers `TestScenario`."""
-
-    dream: str
-    round: str
-    mode: Mode
-    contrast: str
-    passed: bool
-    answer: str
-    by: str
-    reason: str = ""
-    logprob: float | None = None
-    weights_version: int | None = None
-    tokens: int = 0
-    seconds: float = 0.0
-    sample: int = 0
 
 
 class DreamCallFailed(Input, frozen=True):
@@ -116,17 +64,3 @@ class PatternUnwanted(Input, frozen=True):
     pattern: str
     by: str
     forget: bool = False
-
-
-class DreamsWanted(Input, frozen=True):
-    """A user requests dreams; see `DreamingStarted`."""
-
-    by: str
-    pattern: str = ""
-    count: int = 0
-
-
-class DreamsUnwanted(Input, frozen=True):
-    """A user asked to stop dreaming."""
-
-    by: str

@@ -5,7 +5,8 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec.structs import replace
 
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import Event, ExampleEvent
+from apollod.core.kernel.input import Input
 
 
 class Given(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -173,11 +174,10 @@ Tier = Literal["direct", "bulk", "dream"]
 file or log, imagined."""
 
 
-class ExampleAccepted(Event, frozen=True):
+class ExampleAccepted(ExampleEvent, frozen=True):
     """`record` is the canonical record, `example` its content id (hex of BLAKE2b-128)."""
 
     kind: ClassVar[str] = "example.accepted"
-    example: str
     record: msgspec.Raw
     source: str
     line: int
@@ -210,30 +210,22 @@ class ExampleAccepted(Event, frozen=True):
     """key of its question, which other wordings share, as `Worded.key`; empty: it is not one short question with an
     answer, it is a practice, or an old event"""
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleLooked(Event, frozen=True):
+class ExampleLooked(ExampleEvent, frozen=True):
     """The first look of the lesson that was made of this example is over. `known`: the model answers it already, and
     the example is not learned; else it is learned as without a lesson. `reason`: result of the look."""
 
     kind: ClassVar[str] = "example.looked"
-    example: str
     lesson: str
     known: bool
     reason: str
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleDuplicate(Event, frozen=True):
+class ExampleDuplicate(ExampleEvent, frozen=True):
     """A line that teaches nothing new: it repeats an example, all its answers were learned with the example `of` (empty
     for one in an archive), or its text nearly equals that of another one."""
 
     kind: ClassVar[str] = "example.duplicate"
-    example: str
     source: str
     line: int
     of: str = ""
@@ -241,15 +233,11 @@ class ExampleDuplicate(Event, frozen=True):
     similarity: float = 0.0
     """estimated share of shingles (three words) that both texts have in common"""
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleEncoded(Event, frozen=True):
+class ExampleEncoded(ExampleEvent, frozen=True):
     """Token counts, and a digest of token ids and mask that every later run of the example has to match."""
 
     kind: ClassVar[str] = "example.encoded"
-    example: str
     tokens: int
     targets: int
     cut: int
@@ -260,22 +248,15 @@ class ExampleEncoded(Event, frozen=True):
     """changes to the messages before the answer, to fit length and chat template, with their counts: see
     docs/formats.md"""
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleRejected(Event, frozen=True):
+class ExampleRejected(ExampleEvent, frozen=True):
     """An accepted example that turned out not to be learnable; its record stays in `example.accepted`."""
 
     kind: ClassVar[str] = "example.rejected"
-    example: str
     reason: str
 
-    def key(self) -> str:
-        return self.example
 
-
-class ExampleWithdrawn(Event, frozen=True):
+class ExampleWithdrawn(Event, Input, frozen=True):
     """Examples that waited were taken out of the queue, or out of the weights by the rollback before; they are learned
     only if a person requests them again."""
 
@@ -297,16 +278,12 @@ class ExampleCarried(Event, frozen=True):
     """ids of signals in the archive"""
 
 
-class ExampleRequeued(Event, frozen=True):
+class ExampleRequeued(ExampleEvent, frozen=True):
     """An example whose step was taken back, or that was withdrawn, is to be learned after all."""
 
     kind: ClassVar[str] = "example.requeued"
-    example: str
     tier: Tier
     by: str
-
-    def key(self) -> str:
-        return self.example
 
 
 Polarity = Literal["good", "bad", "correction"]

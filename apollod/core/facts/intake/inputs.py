@@ -157,13 +157,6 @@ class PlaceLooked(Input, frozen=True):
     complete: bool = True
 
 
-class WithdrawRequested(Input, frozen=True):
-    """Take these examples out of the queue, as far as they wait."""
-
-    examples: tuple[str, ...]
-    by: str
-
-
 class RelearnRequested(Input, frozen=True):
     """Put these examples (id, tier) back into the queue: their steps were taken back, or they were withdrawn."""
 

@@ -8,7 +8,8 @@ from apollod.core.facts.intake.events import Given
 from apollod.core.facts.lessons.open_course import Course
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.wording import Worded
-from apollod.core.kernel.event import Event
+from apollod.core.kernel.event import Event, ExampleEvent
+from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 
 AskMode = Literal["bare", "told"]
@@ -36,19 +37,24 @@ class Point(msgspec.Struct, frozen=True, gc=False):
     of: int
 
 
-class LessonGiven(Event, frozen=True):
+class LessonEvent(Event, frozen=True):
+    """Base of events about one lesson."""
+
+    lesson: str
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonGiven(LessonEvent, frozen=True):
     """A lesson is to be taught. `replaces`: the lesson that it corrects, empty: none named. `example`: the direct line
     of which it was made, empty: it was given as a lesson."""
 
     kind: ClassVar[str] = "lesson.given"
-    lesson: str
     given: Given
     by: str
     replaces: str = ""
     example: str = ""
-
-    def key(self) -> str:
-        return self.lesson
 
 
 class LessonsLeftOut(Event, frozen=True):
@@ -59,23 +65,18 @@ class LessonsLeftOut(Event, frozen=True):
     reason: str
 
 
-class LessonBegun(Event, frozen=True):
+class LessonBegun(LessonEvent, frozen=True):
     """Intent: a course of this lesson begins with this stage. `why`: given, fading, again (asked again), requested."""
 
     kind: ClassVar[str] = "lesson.begun"
-    lesson: str
     stage: Stage
     why: str
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonWorded(Event, frozen=True):
+class LessonWorded(LessonEvent, frozen=True):
     """Result: the wordings of the lesson, and `told`, the system message with which the model can answer."""
 
     kind: ClassVar[str] = "lesson.worded"
-    lesson: str
     told: str
     worded: Worded
     model: str = ""
@@ -83,17 +84,13 @@ class LessonWorded(Event, frozen=True):
     tokens: int = 0
     seconds: float = 0.0
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonAsked(Event, frozen=True):
+class LessonAsked(LessonEvent, frozen=True):
     """Result: wordings were asked, without learning. `stage`: baseline, told, testing or again; `round`: number of
     tests so far that could show the lesson to be known, this one included; `proof`: number of those with sampled
     answers (0: as `round`)."""
 
     kind: ClassVar[str] = "lesson.asked"
-    lesson: str
     stage: Stage
     mode: AskMode
     round: int
@@ -103,59 +100,43 @@ class LessonAsked(Event, frozen=True):
     seconds: float = 0.0
     proof: int = 0
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonPutOff(Event, frozen=True):
+class LessonPutOff(LessonEvent, frozen=True):
     """The lesson waits for its turn again before its practice begins: lines that wait for their first look come
     first."""
 
     kind: ClassVar[str] = "lesson.put-off"
-    lesson: str
-
-    def key(self) -> str:
-        return self.lesson
 
 
-class LessonPrepared(Event, frozen=True):
+class LessonPrepared(LessonEvent, frozen=True):
     """The practice wording with this index waits for its step, as `example`. `more`: others of its round are prepared
     next, and learned with it."""
 
     kind: ClassVar[str] = "lesson.prepared"
-    lesson: str
     wording: int
     example: str
     tokens: int = 0
     seconds: float = 0.0
     more: bool = False
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonPractised(Event, frozen=True):
+class LessonPractised(LessonEvent, frozen=True):
     """Result: `step` learned the example, or found it known (`reason`). Step 0: not learned, for the `reason`."""
 
     kind: ClassVar[str] = "lesson.practised"
-    lesson: str
     wording: int
     example: str
     step: int
     reason: str = ""
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonKnown(Event, frozen=True):
+class LessonKnown(LessonEvent, frozen=True):
     """The model answers it bare, in held-out wordings, beyond the error bound (`core.proof`). `step`: tested weights
     version; `before`: greedy answers before the first step, by mode; `after`: bare ones now; `steps`: steps that
     learned it, in all its courses; `drift`: nats a token, see `core.rules.lessons.drift`; `prompt`: a practice wording,
     to hold its answer; `seconds`: duration of this course."""
 
     kind: ClassVar[str] = "lesson.known"
-    lesson: str
     step: int
     before: dict[str, Tally]
     after: Tally
@@ -166,76 +147,52 @@ class LessonKnown(Event, frozen=True):
     asks: int = 0
     """number of answers in the test that showed it"""
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonKept(Event, frozen=True):
+class LessonKept(LessonEvent, frozen=True):
     """Result: a known lesson was asked again, and all held-out wordings pass. `step`: weights version."""
 
     kind: ClassVar[str] = "lesson.kept"
-    lesson: str
     step: int
     passed: Tally
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonFading(Event, frozen=True):
+class LessonFading(LessonEvent, frozen=True):
     """A known lesson has to be shown again: a held-out wording failed when it was asked again."""
 
     kind: ClassVar[str] = "lesson.fading"
-    lesson: str
     reason: str
     step: int
     passed: Tally
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonRequested(Event, frozen=True):
+class LessonRequested(LessonEvent, Input, frozen=True):
     """Request to practise a lesson: it is tested again and practised if it fails, with a new budget."""
 
     kind: ClassVar[str] = "lesson.requested"
-    lesson: str
     by: str
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonReplaced(Event, frozen=True):
+class LessonReplaced(LessonEvent, frozen=True):
     """The lesson is wrong since lesson `by` was given, which has another answer to the same question."""
 
     kind: ClassVar[str] = "lesson.replaced"
-    lesson: str
     by: str
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class ExampleReplaced(Event, frozen=True):
+class ExampleReplaced(ExampleEvent, frozen=True):
     """An example contradicts the lesson that answers its question: it is not taught again, unless it is given directly.
     `answer`: its short answer; empty: it cannot be told apart from other words."""
 
     kind: ClassVar[str] = "example.replaced"
-    example: str
     lesson: str
     reason: str
     answer: str = ""
 
-    def key(self) -> str:
-        return self.example
 
-
-class LessonGivenUp(Event, frozen=True):
+class LessonGivenUp(LessonEvent, frozen=True):
     """The lesson is no longer taught, for the `reason`. `by`: apollod, or the person who had it forgotten."""
 
     kind: ClassVar[str] = "lesson.given-up"
-    lesson: str
     by: str
     reason: str
     before: dict[str, Tally] = {}
@@ -244,15 +201,11 @@ class LessonGivenUp(Event, frozen=True):
     drift: float = 0.0
     seconds: float = 0.0
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonFailed(Event, frozen=True):
+class LessonFailed(LessonEvent, frozen=True):
     """Result: a call for the lesson had no usable answer. It is repeated after `retry_s` at the earliest."""
 
     kind: ClassVar[str] = "lesson.failed"
-    lesson: str
     stage: Stage
     attempt: int
     cause: Cause
@@ -260,16 +213,12 @@ class LessonFailed(Event, frozen=True):
     retry_s: float = 0.0
     tokens: int = 0
 
-    def key(self) -> str:
-        return self.lesson
 
-
-class LessonCarried(Event, frozen=True):
+class LessonCarried(LessonEvent, frozen=True):
     """State of a lesson at the end of the journal's archive, as far as no other event that was taken over holds it; see
     the fields of `Lesson`."""
 
     kind: ClassVar[str] = "lesson.carried"
-    lesson: str
     state: str
     reason: str = ""
     not_these: tuple[str, ...] = ()
@@ -291,9 +240,6 @@ class LessonCarried(Event, frozen=True):
     due_ns: int = 0
     due_step: int = 0
     curve: tuple[Point, ...] = ()
-
-    def key(self) -> str:
-        return self.lesson
 
 
 class LessonsCarried(Event, frozen=True):

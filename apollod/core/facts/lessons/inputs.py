@@ -81,13 +81,6 @@ class LessonCallFailed(Input, frozen=True):
     tokens: int = 0
 
 
-class LessonRequested(Input, frozen=True):
-    """A person wants a lesson practised, whatever its state."""
-
-    lesson: str
-    by: str
-
-
 class LessonUnwanted(Input, frozen=True):
     """A person wants a lesson forgotten: it is given up, and what it trained is taken out of the weights."""
 

@@ -17,11 +17,6 @@ TIER: Tier = "direct"
 """tier of practices"""
 OUTSIDE = frozenset({"endpoint", "seeds"})
 """causes that pass by themselves: the call is repeated without limit"""
-CARRIED = (
-    "state", "reason", "not_these", "replaced_by", "after", "steps", "practices", "budget_from", "rounds", "proofs",
-    "drift", "seconds", "last_step", "distance", "due_ns", "due_step", "shown", "looked",
-)  # fmt: skip
-"""fields that the next journal takes over unchanged (`LessonCarried`)"""
 
 
 class Lesson(msgspec.Struct, gc=False):

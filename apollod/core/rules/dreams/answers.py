@@ -18,7 +18,6 @@ from apollod.core.facts.dreams.likeness import likeness
 from apollod.core.facts.dreams.machine import CALLS, Stage
 from apollod.core.facts.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
 from apollod.core.facts.intake.events import Removed
-from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -28,7 +27,7 @@ from apollod.core.rules.intake.encoding import begin_encoding
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import DreamSettings, PatternSettings
 from apollod.core.state import State
-from apollod.core.surroundings import JOINT, NOTHING
+from apollod.core.surroundings import JOINT
 
 ALIKE = 0.9
 """likeness from which two scenarios count as the same"""
@@ -54,59 +53,51 @@ def _asked(state: State, dream: str, *stages: Stage) -> _Asked | None:
 
 def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Outcome:
     """Accept a scenario that is new, gives nothing away, and is not a seed; else ask for another one."""
-    if (asked := _asked(state, input_.dream, Stage.IMAGINING)) is None:
+    imagined = input_.imagined
+    if (asked := _asked(state, imagined.dream, Stage.IMAGINING)) is None:
         return nothing()
     dream, course, settings = asked
     if input_.leak:
-        return _again(state, settings, "leak", input_.leak, tokens=input_.tokens)
+        return _again(state, settings, "leak", input_.leak, tokens=imagined.tokens)
     if input_.echo:
-        return _again(state, settings, "echo", input_.echo, tokens=input_.tokens)
+        return _again(state, settings, "echo", input_.echo, tokens=imagined.tokens)
     tested = [*(one.sketch for one in course.apart.values()), *course.varied]
     learned_from = dream.purpose in LEARNED_FROM
-    if learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
-        return _again(state, settings, "held-out", "tests are made with this scenario", tokens=input_.tokens)
-    if not learned_from and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
+    if learned_from and any(likeness(imagined.sketch, one) >= ALIKE for one in tested):
+        return _again(state, settings, "held-out", "tests are made with this scenario", tokens=imagined.tokens)
+    if not learned_from and any(likeness(imagined.sketch, one) >= ALIKE for one in course.practised):
         practised = "the scenario was practised, so a test with it would say nothing"
-        return _again(state, settings, "repeats", practised, tokens=input_.tokens)
+        return _again(state, settings, "repeats", practised, tokens=imagined.tokens)
     same = course.practised if learned_from else tested
-    if any(likeness(input_.sketch, one) >= ALIKE for one in same):
-        return _again(state, settings, "repeats", "the imagination repeats itself", tokens=input_.tokens)
-    imagined = composed(ev.DreamImagined, input_, dream=dream.id, left_out=one_line(input_.left_out))
+    if any(likeness(imagined.sketch, one) >= ALIKE for one in same):
+        return _again(state, settings, "repeats", "the imagination repeats itself", tokens=imagined.tokens)
     over = dream.purpose in ("held-out", "situation")
     return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
 
 
-def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Outcome:
-    if (asked := _asked(state, input_.dream, Stage.ANSWERING)) is None:
-        return nothing()
-    answered = composed(ev.DreamAnswered, input_, dream=asked.dream.id)
-    return Outcome([answered], [])
+def _on_answered(state: State, input_: inp.DreamAnswered, now_ns: int) -> Outcome:
+    return Outcome([] if _asked(state, input_.dream, Stage.ANSWERING) is None else [input_], [])
 
 
 def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
     """Learn a good answer, stripped; judge the better answer in place of a bad one, once."""
-    if (asked := _asked(state, input_.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
+    if (asked := _asked(state, input_.judged.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
         return nothing()
     dream, course, _ = asked
     if input_.stage != dream.stage:
         return nothing()  # the call was made twice
     second = dream.stage is Stage.JUDGING_BETTER
-    judged = ev.DreamJudged(
-        dream=dream.id, verdict=input_.verdict, by=input_.by, reason=one_line(input_.reason),
-        quote=one_line(input_.quote), answer=dream.answer if second else "", votes=input_.votes,
-        tokens=input_.tokens, seconds=input_.seconds,
-    )  # fmt: skip
-    replace = msgspec.structs.replace
-    if dream.purpose == "contrast" and input_.verdict == "good":
+    better, verdict = input_.judged.better, input_.judged.verdict
+    judged = msgspec.structs.replace(input_.judged, answer=dream.answer if second else "", better=None)
+    if dream.purpose == "contrast" and verdict == "good":
         return Outcome([judged, ev.DreamSettled(dream=dream.id)], [])
-    if input_.verdict == "good":
+    if verdict == "good":
         return _learn(state, dream, course, judged, input_)
-    betters = input_.better is not None and not second and dream.purpose != "contrast"
-    if input_.verdict == "bad" and betters:
-        return Outcome([replace(judged, better=input_.better)], [])
-    why = f"the {'better answer' if second else 'answer'} is called {input_.verdict}"
-    why += "" if second or input_.verdict == "unsure" else ", and no better one was written"
-    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {one_line(input_.reason)}")], [])
+    if verdict == "bad" and better is not None and not second and dream.purpose != "contrast":
+        return Outcome([msgspec.structs.replace(judged, better=better)], [])
+    why = f"the {'better answer' if second else 'answer'} is called {verdict}"
+    why += "" if second or verdict == "unsure" else ", and no better one was written"
+    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {judged.reason}")], [])
 
 
 def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, input_: inp.DreamVerdict) -> Outcome:
@@ -159,32 +150,22 @@ def _collapsed(own: DreamsState, dream: Dream) -> list[ev.Event]:
     return [ev.DreamingStopped(by="guard", reason=f"dreams of {dream.pattern} collapsed: {found}")]
 
 
-def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome:
-    own = state.dreams
+def _on_tested(state: State, input_: inp.DreamTested, now_ns: int) -> Outcome:
     if input_.round:
-        pattern, over = _case_asked(own, input_), False
-        around = own.courses[pattern].apart[input_.dream].surrounding if pattern else NOTHING
-    else:
-        asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
-        pattern = asked.course.pattern.name if asked is not None else ""
-        around = asked.dream.surrounding if asked is not None else NOTHING
-        over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
-        if asked is not None and (input_.mode == "contrast") != over:
-            return nothing()  # the call was made twice
-    if not pattern:
-        return nothing()
-    tested = composed(ev.DreamTested, input_, pattern=pattern, reason=one_line(input_.reason), surrounding=around.kind)
-    return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
+        return Outcome([input_] if _case_asked(state.dreams, input_) else [], [])
+    asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
+    over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
+    if asked is None or (input_.mode == "contrast") != over:
+        return nothing()  # the call was made twice
+    return Outcome([input_, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
 
 
-def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
-    """The pattern that waits for this test of a round; empty: none. The test may have been requested before a dream of
-    another pattern began."""
+def _case_asked(own: DreamsState, input_: inp.DreamTested) -> bool:
+    """True if its pattern waits for this test of a round. It may have been requested before a dream of another pattern
+    began."""
+    course = own.courses.get(input_.pattern)
     wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast, input_.sample)
-    for name, course in own.courses.items():
-        if input_.dream in course.apart:
-            return name if wanted in open_cases(course, own) else ""
-    return ""
+    return course is not None and input_.dream in course.apart and wanted in open_cases(course, own)
 
 
 def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcome:
@@ -213,9 +194,8 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
         open_ = open_cases(course, own) if input_.dream in course.apart else []
         for case in (one for one in open_ if (one.dream, one.mode, one.sample) == (input_.dream, *input_.case)):
             tested = ev.DreamTested(
-                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
-                round=case.round, contrast=case.contrast, reason=one_line(input_.reason),
-                surrounding=course.apart[case.dream].surrounding.kind, sample=case.sample,
+                **case._asdict(), pattern=name, passed=False, answer="", by=NOBODY, reason=one_line(input_.reason),
+                surrounding=course.apart[case.dream].surrounding.kind,
             )  # fmt: skip
             return Outcome([tested], [])
     return None
@@ -251,9 +231,9 @@ def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> boo
 
 ANSWERS: Handlers = {
     inp.ScenarioImagined: _on_imagined,
-    inp.ScenarioAnswered: _on_answered,
+    inp.DreamAnswered: _on_answered,
     inp.DreamVerdict: _on_verdict,
-    inp.ScenarioTested: _on_tested,
+    inp.DreamTested: _on_tested,
     inp.DreamCallFailed: _on_failed,
     inp.StepDone: _on_step_done,
 }

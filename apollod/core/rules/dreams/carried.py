@@ -1,11 +1,10 @@
 """Folds of the events by which a journal continues an archive: the progress of each pattern at its end."""
 
-from typing import Any
-
 from apollod.core.facts.dreams.course import look_over
 from apollod.core.facts.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
 from apollod.core.facts.dreams.held_out_rounds import enough
 from apollod.core.facts.dreams.state import DreamsState
+from apollod.core.kernel.carried_fields import restore
 from apollod.core.kernel.folding import Folds
 from apollod.core.state import State
 
@@ -13,17 +12,11 @@ from apollod.core.state import State
 def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
     """Restore the figures of the pattern, after the events that the journal took over for it."""
     course = own.courses[e.pattern]
-    for name in {*e.__struct_fields__} - {"pattern", "state"}:
-        setattr(course, name, _changeable(getattr(e, name), getattr(course, name)))
+    restore(course, e, but=("pattern", "state"))
     course.failed = e.failed or not enough(course, course.final, course.final_around)
     course.state = e.state or course.state
     course.practised, course.varied = [], []
     look_over(own)
-
-
-def _changeable(value: Any, now: Any) -> Any:
-    """A copy of an event's value that later folds may change, of the type that the state has now."""
-    return type(now)(value) if isinstance(now, list | dict) else value
 
 
 def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_ns: int) -> None:
@@ -33,9 +26,8 @@ def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_n
 
 
 def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
-    own.number, own.turn, own.settlings, own.last_settled = e.number, e.turn, e.settlings, e.last_settled
+    restore(own, e)
     look_over(own)
-    own.learned, own.day, own.of_day = list(e.learned), e.day, e.of_day
 
 
 CARRIED: Folds = {

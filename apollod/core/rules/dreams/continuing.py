@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core.facts.dreams.state import Course, DreamsState
-from apollod.core.kernel.composing import composed
+from apollod.core.kernel.carried_fields import carried
 from apollod.core.schedules import NO_FAILURE
 
 SKETCHES_MAX = 100
@@ -88,17 +88,12 @@ class DreamNotes:
             yield from self._open
         for name, course in own.courses.items():
             yield at_ns, _figures(name, course)
-            yield from ((at_ns, carried) for carried in _sketches(name, course))
-        yield at_ns, composed(ev.DreamingCarried, own, learned=tuple(own.learned))
+            yield from ((at_ns, sketches) for sketches in _sketches(name, course))
+        yield at_ns, carried(ev.DreamingCarried, own)
 
 
 def _figures(name: str, course: Course) -> ev.PatternCarried:
-    return composed(
-        ev.PatternCarried, course, pattern=name, bare=tuple(course.bare), contrast=tuple(course.contrast),
-        surfaced=dict(course.surfaced), lately=tuple(course.lately), recent=tuple(course.recent),
-        earliest=tuple(course.earliest), state="" if course.state == "replaced" else course.state,
-        examples=tuple(course.examples), contrasted=dict(course.contrasted), shown_under=dict(course.shown_under),
-    )  # fmt: skip
+    return carried(ev.PatternCarried, course, pattern=name, state="" if course.state == "replaced" else course.state)
 
 
 def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:

@@ -268,15 +268,12 @@ def _forgotten(state: State, course: Course, by: str) -> list[ev.Event]:
     return [*withdrawn, *taken_back(state, wishes, places, again=True)]
 
 
-def _on_wanted(state: State, input_: inp.DreamsWanted, now_ns: int) -> Outcome:
-    return Outcome([ev.DreamingStarted(by=input_.by, pattern=input_.pattern, count=input_.count)], [])
+def _on_wanted(state: State, input_: inp.DreamingStarted, now_ns: int) -> Outcome:
+    return Outcome([input_], [])
 
 
-def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outcome:
-    if state.dreams.stopped:
-        return nothing()
-    stopped = ev.DreamingStopped(by=input_.by, reason=f"stopped by {input_.by}")
-    return Outcome([stopped], [fx.CancelDream()])
+def _on_unwanted(state: State, input_: inp.DreamingStopped, now_ns: int) -> Outcome:
+    return nothing() if state.dreams.stopped else Outcome([input_], [fx.CancelDream()])
 
 
 def _and_next(answered: Handler) -> Handler:
@@ -323,6 +320,6 @@ HANDLERS: Handlers = {
     inp.EngineUse: _on_use,
     inp.PatternWanted: _on_pattern_wanted,
     inp.PatternUnwanted: _on_pattern_unwanted,
-    inp.DreamsWanted: _on_wanted,
-    inp.DreamsUnwanted: _on_unwanted,
+    inp.DreamingStarted: _on_wanted,
+    inp.DreamingStopped: _on_unwanted,
 }

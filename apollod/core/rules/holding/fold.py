@@ -39,6 +39,7 @@ from apollod.core.facts.lessons.wording import Worded, keys_of
 from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.folding import Folds
 from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
@@ -89,9 +90,7 @@ def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> Non
     if e.question:
         _drop_question(own, e.question, "another answer to its question was frozen")
         own.by_question[e.question] = e.anchor
-    own.anchors[e.anchor] = Anchor(
-        e.anchor, e.sort, e.wanted, e.lesson, question=e.question, example=e.example, pattern=e.pattern
-    )
+    own.anchors[e.anchor] = composed(Anchor, e)
     own.pending[e.anchor] = None
     own.stale.pop(e.anchor, None)  # the same answer was frozen again
     approved = [one.anchor for one in own.anchors.values() if one.sort == "approved"]

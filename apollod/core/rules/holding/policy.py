@@ -96,11 +96,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
             why = found.refused or "it has more tokens than [trainer] max_tokens"
             events.append(ev.AnchorsRetired(anchors=(found.example,), reason=why))
         else:
-            events.append(
-                ev.AnchorEncoded(
-                    anchor=found.example, tokens=found.tokens, targets=found.targets, digest=found.digest
-                )
-            )  # fmt: skip
+            events.append(composed(ev.AnchorEncoded, found, anchor=found.example))
     return Outcome(events, [])
 
 

@@ -7,6 +7,7 @@ import msgspec
 from apollod.core.facts.intake.events import ExampleAccepted, Tier
 from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.review import ExampleHeld
+from apollod.core.kernel.composing import composed
 
 
 def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) -> ExampleAccepted:
@@ -14,13 +15,11 @@ def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) 
     override it."""
     sampled = tuple(one.sampled for one in line.responses)
     keys = dict.fromkeys(key for one in line.responses for key in one.keys)
-    known: dict[str, Any] = {
-        "example": line.example, "record": msgspec.Raw(line.record), "source": source, "line": number, "tier": tier,
-        "origin": line.origin, "removed": line.removed, "responses": tuple(keys), "signature": line.signature,
-        "sampled": sampled if any(one.response for one in sampled) else (), "topic": line.topic,
-        "instead_of": line.instead_of, "lesson": line.lesson, "question": line.question,
-    }  # fmt: skip
-    return ExampleAccepted(**known | more)
+    taken = composed(
+        ExampleAccepted, line, record=msgspec.Raw(line.record), source=source, line=number, tier=tier,
+        responses=tuple(keys), sampled=sampled if any(one.response for one in sampled) else (),
+    )  # fmt: skip
+    return msgspec.structs.replace(taken, **more)
 
 
 def leaked(line: Line) -> str:

@@ -4,6 +4,7 @@ readable again."""
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.inputs import Obstruction
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.state import State
 
@@ -20,7 +21,7 @@ def on_look(state: State, input_: inp.PlaceLooked, now_ns: int) -> Outcome:
     own = {path for path, one in known.items() if (one.mode, one.place) == (input_.mode, input_.place)}
     blocked = _named(input_, own)
     events: list[ev.Event] = [
-        ev.SourceBlocked(path=path, reason=why.reason, hint=why.hint, mode=input_.mode, place=input_.place)
+        composed(ev.SourceBlocked, input_, why, path=path)
         for path, why in sorted(blocked.items())
         if (path in own or path not in known) and _is_news(known[path].reason if path in own else "", why)
     ]

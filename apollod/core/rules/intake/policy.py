@@ -43,7 +43,7 @@ def intake_events(
     """
     events: list[ev.Event] = []
     if batch.new:
-        events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
+        events.append(composed(ev.SourceDiscovered, batch))
     told, recorded, shown = Known(known, responses, signatures), set(flagged), Shown(flagged)
     taken = duplicates = rejected = 0
     for line in batch.lines:
@@ -62,12 +62,7 @@ def intake_events(
             events += _accepted(batch, anew[0], again_of=anew[1])
         else:
             duplicates += 1
-            events.append(
-                ev.ExampleDuplicate(
-                    example=line.example, source=batch.source, line=line.number, of=sifted.of,
-                    resembles=sifted.resembles, similarity=sifted.similarity,
-                )
-            )  # fmt: skip
+            events.append(composed(ev.ExampleDuplicate, line, batch, sifted, line=line.number))
         events += _flagged(batch, line, told, recorded, shown)
     if batch.tracked:
         events.append(
@@ -121,7 +116,7 @@ def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...] = (), 
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
-    return composed(ev.SourceQuarantined, line, source=batch.source, path=batch.path, line=line.number)
+    return composed(ev.SourceQuarantined, batch, line, line=line.number)
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
@@ -142,7 +137,7 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     return Outcome(events, begin_encoding(state, wait))
 
 
-def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:
+def _on_withdraw(state: State, input_: inp.ExampleWithdrawn, now_ns: int) -> Outcome:
     """Take waiting examples out of the queue; others, and those being learned, are left alone."""
     wanted = frozenset(input_.examples)
     queues = state.intake.queues
@@ -187,7 +182,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
     inp.PlaceLooked: on_look,
-    inp.WithdrawRequested: _on_withdraw,
+    inp.ExampleWithdrawn: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,
 }

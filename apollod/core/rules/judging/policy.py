@@ -101,9 +101,9 @@ def _ask(state: State, judge: JudgeSettings, example: str, case: str) -> Outcome
     own, subject = state.judging, example or case
     if not subject:
         return nothing()
-    asked = ev.VerdictRequested(
-        attempt=own.attempts.get(subject, 0) + 1, model=own.judge.model, prompt_hash=own.judge.prompt_hash,
-        votes=judge.votes, example=example, case=case,
+    asked = composed(
+        ev.VerdictRequested, own.judge, attempt=own.attempts.get(subject, 0) + 1, votes=judge.votes, example=example,
+        case=case,
     )  # fmt: skip
     check = state.bootstrap.asked_of_judge(example) if example else None
     rubric = check.rubric if check is not None else ""
@@ -170,9 +170,8 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     verdict, told = agreed(judged.votes), spokesman(judged.votes)
     example, case = ("", subject) if asked.planted else (subject, "")
     given = composed(
-        ev.VerdictGiven, judged, verdict=verdict, example=example, case=case, expected=own.expected(case),
-        votes=tuple(vote.verdict for vote in judged.votes), quote=told.quote, reason=told.reason, better=told.better,
-        attempt=asked.attempt, model=own.judge.model, prompt_hash=own.judge.prompt_hash,
+        ev.VerdictGiven, own.judge, asked, told, judged, verdict=verdict, example=example, case=case,
+        expected=own.expected(case), votes=tuple(vote.verdict for vote in judged.votes),
     )  # fmt: skip
     outcome = Outcome([given], [])
     if subject in own.waiting:

@@ -31,7 +31,7 @@ from apollod.core.facts.lessons.events import (
 )
 from apollod.core.facts.lessons.open_course import Course
 from apollod.core.facts.lessons.stages import LessonState, Stage, after
-from apollod.core.facts.lessons.state import CARRIED, CURVE_MAX, OUT, OUTSIDE, TIER, Lesson, LessonsState
+from apollod.core.facts.lessons.state import CURVE_MAX, OUT, OUTSIDE, TIER, Lesson, LessonsState
 from apollod.core.facts.lessons.wording import keys_of
 from apollod.core.facts.quality.events import QualityMeasured, QualityRequested
 from apollod.core.facts.quality.lesson_group import LESSONS, OLDER
@@ -39,6 +39,7 @@ from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExp
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightOpened
 from apollod.core.facts.training import StepStarted, all_examples
+from apollod.core.kernel.carried_fields import restore
 from apollod.core.kernel.folding import Folds
 from apollod.core.rules.lessons.drift import drift_of
 from apollod.core.rules.lessons.standing import answer_of
@@ -269,9 +270,7 @@ def _journal_carried(own: LessonsState, state: State, e: JournalCarried, at_ns: 
 def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> None:
     """Set the state that the archive ended with, after the events that were taken over."""
     lesson = own.lessons[e.lesson]
-    for name in CARRIED:
-        setattr(lesson, name, getattr(e, name))
-    lesson.examples, lesson.curve, lesson.before = list(e.examples), list(e.curve), dict(e.before)
+    restore(lesson, e)
     if e.due_ns:
         insort(own.due, (e.due_ns, _number(lesson)))
     if e.due_step:

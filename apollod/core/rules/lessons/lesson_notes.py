@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from apollod.core import events as ev
-from apollod.core.facts.lessons.state import CARRIED, LessonsState
+from apollod.core.facts.lessons.state import LessonsState
+from apollod.core.kernel.carried_fields import carried
 from apollod.core.schedules import NO_FAILURE
 
 Dated = tuple[int, ev.Event]
@@ -36,17 +37,12 @@ class LessonNotes:
             yield self._given[id_]
             if id_ in self._worded:
                 yield self._worded[id_]
-            same = {name: getattr(lesson, name) for name in CARRIED}
-            yield at_ns, ev.LessonCarried(
-                lesson=id_, before=dict(lesson.before), examples=tuple(lesson.examples), curve=tuple(lesson.curve),
-                **same,
-            )  # fmt: skip
+            yield at_ns, carried(ev.LessonCarried, lesson, lesson=id_)
         yield from (self._replaced[example] for example in own.replaced)
         if own.lessons:
             course = own.open
-            yield at_ns, ev.LessonsCarried(
-                number=own.number, queue=tuple(own.queue), asked_again=own.asked_again, harmful=own.harmful,
-                open=course and replace(
+            yield at_ns, carried(
+                ev.LessonsCarried, own, queue=tuple(own.queue), open=course and replace(
                     course, tried=list(course.tried), todo=list(course.todo), examples=dict(course.examples)
                 ),
                 first_looks=dict(first_looks),

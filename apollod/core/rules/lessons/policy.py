@@ -15,6 +15,7 @@ from apollod.core.facts.lessons.distances import longest_s
 from apollod.core.facts.lessons.open_course import Course
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.state import OUT, Lesson
+from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.rules.lessons.replies import ANSWERS, given_up, missed, next_practice
@@ -107,7 +108,7 @@ def call_of(state: State, settings: LessonSettings, course: Course) -> fx.Effect
 def _on_wanted(state: State, input_: inp.LessonWanted, now_ns: int) -> Outcome:
     own = state.lessons
     id_ = f"L{own.number + 1}"
-    events: list[ev.Event] = [ev.LessonGiven(lesson=id_, given=input_.given, by=input_.by, replaces=input_.replaces)]
+    events: list[ev.Event] = [composed(ev.LessonGiven, input_, lesson=id_)]
     older = own.lessons.get(input_.replaces)
     if older is not None and older.state != "replaced":
         events += replaced(state, older, id_)
@@ -122,7 +123,7 @@ def _on_requested(state: State, input_: inp.LessonRequested, now_ns: int) -> Out
         return nothing()
     if lesson.worded is not None and rivals(own, lesson.id, lesson.worded):
         return nothing()
-    return Outcome([ev.LessonRequested(lesson=lesson.id, by=input_.by)], [])
+    return Outcome([input_], [])
 
 
 def _on_unwanted(state: State, input_: inp.LessonUnwanted, now_ns: int) -> Outcome:

@@ -148,10 +148,8 @@ def _on_prepared(state: State, input_: inp.LessonPrepared, now_ns: int) -> Outco
     if why := leaked(line) or (line.reason if not line.example else ""):
         return Outcome(missed(state, why, now_ns), [])
     example = example_of(line.example, lesson.id, input_.number)
-    prepared = ev.LessonPrepared(
-        lesson=lesson.id, wording=course.todo[0], example=example, tokens=input_.tokens, seconds=input_.seconds,
-        more=len(course.todo) > 1,
-    )  # fmt: skip
+    more = len(course.todo) > 1
+    prepared = composed(ev.LessonPrepared, input_, wording=course.todo[0], example=example, more=more)
     taken = accepted(
         line, f"lesson:{lesson.id}", TIER, input_.number, example=example, teacher=input_.teacher, responses=(),
         signature="", question="",

@@ -212,7 +212,7 @@ def _is_open(incident: Incident, number: int, replay: int) -> bool:
     return incident.number == number and incident.open_replay is not None and len(incident.replays) == replay
 
 
-def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+def _on_resume(state: State, input_: inp.TrainingResumed, now_ns: int) -> Outcome:
     """Go on at a person's request. Innocent examples are learned before anything else; a search under way is given up,
     and its steps stay taken back, unless the request may concern a pause or another halt."""
     own, incident = state.quality, state.quality.incident
@@ -240,6 +240,6 @@ HANDLERS: Handlers = {
     inp.WindowReplayed: _on_replayed,
     inp.WindowReplayFailed: _on_replay_failed,
     inp.ExamplesRanked: ranking.on_ranked,
-    inp.ResumeRequested: _on_resume,
+    inp.TrainingResumed: _on_resume,
     inp.RollbackPlanned: _on_rollback,
 }

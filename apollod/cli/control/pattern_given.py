@@ -153,8 +153,6 @@ _STRIPPED = """
     ORDER BY seq
 """
 _PATTERNS = "SELECT key, body ->> '$.pattern.instruction' FROM events WHERE kind = 'pattern.added' ORDER BY seq"
-_PLAIN = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
-"""Characters that a literal string of TOML may hold."""
 
 
 def propose(args: argparse.Namespace) -> int:
@@ -214,5 +212,5 @@ def _toml(p: dict[str, Any]) -> str:
 
 def _long_text(text: str) -> str:
     """A text as TOML; over several lines as it stands, if TOML has a form for it and it cannot steer a terminal."""
-    fits = "\n" in text and "'''" not in text and not text.endswith("'") and _PLAIN.fullmatch(text)
+    fits = "\n" in text and "'''" not in text and not text.endswith("'")
     return f"'''\n{text}'''" if fits and render.plain(text) == text else toml_value(text)

@@ -50,23 +50,19 @@ Object = Mapping[str, Any]
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "situations that are imagined to practise a pattern, and what became of them"
     commands.epilog(parser, EPILOG)
-    started, listed, shown, _ = ctl.actions(
+    ctl.actions(
         parser,
-        ("start", "dream now, whatever the schedule says, also beside users", _start),
-        ("list", "the newest dreams, the newest first, and what became of them", _list),
-        ("show", "one dream as a story: seeds, situation, answer, verdict, step, tests", _show),
+        ("start", "dream now, whatever the schedule says, also beside users", _start,
+         ctl.argument("--pattern", default="", metavar="NAME", help="of this one only (default: of all in turn)"),
+         ctl.argument("--count", type=_count, default=0, metavar="N",
+                      help="so many practices (default: until everything is settled)")),
+        ("list", "the newest dreams, the newest first, and what became of them", _list,
+         ctl.argument("--pattern", default="", metavar="NAME", help="only dreams of this one"), commands.limited,
+         ctl.jsonl, ctl.of_a_copy),
+        ("show", "one dream as a story: seeds, situation, answer, verdict, step, tests", _show,
+         ctl.argument("dream", metavar="DREAM", help="its id, such as d12"), ctl.of_a_copy),
         ("stop", "begin no dream until somebody starts them again; the one under way is kept", _stop),
-    )
-    started.add_argument("--pattern", default="", metavar="NAME", help="of this one only (default: of all in turn)")
-    started.add_argument(
-        "--count", type=_count, default=0, metavar="N", help="so many practices (default: until everything is settled)"
-    )
-    listed.add_argument("--pattern", default="", metavar="NAME", help="only dreams of this one")
-    commands.limited(listed)
-    ctl.jsonl(listed)
-    shown.add_argument("dream", metavar="DREAM", help="its id, such as d12")
-    for parser_ in (listed, shown):
-        ctl.of_a_copy(parser_)
+    )  # fmt: skip
 
 
 def _count(text: str) -> int:
@@ -81,28 +77,24 @@ def _start(args: argparse.Namespace) -> int:
     what = f"{args.count} practices" if args.count else "dreams until everything is settled"
     of = f" of {args.pattern}" if args.pattern else ""
     waits = f"; waits: {answer['reason']}" if answer["reason"] else ""
-    ctl.show(args, answer, f"{what}{of}; first {answer['next'] or 'nothing'}{waits}")
-    return 0
+    return ctl.show(args, answer, f"{what}{of}; first {answer['next'] or 'nothing'}{waits}")
 
 
 def _stop(args: argparse.Namespace) -> int:
     answer = ctl.ask(ctl.socket_path(args), msg.DreamStopRequest(ctl.by()))
     kept = f"; {answer['dream']} goes on then" if answer["dream"] else ""
     said = f"dreams were stopped already ({answer['stopped']})" if answer["before"] else "no dream begins any more"
-    ctl.show(args, answer, f"{said}, until `apollod ctl dream start`{kept}")
-    return 0
+    return ctl.show(args, answer, f"{said}, until `apollod ctl dream start`{kept}")
 
 
 def _list(args: argparse.Namespace) -> int:
     found = newest(ctl.journal_path(args), args.pattern, args.limit)
-    rows.show_list(args, "dreams", found, COLUMNS)
-    return 0
+    return rows.show_list(args, "dreams", found, COLUMNS)
 
 
 def _show(args: argparse.Namespace) -> int:
     found = _one(ctl.journal_path(args), args.dream)
-    ctl.show(args, {"schema_version": 1, "dream": found}, lambda: _trail(found))
-    return 0
+    return ctl.show(args, {"schema_version": 1, "dream": found}, lambda: _trail(found))
 
 
 # --- in the journal -----------------------------------------------------------------------------------------------

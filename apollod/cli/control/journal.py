@@ -34,30 +34,20 @@ _INFINITE = {inf: "Infinity", -inf: "-Infinity"}  # JSON has no such numbers, an
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    verify, archive = ctl.actions(
+    ctl.actions(
         parser,
-        (
-            "verify",
-            "check the hash chain over every event, what is derived from them, and what the quality guard needs",
-            _verify,
-        ),
-        (
-            "archive",
-            "put the journal away as a proved copy, and begin another one at the newest checkpoint; the daemon has to "
-            "be stopped",
-            _archive,
-        ),
-    )
-    archive.add_argument(
-        "copy", metavar="DEST", help="a file to make, or a directory, such as one on another disk, to make it in"
-    )
-    verify.add_argument(
-        "--archive", metavar="FILE", help="fail unless the journal goes on where this one, its archive, ends"
-    )
-    verify.add_argument(
-        "--expect", metavar="HASH", help="fail unless this hash, noted earlier, is the head or an event before it"
-    )
-    ctl.of_a_copy(verify)
+        ("verify", "check the hash chain over every event, what is derived from them, and what the quality guard needs",
+         _verify,
+         ctl.argument("--archive", metavar="FILE",
+                      help="fail unless the journal goes on where this one, its archive, ends"),
+         ctl.argument("--expect", metavar="HASH",
+                      help="fail unless this hash, noted earlier, is the head or an event before it"),
+         ctl.of_a_copy),
+        ("archive", "put the journal away as a proved copy, and begin another one at the newest checkpoint; the daemon "
+         "has to be stopped", _archive,
+         ctl.argument("copy", metavar="DEST",
+                      help="a file to make, or a directory, such as one on another disk, to make it in")),
+    )  # fmt: skip
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -161,8 +151,7 @@ def _archive(args: argparse.Namespace) -> int:
         f"the journal now begins at step {done.step} with {done.events} events; {done.known} examples are known from "
         "before"
     )
-    ctl.show(args, answer, text)
-    return 0
+    return ctl.show(args, answer, text)
 
 
 # --- events -------------------------------------------------------------------------------------------------------

@@ -73,9 +73,9 @@ def show_list(
     found: Sequence[Mapping[str, Any]],
     columns: Sequence[render.Column],
     beside: Mapping[str, Any] = {},
-) -> None:
+) -> int:
     """Print a list in the form that was asked for: lines (--jsonl), one object with the list as `name` and the fields
-    `beside` it (--json), or a table."""
+    `beside` it (--json), or a table. Returns exit code 0."""
     if args.jsonl:
         for row in found:
             print(json.dumps(row))
@@ -83,6 +83,7 @@ def show_list(
         print(json.dumps({"schema_version": 1, name: found, **beside}))
     else:
         print(render.listed(columns, found))
+    return 0
 
 
 def end_of(path: str) -> str:

@@ -30,21 +30,19 @@ _COLUMNS: tuple[render.Column, ...] = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "the files that examples come from"
-    listed, shown, tested, added, removed = ctl.actions(
+    ctl.actions(
         parser,
-        ("list", "every file that was read: how far, and what became of its lines; and what cannot be read", _list),
-        ("show", "a file, or all below a directory: how far it is read, what became of its records and why", _show),
-        ("test", "what would be learned of a log or a directory of logs; needs no daemon, changes nothing", _test),
-        ("add", "watch a directory of logs: a [[watch]] table in the configuration", _add),
-        ("remove", "watch a directory no longer", _remove),
-    )
-    _trial_arguments(tested)
-    _table_arguments(added)
-    removed.add_argument("path", help="the directory, as in the configuration")
-    shown.add_argument("path", metavar="PATH", help="a file, a directory, or a source as the journal calls it")
-    ctl.jsonl(listed)
-    ctl.of_a_copy(listed)
-    ctl.of_a_copy(shown)
+        ("list", "every file that was read: how far, and what became of its lines; and what cannot be read", _list,
+         ctl.jsonl, ctl.of_a_copy),
+        ("show", "a file, or all below a directory: how far it is read, what became of its records and why", _show,
+         ctl.argument("path", metavar="PATH", help="a file, a directory, or a source as the journal calls it"),
+         ctl.of_a_copy),
+        ("test", "what would be learned of a log or a directory of logs; needs no daemon, changes nothing", _test,
+         _trial_arguments),
+        ("add", "watch a directory of logs: a [[watch]] table in the configuration", _add, _table_arguments),
+        ("remove", "watch a directory no longer", _remove,
+         ctl.argument("path", help="the directory, as in the configuration")),
+    )  # fmt: skip
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -59,8 +57,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     told = _sources_of(ctl.journal_path(args), args.path)
-    ctl.show(args, {"schema_version": 1, **told}, lambda: _page(told))
-    return 0
+    return ctl.show(args, {"schema_version": 1, **told}, lambda: _page(told))
 
 
 def _trial_arguments(parser: argparse.ArgumentParser) -> None:
@@ -249,8 +246,7 @@ def _add(args: argparse.Namespace) -> int:
     _replace(file, text + (table.replace("\n", "\r\n") if "\r\n" in text else table), [*tables, given])
     missing = "" if place.exists() else "; it is not there yet"
     answer = {"schema_version": 1, "config": str(file), "added": given}
-    ctl.show(args, answer, f"{place} is in {file}{missing}; {RESTART}")
-    return 0
+    return ctl.show(args, answer, f"{place} is in {file}{missing}; {RESTART}")
 
 
 def _remove(args: argparse.Namespace) -> int:
@@ -265,8 +261,7 @@ def _remove(args: argparse.Namespace) -> int:
     rest = [table for n, table in enumerate(tables) if n not in found]
     _replace(file, _without(text, found), rest)
     answer = {"schema_version": 1, "config": str(file), "removed": [tables[n] for n in found]}
-    ctl.show(args, answer, f"{place} is out of {file}; {RESTART}")
-    return 0
+    return ctl.show(args, answer, f"{place} is out of {file}; {RESTART}")
 
 
 def _file(args: argparse.Namespace) -> Path:

@@ -65,7 +65,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _show(args: argparse.Namespace) -> int:
     """Print the agreement of the running daemon's judge, or of a journal's (--file), and the cases behind it."""
     if args.file:
-        from apollod.cli.control.moment import status_at
+        from apollod.cli.control.journal import status_at
 
         status = status_at(args.file)[2]
     else:

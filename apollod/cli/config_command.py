@@ -43,14 +43,12 @@ def _gigabytes(text: str) -> float:
 def _check(args: argparse.Namespace) -> int:
     warnings = list[str]()
     loaded = load_config(args.config, args.overrides, warn=warnings.append)
-    if args.memory:
-        from apollod.cli import memory_report
-
-        return memory_report.check(loaded, args.device_gb, args.json)
-    if args.device_gb:
+    if args.device_gb and not args.memory:
         raise ConfigError("--device-gb is of the memory table", "add --memory")
-    from apollod.cli import config_check
+    from apollod.cli import config_check  # looks at the model and the disk, which takes time to import
 
+    if args.memory:
+        return config_check.check_memory(loaded, args.device_gb, args.json)
     return config_check.check(loaded, args.json, warnings)
 
 

@@ -116,17 +116,18 @@ def ask(path: str, request: "msgspec.Struct", timeout_s: float = TIMEOUT_S) -> d
     return channel.ask(path, request, timeout_s)
 
 
-def ask_or_journal(args: argparse.Namespace, request: "msgspec.Struct") -> dict[str, Any] | str:
-    """The daemon's answer; or the path of the journal to answer from: that of --file, or of the configuration if its
-    daemon does not run."""
-    if args.file:
-        return str(args.file)
-    try:
-        return ask(socket_path(args), request)
-    except DaemonUnreachable:
-        if not args.config or args.socket:
-            raise
-        return journal_path(args)
+def ask_or_fold(
+    args: argparse.Namespace, request: "msgspec.Struct", folded: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """The daemon's answer; or the one `folded` from a journal: that of --file, or of the configuration if its daemon
+    does not run."""
+    if not args.file:
+        try:
+            return ask(socket_path(args), request)
+        except DaemonUnreachable:
+            if not args.config or args.socket:
+                raise
+    return folded(journal_path(args))
 
 
 def status(path: str) -> "st.Status":

@@ -33,7 +33,7 @@ COURSE = (
     "dream.requested", "dream.imagined", "dream.answered", "dream.judged", "dream.trained", "dream.tested",
     "dream.settled", "dream.abandoned", "dream.failed",
 )  # fmt: skip
-_KINDS = ", ".join(f"'{kind}'" for kind in COURSE)
+_KINDS = rows.among(COURSE)
 _HIDDEN = ("dream", "sketch", "votes")
 """Fields that are of no use to a person, or told elsewhere."""
 _LISTED = "`apollod ctl dream list` has them"
@@ -116,7 +116,7 @@ def newest(path: str, pattern: str = "", limit: int = 20) -> list[dict[str, Any]
     shown = f"CASE WHEN kind = 'dream.failed' THEN '' ELSE json_remove(body, {long}) END"
     found = rows.tuples(
         path,
-        f"SELECT key, kind, seq, at_ns, {shown} FROM events WHERE kind IN ({_KINDS}) AND seq >= {first} ORDER BY seq",
+        f"SELECT key, kind, seq, at_ns, {shown} FROM events WHERE kind IN {_KINDS} AND seq >= {first} ORDER BY seq",
     )
     by_dream: dict[str, list[tuple[str, int, int, dict[str, Any]]]] = {}
     for key, kind, seq, at_ns, body in found:
@@ -165,7 +165,7 @@ def _one(path: str, what: str) -> dict[str, Any]:
         raise ConfigError(f"{what!r} is no dream", f"give an id such as d12; {_LISTED}")
     dream = f"d{int(number)}"
     found = rows.tuples(
-        path, f"SELECT kind, seq, at_ns, body FROM events WHERE kind IN ({_KINDS}) AND key = '{dream}' ORDER BY seq"
+        path, f"SELECT kind, seq, at_ns, body FROM events WHERE kind IN {_KINDS} AND key = '{dream}' ORDER BY seq"
     )
     events = [(kind, seq, at_ns, json.loads(body)) for kind, seq, at_ns, body in found]
     if not events:
@@ -191,22 +191,19 @@ def _unknown(path: str, dream: str) -> ApolloError:
 
 def _instruction(path: str, row: dict[str, Any]) -> str | None:
     """Instruction of the pattern at the time of the dream."""
-    found = rows.tuples(
+    found = rows.scalar(
         path,
         "SELECT body ->> '$.pattern.instruction' FROM events WHERE kind = 'pattern.added' AND key = "
         f"{literal(row.get('pattern') or '')} AND seq < {row.get('seq', 0)} ORDER BY seq DESC LIMIT 1",
     )
-    return str(found[0][0]) if found else None
+    return None if found is None else str(found)
 
 
 def _loss(path: str, row: dict[str, Any]) -> float | None:
     """Loss of the step that learned the dream."""
-    if row["step"] is None:
-        return None
-    found = rows.tuples(
-        path, f"SELECT body ->> '$.loss' FROM events WHERE kind = 'step.completed' AND key = '{int(row['step'])}'"
-    )
-    return found[0][0] if found else None
+    of_step = f"kind = 'step.completed' AND key = '{int(row['step'] or 0)}'"
+    loss: float | None = rows.scalar(path, f"SELECT body ->> '$.loss' FROM events WHERE {of_step}")
+    return loss
 
 
 def _variations(path: str, dream: str) -> list[str]:

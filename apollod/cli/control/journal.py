@@ -347,10 +347,10 @@ def _seq_at(path: str, text: str) -> int:
 
 
 def _of_step(path: str, number: int) -> int:
-    ((result,),) = rows.tuples(path, f"SELECT max(seq) FROM events WHERE {RESULTS} AND key = '{number}'")
+    result = rows.scalar(path, f"SELECT max(seq) FROM events WHERE {RESULTS} AND key = '{number}'")
     if result is not None:
         return int(result)
-    ((intent,),) = rows.tuples(path, f"SELECT max(seq) FROM events WHERE kind = 'step.started' AND key = '{number}'")
+    intent = rows.scalar(path, f"SELECT max(seq) FROM events WHERE kind = 'step.started' AND key = '{number}'")
     if intent is not None:
         raise ApolloError(
             f"step {number} has no result yet; it was begun in event {intent}", f"see the state then with --to {intent}"
@@ -366,8 +366,8 @@ def _of_time(path: str, text: str) -> int:
             f"{text!r} is neither a step nor a time",
             "give a step's number, or a time such as 2026-11-20T12:00:00Z (without Z: local time)",
         ) from error
-    ((found,),) = rows.tuples(path, f"SELECT max(seq) FROM events WHERE at_ns <= {last_ns}")
-    ((carried,),) = rows.tuples(path, "SELECT coalesce(max(seq), 0) FROM events WHERE kind = 'journal.carried'")
+    found = rows.scalar(path, f"SELECT max(seq) FROM events WHERE at_ns <= {last_ns}")
+    carried = rows.scalar(path, "SELECT coalesce(max(seq), 0) FROM events WHERE kind = 'journal.carried'")
     if found is not None and (begun := journal_reader.continued(path)) is not None and found < carried:
         raise ApolloError(
             f"{iso(last_ns)} is before this journal, which begins at step {begun.step}",
@@ -375,12 +375,10 @@ def _of_time(path: str, text: str) -> int:
         )
     if found is not None:
         return int(found)
-    first = rows.tuples(path, "SELECT at_ns FROM events ORDER BY seq LIMIT 1")
-    if not first:
+    first = rows.scalar(path, "SELECT at_ns FROM events ORDER BY seq LIMIT 1")
+    if first is None:
         raise ApolloError("the journal has no event", "start the daemon")
-    raise ApolloError(
-        f"no event is as old as {iso(last_ns)}; the first one is of {iso(first[0][0])}", "give a later time"
-    )
+    raise ApolloError(f"no event is as old as {iso(last_ns)}; the first one is of {iso(first)}", "give a later time")
 
 
 def _end_of(text: str) -> int:

@@ -4,6 +4,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from apollod.adapters.journal.journal_reader import literal
@@ -75,24 +76,24 @@ def _replace_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    view = ctl.ask_or_journal(args, msg.LessonsRequest(args.state or "", args.limit, args.document))
-    if isinstance(view, str):
+    which = (args.state or "", args.limit)
+
+    def folded(path: str) -> dict[str, Any]:
         from apollod.supervisor.lesson_view import lessons_view
 
-        view = lessons_view(rows.folded_state(view), args.state or "", args.limit, time.time_ns(), args.document)
-    found = view["lessons"]
+        return lessons_view(rows.folded_state(path), *which, time.time_ns(), args.document)
+
+    found = ctl.ask_or_fold(args, msg.LessonsRequest(*which, args.document), folded)["lessons"]
     if not found and not args.json and not args.jsonl:
         of = f" of {args.document}" if args.document else ""
-        which = f"no lesson{of} is {args.state}" if args.state else f"there is no lesson{of}"
-        print(f"{which}; `apollod ctl teach --help` says how to give one")
+        none = f"no lesson{of} is {args.state}" if args.state else f"there is no lesson{of}"
+        print(f"{none}; `apollod ctl teach --help` says how to give one")
         return 0
     return rows.show_list(args, "lessons", found, _COLUMNS)
 
 
 def _show(args: argparse.Namespace) -> int:
-    found = ctl.ask_or_journal(args, msg.LessonQuestion(args.lesson))
-    if isinstance(found, str):
-        found = _folded(found, args.lesson)
+    found = ctl.ask_or_fold(args, msg.LessonQuestion(args.lesson), partial(_folded, lesson=args.lesson))
     if found["kind"] == "behaviour":
         return _show_behaviour(args, found)
     asked = _rounds(ctl.journal_path(args), found["lesson"])

@@ -52,11 +52,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _view(args: argparse.Namespace) -> dict[str, Any]:
-    view = ctl.ask_or_journal(args, msg.PatternsRequest())
-    return folded(view) if isinstance(view, str) else view
-
-
 def folded(path: str) -> dict[str, Any]:
     """State of patterns by a journal, without its daemon."""
     from apollod.supervisor.pattern_view import patterns_view
@@ -69,7 +64,7 @@ def folded(path: str) -> dict[str, Any]:
 
 
 def _list(args: argparse.Namespace) -> int:
-    view = _view(args)
+    view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
     return ctl.show(args, view, lambda: _page_of_all(view))
 
 
@@ -81,7 +76,8 @@ def _page_of_all(view: dict[str, Any]) -> str:
 
 
 def _show(args: argparse.Namespace) -> int:
-    patterns = {one["name"]: one for one in _view(args)["patterns"]}
+    view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
+    patterns = {one["name"]: one for one in view["patterns"]}
     if (found := patterns.get(args.name)) is None:
         near = difflib.get_close_matches(args.name, patterns, n=1, cutoff=0.0)
         hint = f"did you mean {near[0]}? " if near else ""

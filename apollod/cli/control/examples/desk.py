@@ -69,10 +69,9 @@ def candidate(path: str, id_: str, waits: Waits) -> Candidate:
 
 def facts_of(path: str, examples: Collection[str]) -> dict[str, Facts]:
     """Facts about each of these examples. Raises JournalError."""
-    kinds = ", ".join(f"'{kind}'" for kind in _KINDS)
     names = f" AND instr(body, '{next(iter(examples))}')" if len(examples) == 1 else ""  # without a look into the JSON
     found: dict[str, dict[str, list[Body]]] = {id_: defaultdict(list) for id_ in examples}
-    sql = f"SELECT seq, kind, body FROM events WHERE kind IN ({kinds}){names} ORDER BY seq"
+    sql = f"SELECT seq, kind, body FROM events WHERE kind IN {rows.among(_KINDS)}{names} ORDER BY seq"
     for seq, kind, text in rows.tuples(path, sql):
         body = journal_reader.decode_body(path, seq, text)
         if body.get("example") in found:

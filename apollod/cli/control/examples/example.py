@@ -262,8 +262,7 @@ def _export(args: argparse.Namespace) -> int:
 
 def _which(states: list[str], where: str) -> str:
     """SQL over the view `examples`. The line end ends a comment in the given expression."""
-    among = ", ".join(f"'{state}'" for state in dict.fromkeys(states))
-    chosen = "1" if EVERY in states else f"state IN ({among})"
+    chosen = "1" if EVERY in states else f"state IN {rows.among(dict.fromkeys(states))}"
     return f"{chosen} AND ({where}\n)" if where else chosen
 
 

@@ -1,8 +1,8 @@
 """The screen of `apollod ctl review`: keys in, picture out.
 
-Imported when it is drawn: textual takes a quarter of a second to load. Keys change the `Sitting` of `held_queue`; `desk`
-has pages, and asks the daemon and the journal, in a thread, one at a time. Only attributes and the colours of the
-terminal are used: bold is learned, struck was stripped; without colour marks in the text show it.
+Imported when drawn: textual takes a quarter of a second to load. Keys change the `Sitting` of `held_queue`; `desk`
+has pages, and asks daemon and journal, in a thread, one at a time. Only attributes and the colours of the terminal are
+used: bold is learned, struck was stripped; without colour marks in the text show it.
 """
 
 import asyncio

@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from apollod.adapters.journal.journal_reader import literal
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.core.rates import wilson
@@ -84,7 +83,7 @@ def facts(path: str) -> Object:
     """`learned`, `gains`, `divergence` and `spent`, as `quality report --json` has them."""
     return {
         "learned": {
-            "tiers": rows.objects(path, _TIERS), "known": rows.tuples(path, _KNOWN)[0][0], "patterns": _patterns(path),
+            "tiers": rows.objects(path, _TIERS), "known": rows.scalar(path, _KNOWN), "patterns": _patterns(path),
         },
         "gains": totals(path),
         "divergence": _divergence(path),
@@ -174,12 +173,11 @@ def searches(path: str) -> dict[int, Object]:
 
 def _places(path: str, ids: list[str]) -> dict[str, str]:
     """Path and line of the examples that the journal has."""
-    listed = ", ".join(literal(one) for one in ids)
     found = rows.tuples(
         path,
         "SELECT e.key, coalesce(s.path, e.body ->> '$.source'), e.body ->> '$.line' FROM events AS e "
         "LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.body ->> '$.source' "
-        f"WHERE e.kind = 'example.accepted' AND e.key IN ({listed})",
+        f"WHERE e.kind = 'example.accepted' AND e.key IN {rows.among(ids)}",
     )
     return {id_: f"{source}:{line}" if line else str(source) for id_, source, line in found}
 
@@ -187,8 +185,7 @@ def _places(path: str, ids: list[str]) -> dict[str, str]:
 def written(path: str) -> str:
     """Time of the last event, UTC, ISO-8601; empty for an empty journal."""
     at = "strftime('%Y-%m-%d %H:%M:%S', at_ns / 1e9, 'unixepoch')"
-    found = rows.tuples(path, f"SELECT {at} FROM events ORDER BY seq DESC LIMIT 1")
-    return str(found[0][0]) if found else ""
+    return rows.scalar(path, f"SELECT {at} FROM events ORDER BY seq DESC LIMIT 1") or ""
 
 
 REPLACED = """SELECT said.key FROM events AS said WHERE said.kind = 'example.replaced' AND NOT EXISTS (

@@ -26,7 +26,7 @@ _QUALITY = (
     "quality.wished", "quality.requested", "quality.measured", "quality.failed", "quality.alarmed", "quality.settled",
 )  # fmt: skip
 _BESIDE = ("daemon.started", "rollback.started", "rollback.refused", "rollback.completed")
-_KINDS = ", ".join(f"'{kind}'" for kind in (*_QUALITY, *_BESIDE))
+_KINDS = rows.among((*_QUALITY, *_BESIDE))
 Object = dict[str, Any]
 
 
@@ -133,7 +133,7 @@ def _mean(figures: Mapping[str, float]) -> float | None:
 def known(path: str) -> Known:
     """Fold a whole journal."""
     found = Known()
-    for seq, at_ns, event in rows.events(path, f"kind IN ({_KINDS})"):
+    for seq, at_ns, event in rows.events(path, f"kind IN {_KINDS}"):
         found.take(seq, at_ns, event)
     return found
 

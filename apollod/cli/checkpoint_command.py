@@ -1,9 +1,22 @@
-"""Arguments of `apollod checkpoint`; `checkpoint_history`, which runs it, loads numpy."""
+"""`apollod checkpoint list|show|verify|export`: reads, proves and exports the checkpoints on disk."""
 
 import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from apollod.cli import commands
+from apollod.cli import commands, render
+from apollod.errors import CheckpointError, ConfigError
+from apollod.permission import check_permitted
+
+if TYPE_CHECKING:
+    from apollod.store.history import Held, History, Point  # loads numpy, as all of the store that is imported below
+    from apollod.store.verify import Verified
 
 DESCRIPTION = """\
 Every checkpoint brings the model directory up to date and keeps, in <state>/checkpoints, the optimizer and a small
@@ -52,10 +65,270 @@ def add(parser: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--step", metavar="STEP|latest", required=True, help="of several the newest; 0: the untrained weights"
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=lambda args: RUNS[args.verb](args))
 
 
-def _run(args: argparse.Namespace) -> int:
-    from apollod.cli import checkpoint_history
+BUSY_S = 60.0
+"""Time to wait for a sync that is at work."""
+_IN_PLACE = "in model directory"
+_COLUMNS: tuple[render.Column, ...] = (
+    "number", "step", ("when", "at"), "fingerprint", ("bytes", lambda row: _size(row["bytes"])),
+    ("delta", lambda row: _size(row["delta_bytes"])), ("full", lambda row: "yes" if row["full"] else ""), "state",
+)  # fmt: skip
 
-    return checkpoint_history.RUNS[args.verb](args)
+
+def _list(args: argparse.Namespace) -> int:
+    """Print every checkpoint in the order of writing, and the ways that the records promise."""
+    history = _opened(args, 0.0)
+    rows, notes, model = _rows(history), _notes(history), history.model
+    if args.json:
+        lies = {"path": str(history.model_dir), "step": model.step if model.step >= 0 else None,
+                "fingerprint": model.fingerprint, "problem": model.problem}  # fmt: skip
+        base = str(history.base) if history.base else None
+        _print({"checkpoints": rows, "model_dir": lies, "base": base, "notes": notes})
+        return 0
+    print(render.listed(_COLUMNS, rows) if rows else f"no checkpoints in {history.checkpoints}")
+    for note in notes:
+        print(f"apollod: {note}", file=sys.stderr)
+    return 0
+
+
+def _rows(history: "History") -> list[dict[str, Any]]:
+    reachable = history.reachable()
+    last = history.held[-1] if history.held else None
+    rows = []
+    for held in history.held:
+        state = "reachable" if held.entry.fingerprint in reachable else "not reachable"
+        state = _IN_PLACE if held is last and _is_there(history, held) else state
+        rows.append(_row(held, f"damaged, {state}" if held.wrong else state))
+    if history.uncommitted:
+        rows.append(_row(history.uncommitted, "being written" if history.model.busy else "uncommitted"))
+    nothing = {"number": None, "step": None, "at": "", "fingerprint": "", "bytes": None, "delta_bytes": None}
+    return rows + [
+        nothing | {"full": False, "state": f"broken: {broken.path.name}", "path": str(broken.path),
+                   "problems": [broken.reason]}
+        for broken in history.broken
+    ]  # fmt: skip
+
+
+def _is_there(history: "History", held: "Held") -> bool:
+    return (history.model.step, history.model.fingerprint) == (held.entry.step, held.entry.fingerprint)
+
+
+def _row(held: "Held", state: str) -> dict[str, Any]:
+    from apollod.store.entry import UNDO
+
+    entry = held.entry
+    return {
+        "number": entry.number, "step": entry.step, "at": _when(held.path), "fingerprint": entry.fingerprint,
+        "bytes": sum(entry.files.values()), "delta_bytes": entry.files.get(UNDO, 0), "full": entry.full, "state": state,
+        "path": str(held.path), "problems": list(held.wrong.values()),
+    }  # fmt: skip
+
+
+def _notes(history: "History") -> list[str]:
+    notes = list(dict.fromkeys([*history.gaps(), *(reason for held in history.held for reason in held.wrong.values())]))
+    if history.uncommitted and not history.model.problem:
+        notes.append(
+            f"{history.uncommitted.path} is not committed: the model directory is not at step "
+            f"{history.uncommitted.entry.step}"
+        )
+    return notes
+
+
+def _show(args: argparse.Namespace) -> int:
+    """Print everything that is known of one checkpoint."""
+    history = _opened(args, 0.0)
+    point = _point_of(history, args.step)
+    found = history.ways(point)
+    ways = [{"from": str(way.copy.path), "deltas": len(way.deltas), "bytes": way.bytes} for way in found]
+    body: dict[str, Any] = {"step": point.step, "fingerprint": point.fingerprint}
+    if point.held:
+        entry, state = point.held.entry, "reachable" if ways else "not reachable"
+        body = _row(point.held, _IN_PLACE if _is_there(history, point.held) else state) | {
+            "before_step": entry.before_step, "before_fingerprint": entry.before_fingerprint, "model": entry.model,
+            "torch": entry.torch, "state_version": entry.state_version, "optimizer": entry.optimizer,
+            "files": entry.files,
+        }  # fmt: skip
+    problems = [*body.get("problems", []), *([] if ways else [history.unreachable(point).line()])]
+    body |= {"ways": ways, "problems": problems}
+    if args.json:
+        _print(body)
+        return 0
+    lines = [
+        (name, _size(value) if name.endswith("bytes") else value)
+        for name, value in body.items()
+        if name not in ("files", "optimizer", "ways", "problems")
+    ]
+    lines += [("optimizer", f"{name}: {value}") for name, value in body.get("optimizer", {}).items()]
+    lines += [("files", f"{name}: {_size(value)}") for name, value in body.get("files", {}).items()]
+    lines += [("way", f"from {way.copy.path} over {len(way.deltas)} deltas, {_size(way.bytes)}") for way in found]
+    print("\n".join(f"{name:<20}{value}" for name, value in [*lines, *(("problem", one) for one in problems)]))
+    return 0
+
+
+def _when(path: Path) -> str:
+    """Time at which the checkpoint was written, UTC, to the second; empty if unknown."""
+    from apollod.store.entry import RECORD
+
+    try:
+        written = (path / RECORD).stat().st_mtime
+    except OSError:
+        return ""
+    return datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Exit code 1 if anything is damaged."""
+    from apollod.store.verify import verify
+
+    history = _opened(args, BUSY_S)
+    with Progress("checked") as progress:
+        result = verify(history, progress)
+    if args.json:
+        _print(_verified(result))
+        return 0 if result.ok else 1
+    for one in result.checkpoints:
+        still = "; its weights can be had" if one.problems and one.reachable else ""
+        print(f"{one.held.path.name}: {'; '.join(one.problems) or 'whole'}{still}")
+    for name, problems in result.copies.items():
+        print(f"{name}: {'; '.join(problems) or 'whole'}")
+    for name, reason in result.broken.items():
+        print(f"{Path(name).name}: {reason}")
+    for note in result.notes:
+        print(f"apollod: {note}", file=sys.stderr)
+    whole = sum(not one.problems for one in result.checkpoints)
+    print(f"{whole} of {len(result.checkpoints) + len(result.broken)} checkpoints are whole")
+    return 0 if result.ok else 1
+
+
+def _verified(result: "Verified") -> dict[str, Any]:
+    rows = [
+        {"number": one.held.entry.number, "step": one.held.entry.step, "path": str(one.held.path),
+         "reachable": one.reachable, "problems": one.problems} for one in result.checkpoints
+    ]  # fmt: skip
+    copies, broken, notes = result.copies, result.broken, result.notes
+    return {"ok": result.ok, "checkpoints": rows, "copies": copies, "broken": broken, "notes": notes}
+
+
+def _export(args: argparse.Namespace) -> int:
+    """Write the weights and the optimizer of a step; 0, or an error."""
+    from apollod.store.export import export
+
+    history = _opened(args, BUSY_S)
+    point = _point_of(history, args.step)
+    if history.uncommitted and args.step == "latest":
+        print(f"apollod: {history.uncommitted.path} is not committed; {point} is the newest that is", file=sys.stderr)
+    if not history.ways(point):
+        raise history.unreachable(point)
+    with Progress("written") as progress:
+        done = export(history, point, args.dir.expanduser(), other_files(history), progress)
+    for reason in done.failed:
+        print(f"apollod: passed over, {reason}", file=sys.stderr)
+    if done.optimizer:
+        print(f"apollod: without the optimizer: {done.optimizer}", file=sys.stderr)
+    if args.json:
+        _print({
+            "path": str(done.path), "step": done.step, "fingerprint": done.fingerprint, "bytes": done.bytes,
+            "from": str(done.origin), "deltas": done.deltas, "optimizer": not done.optimizer,
+            "passed_over": list(done.failed),
+        })  # fmt: skip
+    else:
+        print(f"step {done.step} {done.fingerprint} {done.path}")
+        print(f"apollod: {_size(done.bytes)}, from {done.origin} over {done.deltas} deltas", file=sys.stderr)
+    return 0
+
+
+def _opened(args: argparse.Namespace, wait_s: float) -> "History":
+    """Open the history that the options name. Raises ConfigError, NotPermitted or CheckpointError."""
+    checkpoints, model_dir, base = _places(args)
+    if not model_dir.is_dir():
+        raise CheckpointError(f"{model_dir} is no directory", "name the model directory with --model DIR")
+    return open_history(checkpoints, model_dir, base, wait_s)
+
+
+def _places(args: argparse.Namespace) -> tuple[Path, Path, Path]:
+    """Directory of the checkpoints, model directory, kept base. Raises NotPermitted if one may not be read."""
+    checkpoints, model_dir = args.checkpoints, args.model
+    if checkpoints is None or model_dir is None:
+        if not args.config:
+            raise ConfigError(
+                "which checkpoints?", "give --config FILE, or --checkpoints DIR and --model DIR, or set APOLLOD_CONFIG"
+            )
+        from apollod.supervisor.config import load_config
+
+        config = load_config(args.config)
+        checkpoints = checkpoints or config.state_dir / "checkpoints"
+        model_dir = model_dir or Path(config.model.path)
+    model_dir = model_dir.expanduser().absolute()
+    base = args.base or checkpoints.absolute().parent / "base" / model_dir.name
+    for place in (checkpoints, model_dir, base):
+        check_permitted(place, os.R_OK | os.X_OK)
+    if args.checkpoints and args.model and not checkpoints.is_dir():
+        raise CheckpointError(f"{checkpoints} is no directory", "name the directory that holds the checkpoints")
+    return checkpoints, model_dir, base
+
+
+def _point_of(history: "History", text: str) -> "Point":
+    """The point of a step number, or of the newest checkpoint (`latest`)."""
+    if text == "latest":
+        if not history.held:
+            raise CheckpointError(
+                f"there is no checkpoint in {history.checkpoints}", "`apollod ctl checkpoint` writes one"
+            )
+        return history.point(history.held[-1].entry)
+    if not text.isdecimal():
+        raise ConfigError(f"{text!r} is no step", "give a step's number, or latest")
+    return history.at_step(int(text))
+
+
+def open_history(checkpoints: Path, model_dir: Path, base: Path | None, wait_s: float = BUSY_S) -> "History":
+    """Read the history; waits up to `wait_s` for a sync that is at work. Raises CheckpointError."""
+    from apollod.store.history import History
+
+    end = time.monotonic() + wait_s
+    while (history := History.read(checkpoints, model_dir, base)).model.busy and time.monotonic() < end:
+        time.sleep(0.5)
+    return history
+
+
+def other_files(history: "History") -> list[Path]:
+    """Relative paths of the files beside the weights (config, tokenizer) that an export takes along; none of ours."""
+    from apollod.adapters.base_model import OTHER_WEIGHTS, WEIGHTS
+    from apollod.adapters.system.model_dir import files_below
+    from apollod.store.entry import ENTRY
+
+    return [name for name in files_below(history.template, (*OTHER_WEIGHTS, WEIGHTS)) if name.parts[0] != ENTRY]
+
+
+def _print(body: dict[str, Any]) -> None:
+    """Print the answer with --json."""
+    print(json.dumps({"schema_version": 1, **body}))
+
+
+def _size(count: int | None) -> str:
+    """Bytes with a unit; empty if unknown."""
+    return "" if count is None else render.size(count)
+
+
+class Progress:
+    """Progress in bytes on stderr, if that is a terminal."""
+
+    def __init__(self, word: str) -> None:
+        self._word, self._total, self._shown = word, 0, 0.0
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._count
+
+    def __exit__(self, *reason: object) -> None:
+        if self._shown:
+            print(file=sys.stderr)
+
+    def _count(self, count: int) -> None:
+        self._total += count
+        if os.isatty(2) and (now := time.monotonic()) - self._shown > 0.2:
+            self._shown = now
+            print(f"\r{render.size(self._total)} {self._word}   ", end="", file=sys.stderr, flush=True)
+
+
+RUNS = {"list": _list, "show": _show, "verify": _verify, "export": _export}

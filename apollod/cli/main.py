@@ -19,8 +19,10 @@ watch it:   apollod ctl status --watch       and what became of it: apollod ctl 
 
 COMMANDS = (
     Command("run", "start the daemon in the foreground", "apollod.cli.run_command"),
-    Command("demo", "watch a served model learn, from nothing, in a few minutes", "apollod.cli.demo_command"),
-    Command("init", "write a configuration to fill in, and its directories", "apollod.cli.init_command"),
+    Command(
+        "demo", "watch a served model learn, from nothing, in a few minutes", "apollod.cli.run_command", "add_demo"
+    ),
+    Command("init", "write a configuration to fill in, and its directories", "apollod.cli.config_command", "add_init"),
     Command("config", "check or show the configuration", "apollod.cli.config_command"),
     Command(
         "replay", "run recorded steps again, without a daemon, and prove the weights", "apollod.cli.replay_command"

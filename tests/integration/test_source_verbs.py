@@ -109,13 +109,61 @@ def test_what_the_daemon_would_refuse_is_refused(
 def test_tables_that_are_written_in_another_way_are_left_to_a_person(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for text in (
-        'watch = [{path = "/logs/night"}]\n[model]\npath = "/m"\n',
-        '[model]\npath = """\n[[watch]]\n"""\n[["watch" ]]\npath = "/logs/night"\n',
-    ):
-        config.write_text(text)
-        assert source(config, "remove", "/logs/night") == 2
+    text = 'watch = [{path = "/logs/night"}]\n[model]\npath = "/m"\n'
+    config.write_text(text)
+    for verb in ("remove", "add"):
+        assert source(config, verb, "/logs/night" if verb == "remove" else "/logs/day") == 2
         assert "edit the file" in capsys.readouterr().err and config.read_text() == text
+
+
+ODD = '''# top
+  [model]   # indented
+path    =   """
+/m
+[[watch]]
+"""
+
+[[watch]]
+path="/logs/first"     # no spaces
+models = [   # several lines
+  "a",
+]
+
+# about the trainer
+["trainer"]
+lr=1e-5	# a tab
+
+#: nobody owns this
+
+  [[ "watch" ]]# odd
+path = "/logs/second"
+# belongs to the last one
+[[watch]]
+path = '/logs/third'
+# at the end
+'''
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_comments_and_odd_layout_survive(config: Path, end: str) -> None:
+    config.write_bytes(ODD.replace("\n", end).encode())
+
+    def text() -> str:
+        return config.read_bytes().decode().replace(end, "\n")
+
+    for path in ("/logs/day", "/logs/evening"):
+        assert source(config, "add", path) == 0 and text().startswith(ODD)
+    for path in ("/logs/evening", "/logs/day"):
+        assert source(config, "remove", path) == 0
+    assert text() == ODD
+    first, trainer = ODD.index('[[watch]]\npath="'), ODD.index("# about the trainer")
+    second, third = ODD.index('  [[ "watch"'), ODD.index("# belongs to")
+    assert source(config, "remove", "/logs/second") == 0 and text() == ODD[:second] + ODD[third:]
+    assert source(config, "remove", "/logs/third") == 0
+    assert text() == f"{ODD[:second]}# belongs to the last one\n"
+    assert source(config, "remove", "/logs/first") == 0
+    assert text() == f"{ODD[:first]}{ODD[trainer:second]}# belongs to the last one\n"
+    assert tomllib.loads(text()) == {"model": {"path": "/m\n[[watch]]\n"}, "trainer": {"lr": 1e-5}}
 
 
 def test_no_configuration_is_guessed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 import argparse
 import os
-import sys
-import time
 from typing import Any, get_args
 
 import msgspec
@@ -141,8 +139,7 @@ def _begin(args: argparse.Namespace) -> int:
         begun = "is under way already" if answer["under_way"] else "is being read"
         if answer.get("goes_on"):
             begun = f"goes on where it was, {render.bootstrap_text(answer['bootstrap'])}"
-        ctl.show(args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is")
-        return 0
+        return ctl.show(args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is")
     over = _until_over(socket)
     ctl.show(args, {"schema_version": 1, "bootstrap": over}, _text(over))
     if over["dropped"] and not over["accepted"] and not over["duplicates"]:
@@ -155,14 +152,12 @@ def _begin(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     found = ask_status(ctl.socket_path(args)).get("bootstrap")
     text = _text(found) if found else "there was none"
-    ctl.show(args, {"schema_version": 1, "bootstrap": found}, text)
-    return 0
+    return ctl.show(args, {"schema_version": 1, "bootstrap": found}, text)
 
 
 def _stop(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.BootstrapStopRequest(ctl.by()))
-    ctl.show(args, answer, f"{_text(answer['bootstrap'])}; asked for again it goes on from here")
-    return 0
+    stopped = "asked for again it goes on from here"
+    return ctl.tell(args, msg.BootstrapStopRequest(ctl.by()), lambda a: f"{_text(a['bootstrap'])}; {stopped}")
 
 
 def _text(b: dict[str, Any]) -> str:
@@ -187,20 +182,20 @@ def _tested(b: dict[str, Any]) -> str:
 def _until_over(path: str) -> dict[str, Any]:
     """Follow the bootstrap of the daemon at this socket, with progress on a terminal; returns its object in the status.
     Raises ApolloError if the daemon cannot go on with it."""
-    try:
-        while True:
-            status = ask_status(path)
-            now: dict[str, Any] = status["bootstrap"]
-            render.progress(render.bootstrap_text(now))
-            if now["state"] not in ("reading", "learning"):
-                return now
-            helpless = status["state"] == "degraded" and now["state"] == "learning"  # reading needs no engine
-            if helpless or status["state"] == "stopping":
-                raise ApolloError(
-                    f"the daemon is {status['state']}: {status['error'] or 'somebody asked for it'}",
-                    "nothing is lost: the bootstrap goes on with the daemon; see `apollod ctl status`",
-                )
-            time.sleep(WAIT_S)
-    finally:
-        if os.isatty(2):
-            print(file=sys.stderr)
+
+    def over(status: dict[str, Any]) -> bool:
+        state = status["bootstrap"]["state"]
+        if state not in ("reading", "learning"):
+            return True
+        helpless = status["state"] == "degraded" and state == "learning"  # reading needs no engine
+        if helpless or status["state"] == "stopping":
+            raise ApolloError(
+                f"the daemon is {status['state']}: {status['error'] or 'somebody asked for it'}",
+                "nothing is lost: the bootstrap goes on with the daemon; see `apollod ctl status`",
+            )
+        return False
+
+    status = ctl.waited(
+        lambda: ask_status(path), over, lambda status: render.bootstrap_text(status["bootstrap"]), WAIT_S
+    )
+    return dict(status["bootstrap"])

@@ -20,7 +20,7 @@ from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
 from apollod.adapters.tokens import token_counter
 from apollod.cli import render
-from apollod.cli.control import rows
+from apollod.cli.control import ctl, rows
 from apollod.core.facts.bootstrap import BootstrapRequested
 from apollod.core.facts.intake.events import Removed
 from apollod.core.facts.intake.repeats import Known
@@ -93,8 +93,7 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
         "dropped": dict(sorted(trial.unlearned.items())), "skipped": _skipped(trial), "judged": wanted.judged,
         "journal": str(beside.journal) if beside.journal else None,
     }  # fmt: skip
-    print(json.dumps(answer) if args.json else render.plain("\n".join(_page(answer))))
-    return 0
+    return ctl.show(args, answer, lambda: _page(answer))
 
 
 def _beside(config: Config | None, wanted: BootstrapRequested) -> _Beside:
@@ -164,7 +163,7 @@ def _page(a: dict[str, Any]) -> list[str]:
     ]
     for rule in a["stripped"]:
         lines.append(f"{rule['count']:>11} by rule {rule['rule']}, {rule['characters']} characters; most often:")
-        lines += [f"{one['count']:>15}x {_short(one['text'])}" for one in rule["frequent"]]
+        lines += [f"{one['count']:>15}x {render.cut(one['text'], SHOWN_CHARACTERS)}" for one in rule["frequent"]]
     if not a["examples"]:
         lines.append(_why_nothing(a))
     return lines
@@ -185,11 +184,6 @@ def _time(a: dict[str, Any]) -> str:
     if a["hours"] is None:
         return "unknown without steps: " + ("none was made yet" if a["journal"] else "--config names the journal")
     return f"about {render.duration(a['hours'] * 3600)} of steps, by the last ones in the journal"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 3]}..."
 
 
 def _why_nothing(a: dict[str, Any]) -> str:

@@ -6,8 +6,10 @@ Imports nothing that takes time: no anyio, no structlog, no aiosqlite.
 import argparse
 import json
 import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
@@ -26,7 +28,12 @@ TIMEOUT_S = 10.0
 """Timeout of other requests."""
 
 Run = Callable[[argparse.Namespace], int]
+Add = Callable[[argparse.ArgumentParser], object]
+"""Adds arguments to a parser."""
+Action = tuple[str, str, Run, *tuple[Add, ...]]
+"""A line of the table of a noun: name, help, the function that runs it, and its arguments."""
 Text = str | Sequence[str]
+Look = TypeVar("Look")
 
 
 def common_options(parser: argparse.ArgumentParser, first: bool = False) -> None:
@@ -56,20 +63,22 @@ def jsonl(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jsonl", action="store_true", help="one JSON object a line")
 
 
-def actions(
-    noun: argparse.ArgumentParser, *told: tuple[str, str, Run], nested: bool = False
-) -> list[argparse.ArgumentParser]:
-    """Add the actions of a noun (name, help, function that runs it), each with the options of a verb, which the noun
-    takes too. `nested`: the noun is an action itself, and has them."""
+def actions(noun: argparse.ArgumentParser, *table: Action, nested: bool = False) -> None:
+    """Add the actions of a noun, each with the options of a verb, which the noun takes too. `nested`: the noun is an
+    action itself, and has them."""
     if not nested:
         common_options(noun)
     of_noun = noun.add_subparsers(dest="nested_action" if nested else "action", required=True, metavar="ACTION")
-    parsers: list[argparse.ArgumentParser] = []
-    for name, text, run in told:
+    for name, text, run, *arguments in table:
         parser = of_noun.add_parser(name, help=text, description=text)
         options(parser, run)
-        parsers.append(parser)
-    return parsers
+        for add in arguments:
+            add(parser)
+
+
+def argument(*names: str, **kwargs: Any) -> Add:
+    """A function that adds this argument, for a line of a table of actions."""
+    return lambda parser: parser.add_argument(*names, **kwargs)
 
 
 def configuration(
@@ -107,17 +116,18 @@ def ask(path: str, request: "msgspec.Struct", timeout_s: float = TIMEOUT_S) -> d
     return channel.ask(path, request, timeout_s)
 
 
-def ask_or_journal(args: argparse.Namespace, request: "msgspec.Struct") -> dict[str, Any] | str:
-    """The daemon's answer; or the path of the journal to answer from: that of --file, or of the configuration if its
-    daemon does not run."""
-    if args.file:
-        return str(args.file)
-    try:
-        return ask(socket_path(args), request)
-    except DaemonUnreachable:
-        if not args.config or args.socket:
-            raise
-        return journal_path(args)
+def ask_or_fold(
+    args: argparse.Namespace, request: "msgspec.Struct", folded: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """The daemon's answer; or the one `folded` from a journal: that of --file, or of the configuration if its daemon
+    does not run."""
+    if not args.file:
+        try:
+            return ask(socket_path(args), request)
+        except DaemonUnreachable:
+            if not args.config or args.socket:
+                raise
+    return folded(journal_path(args))
 
 
 def status(path: str) -> "st.Status":
@@ -142,11 +152,37 @@ def by() -> str:
         return f"uid {os.getuid()}"
 
 
-def show(args: argparse.Namespace, answer: Mapping[str, Any], text: Text | Callable[[], Text]) -> None:
+def show(args: argparse.Namespace, answer: Mapping[str, Any], text: Text | Callable[[], Text]) -> int:
     """Print an answer: with --json the object itself, else its text or lines, made safe for a terminal. A function is
-    called only where its text is needed."""
+    called only where its text is needed. Returns exit code 0."""
     if args.json:
         print(json.dumps(answer))
-        return
+        return 0
     text = text() if callable(text) else text
     print(render.plain(text if isinstance(text, str) else "\n".join(text)))
+    return 0
+
+
+def tell(
+    args: argparse.Namespace, request: "msgspec.Struct", text: Callable[[dict[str, Any]], Text],
+    timeout_s: float = TIMEOUT_S,
+) -> int:  # fmt: skip
+    """Send one request to the daemon and print its answer, for people as `text` of it. Returns exit code 0."""
+    answer = ask(socket_path(args), request, timeout_s)
+    return show(args, answer, lambda: text(answer))
+
+
+def waited(
+    look: Callable[[], Look], over: Callable[[Look], object], progress: Callable[[Look], str], every_s: float
+) -> Look:
+    """Look until it is over, with a line of progress on a terminal. Returns what was seen last."""
+    try:
+        while True:
+            seen = look()
+            render.progress(progress(seen))
+            if over(seen):
+                return seen
+            time.sleep(every_s)
+    finally:
+        if os.isatty(2):
+            print(file=sys.stderr)

@@ -30,7 +30,7 @@ COURSE = (
     "dream.requested", "dream.imagined", "dream.answered", "dream.judged", "dream.trained", "dream.tested",
     "dream.settled", "dream.abandoned", "dream.failed",
 )  # fmt: skip
-_KINDS = ", ".join(f"'{kind}'" for kind in COURSE)
+_KINDS = rows.among(COURSE)
 _HIDDEN = ("dream", "sketch", "votes")
 """Fields that are of no use to a person, or told elsewhere."""
 _LISTED = "`apollod ctl dream list` has them"
@@ -47,23 +47,19 @@ Object = Mapping[str, Any]
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "situations that are imagined to practise a pattern, and what became of them"
     commands.epilog(parser, EPILOG)
-    started, listed, shown, _ = ctl.actions(
+    ctl.actions(
         parser,
-        ("start", "dream now, whatever the schedule says, also beside users", _start),
-        ("list", "the newest dreams, the newest first, and what became of them", _list),
-        ("show", "one dream as a story: seeds, situation, answer, verdict, step, tests", _show),
+        ("start", "dream now, whatever the schedule says, also beside users", _start,
+         ctl.argument("--pattern", default="", metavar="NAME", help="of this one only (default: of all in turn)"),
+         ctl.argument("--count", type=_count, default=0, metavar="N",
+                      help="so many practices (default: until everything is settled)")),
+        ("list", "the newest dreams, the newest first, and what became of them", _list,
+         ctl.argument("--pattern", default="", metavar="NAME", help="only dreams of this one"), commands.limited,
+         ctl.jsonl, ctl.of_a_copy),
+        ("show", "one dream as a story: seeds, situation, answer, verdict, step, tests", _show,
+         ctl.argument("dream", metavar="DREAM", help="its id, such as d12"), ctl.of_a_copy),
         ("stop", "begin no dream until somebody starts them again; the one under way is kept", _stop),
-    )
-    started.add_argument("--pattern", default="", metavar="NAME", help="of this one only (default: of all in turn)")
-    started.add_argument(
-        "--count", type=_count, default=0, metavar="N", help="so many practices (default: until everything is settled)"
-    )
-    listed.add_argument("--pattern", default="", metavar="NAME", help="only dreams of this one")
-    commands.limited(listed)
-    ctl.jsonl(listed)
-    shown.add_argument("dream", metavar="DREAM", help="its id, such as d12")
-    for parser_ in (listed, shown):
-        ctl.of_a_copy(parser_)
+    )  # fmt: skip
 
 
 def _count(text: str) -> int:
@@ -78,28 +74,24 @@ def _start(args: argparse.Namespace) -> int:
     what = f"{args.count} practices" if args.count else "dreams until everything is settled"
     of = f" of {args.pattern}" if args.pattern else ""
     waits = f"; waits: {answer['reason']}" if answer["reason"] else ""
-    ctl.show(args, answer, f"{what}{of}; first {answer['next'] or 'nothing'}{waits}")
-    return 0
+    return ctl.show(args, answer, f"{what}{of}; first {answer['next'] or 'nothing'}{waits}")
 
 
 def _stop(args: argparse.Namespace) -> int:
     answer = ctl.ask(ctl.socket_path(args), msg.DreamStopRequest(ctl.by()))
     kept = f"; {answer['dream']} goes on then" if answer["dream"] else ""
     said = f"dreams were stopped already ({answer['stopped']})" if answer["before"] else "no dream begins any more"
-    ctl.show(args, answer, f"{said}, until `apollod ctl dream start`{kept}")
-    return 0
+    return ctl.show(args, answer, f"{said}, until `apollod ctl dream start`{kept}")
 
 
 def _list(args: argparse.Namespace) -> int:
     found = newest(ctl.journal_path(args), args.pattern, args.limit)
-    rows.show_list(args, "dreams", found, COLUMNS)
-    return 0
+    return rows.show_list(args, "dreams", found, COLUMNS)
 
 
 def _show(args: argparse.Namespace) -> int:
     found = _one(ctl.journal_path(args), args.dream)
-    ctl.show(args, {"schema_version": 1, "dream": found}, lambda: _trail(found))
-    return 0
+    return ctl.show(args, {"schema_version": 1, "dream": found}, lambda: _trail(found))
 
 
 # --- in the journal -----------------------------------------------------------------------------------------------
@@ -143,7 +135,7 @@ def _one(path: str, what: str) -> dict[str, Any]:
         raise ConfigError(f"{what!r} is no dream", f"give an id such as d12; {_LISTED}")
     dream = f"d{int(number)}"
     found = rows.tuples(
-        path, f"SELECT kind, seq, at_ns, body FROM events WHERE kind IN ({_KINDS}) AND key = '{dream}' ORDER BY seq"
+        path, f"SELECT kind, seq, at_ns, body FROM events WHERE kind IN {_KINDS} AND key = '{dream}' ORDER BY seq"
     )
     row = _rows(path, f"seq IN ({', '.join(str(seq) for _, seq, _, _ in found)})").get(dream) if found else None
     if row is None:
@@ -169,22 +161,19 @@ def _unknown(path: str, dream: str) -> ApolloError:
 
 def _instruction(path: str, row: dict[str, Any]) -> str | None:
     """Instruction of the pattern at the time of the dream."""
-    found = rows.tuples(
+    found = rows.scalar(
         path,
         "SELECT body ->> '$.pattern.instruction' FROM events WHERE kind = 'pattern.added' AND key = "
         f"{literal(row.get('pattern') or '')} AND seq < {row.get('seq', 0)} ORDER BY seq DESC LIMIT 1",
     )
-    return str(found[0][0]) if found else None
+    return None if found is None else str(found)
 
 
 def _loss(path: str, row: dict[str, Any]) -> float | None:
     """Loss of the step that learned the dream."""
-    if row["step"] is None:
-        return None
-    found = rows.tuples(
-        path, f"SELECT body ->> '$.loss' FROM events WHERE kind = 'step.completed' AND key = '{int(row['step'])}'"
-    )
-    return found[0][0] if found else None
+    of_step = f"kind = 'step.completed' AND key = '{int(row['step'] or 0)}'"
+    loss: float | None = rows.scalar(path, f"SELECT body ->> '$.loss' FROM events WHERE {of_step}")
+    return loss
 
 
 def _variations(path: str, dream: str) -> list[str]:

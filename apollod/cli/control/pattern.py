@@ -25,16 +25,6 @@ examples:
   apollod ctl pattern retire ask
   apollod ctl pattern propose >> apollod.toml
 """
-ADD_EPILOG = """\
-examples:
-  apollod ctl pattern add greet --instruction 'Begin with a greeting.' --regex '^(Hello|Hi)'
-  apollod ctl pattern add ask --instruction-file ask.md --seed ~/notes/lessons.md \\
-      --contrast 'You are in autopilot: act at once.' --rubric 'One question, no list.'
-
-A name that is there already with another definition begins anew. Relative paths are of the directory where you are.
-A command gets {"messages", "answer"} as JSON on its standard input; exit code 0 says that the behaviour shows, 1 that
-it does not.
-"""
 SHOWN_DREAMS = 10
 _COLUMNS: tuple[render.Column, ...] = (
     ("pattern", "name"), "state", ("told", lambda p: _passed(p["baseline"].get("told"))),
@@ -49,33 +39,17 @@ Object = Mapping[str, Any]
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "behaviours that are learned by dreaming until they need no instruction"
     commands.epilog(parser, EPILOG)
-    listed, shown, added, retired, proposed = ctl.actions(
+    name = ctl.argument("name", metavar="NAME", help="of the pattern")
+    ctl.actions(
         parser,
-        ("list", "every pattern, how far it is, and what comes next", _list),
-        ("show", "one pattern in full: definition, tests, budget, why nothing happens, its last dreams", _show),
-        ("add", "have a behaviour learned, or change one", _add),
-        ("retire", "dream of a pattern no more; what was learned stays learned", _retire),
-        (
-            "propose",
-            "patterns made of what is stripped most often and was learned most, as TOML; adds none",
-            pattern_given.propose,
-        ),
-    )
-    commands.epilog(added, ADD_EPILOG)
-    pattern_given.arguments(added)
-    for parser_ in (shown, retired):
-        parser_.add_argument("name", metavar="NAME", help="of the pattern")
-    commands.limited(proposed, 5, "at most N (default 5); 0 for all")
-    proposed.add_argument(
-        "--learned", type=commands.limit, default=3, metavar="N", help="of at least N learned examples (default 3)"
-    )
-    for parser_ in (listed, shown, proposed):
-        ctl.of_a_copy(parser_)
-
-
-def _view(args: argparse.Namespace) -> dict[str, Any]:
-    view = ctl.ask_or_journal(args, msg.PatternsRequest())
-    return folded(view) if isinstance(view, str) else view
+        ("list", "every pattern, how far it is, and what comes next", _list, ctl.of_a_copy),
+        ("show", "one pattern in full: definition, tests, budget, why nothing happens, its last dreams", _show, name,
+         ctl.of_a_copy),
+        ("add", "have a behaviour learned, or change one", _add, pattern_given.arguments),
+        ("retire", "dream of a pattern no more; what was learned stays learned", _retire, name),
+        ("propose", "patterns made of what is stripped most often and was learned most, as TOML; adds none",
+         pattern_given.propose, pattern_given.propose_arguments),
+    )  # fmt: skip
 
 
 def folded(path: str) -> dict[str, Any]:
@@ -90,9 +64,8 @@ def folded(path: str) -> dict[str, Any]:
 
 
 def _list(args: argparse.Namespace) -> int:
-    view = _view(args)
-    ctl.show(args, view, lambda: _page_of_all(view))
-    return 0
+    view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
+    return ctl.show(args, view, lambda: _page_of_all(view))
 
 
 def _page_of_all(view: dict[str, Any]) -> str:
@@ -103,14 +76,16 @@ def _page_of_all(view: dict[str, Any]) -> str:
 
 
 def _show(args: argparse.Namespace) -> int:
-    patterns = {one["name"]: one for one in _view(args)["patterns"]}
+    view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
+    patterns = {one["name"]: one for one in view["patterns"]}
     if (found := patterns.get(args.name)) is None:
         near = difflib.get_close_matches(args.name, patterns, n=1, cutoff=0.0)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ApolloError(f"there is no pattern {args.name}", f"{hint}`apollod ctl pattern list` has them")
     dreams = newest(args, args.name)
-    ctl.show(args, {"schema_version": 1, "pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams))
-    return 0
+    return ctl.show(
+        args, {"schema_version": 1, "pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams)
+    )
 
 
 def newest(args: argparse.Namespace, name: str) -> list[dict[str, Any]]:
@@ -133,15 +108,13 @@ def _add(args: argparse.Namespace) -> int:
         "unchanged": "is there already, just so; nothing was changed",
     }[answer["became"]]
     waits = f" (waits: {answer['waits']})" if answer["waits"] else ""
-    ctl.show(args, answer, f"{pattern.name} {said}{waits}")
-    return 0
+    return ctl.show(args, answer, f"{pattern.name} {said}{waits}")
 
 
 def _retire(args: argparse.Namespace) -> int:
     answer = ctl.ask(ctl.socket_path(args), msg.PatternRetireRequest(args.name, ctl.by()))
     stays = f"; what {answer['practices']} practices taught stays learned" if answer["practices"] else ""
-    ctl.show(args, answer, f"{args.name} is retired{stays}")
-    return 0
+    return ctl.show(args, answer, f"{args.name} is retired{stays}")
 
 
 def _moved(p: Object, mode: str) -> str:
@@ -166,7 +139,7 @@ def page(p: Object) -> list[str]:
     return [
         f"pattern     {p['name']}",
         f"state       {p['state']}" + (f": {p['reason']}" if p["reason"] else ""),
-        f"added       {time.strftime('%Y-%m-%d %H:%M', time.localtime(p['added_at']))} by {p['by']}",
+        f"added       {render.minute(p['added_at'])} by {p['by']}",
         "instruction",
         *indented(p["instruction"]),
         f"seeds       {', '.join(p['seeds']) or 'none: scenarios are imagined from the instruction alone'}",

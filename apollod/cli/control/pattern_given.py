@@ -28,8 +28,21 @@ VIEW = "view:"
 _DEFAULT = PatternSettings("", "")
 
 
+EPILOG = """\
+examples:
+  apollod ctl pattern add greet --instruction 'Begin with a greeting.' --regex '^(Hello|Hi)'
+  apollod ctl pattern add ask --instruction-file ask.md --seed ~/notes/lessons.md \\
+      --contrast 'You are in autopilot: act at once.' --rubric 'One question, no list.'
+
+A name that is there already with another definition begins anew. Relative paths are of the directory where you are.
+A command gets {"messages", "answer"} as JSON on its standard input; exit code 0 says that the behaviour shows, 1 that
+it does not.
+"""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that define a pattern."""
+    commands.epilog(parser, EPILOG)
     parser.add_argument("name", metavar="NAME", help="small letters, digits, - and _")
     told = parser.add_mutually_exclusive_group(required=True)
     told.add_argument("--instruction", metavar="TEXT", help="the text that should become unnecessary")
@@ -153,8 +166,15 @@ _STRIPPED = """
     ORDER BY seq
 """
 _PATTERNS = "SELECT key, body ->> '$.pattern.instruction' FROM events WHERE kind = 'pattern.added' ORDER BY seq"
-_PLAIN = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
-"""Characters that a literal string of TOML may hold."""
+
+
+def propose_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `pattern propose`."""
+    commands.limited(parser, 5, "at most N (default 5); 0 for all")
+    parser.add_argument(
+        "--learned", type=commands.limit, default=3, metavar="N", help="of at least N learned examples (default 3)"
+    )
+    ctl.of_a_copy(parser)
 
 
 def propose(args: argparse.Namespace) -> int:
@@ -214,5 +234,5 @@ def _toml(p: dict[str, Any]) -> str:
 
 def _long_text(text: str) -> str:
     """A text as TOML; over several lines as it stands, if TOML has a form for it and it cannot steer a terminal."""
-    fits = "\n" in text and "'''" not in text and not text.endswith("'") and _PLAIN.fullmatch(text)
+    fits = "\n" in text and "'''" not in text and not text.endswith("'")
     return f"'''\n{text}'''" if fits and render.plain(text) == text else toml_value(text)

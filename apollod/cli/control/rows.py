@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from apollod.cli import render
@@ -23,6 +23,18 @@ PATH_MAX = 40
 def tuples(path: str, sql: str) -> list[tuple[Any, ...]]:
     """Rows of a query of ours."""
     return _answer(path, sql).rows
+
+
+def scalar(path: str, sql: str) -> Any:
+    """First value of a query of ours; None: it has no row."""
+    return next((row[0] for row in tuples(path, sql)), None)
+
+
+def among(values: Iterable[str]) -> str:
+    """A list of these for IN."""
+    from apollod.adapters.journal.journal_reader import literal
+
+    return f"({', '.join(map(literal, values))})"
 
 
 def objects(path: str, sql: str) -> list[dict[str, Any]]:
@@ -80,9 +92,9 @@ def show_list(
     found: Sequence[Mapping[str, Any]],
     columns: Sequence[render.Column],
     beside: Mapping[str, Any] = {},
-) -> None:
+) -> int:
     """Print a list in the form that was asked for: lines (--jsonl), one object with the list as `name` and the fields
-    `beside` it (--json), or a table."""
+    `beside` it (--json), or a table. Returns exit code 0."""
     if args.jsonl:
         for row in found:
             print(json.dumps(row))
@@ -90,6 +102,7 @@ def show_list(
         print(json.dumps({"schema_version": 1, name: found, **beside}))
     else:
         print(render.listed(columns, found))
+    return 0
 
 
 def end_of(path: str) -> str:

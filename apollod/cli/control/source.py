@@ -1,21 +1,21 @@
 """`apollod ctl source list|show|test|add|remove`: the files that examples come from.
 
-`add` and `remove` edit the [[watch]] tables of the configuration as text, so that the rest of the file stays as it was
-written; the daemon takes the change up at its next start.
+`add` and `remove` edit the [[watch]] tables of the configuration and leave the rest of the file as it was written; the
+daemon takes the change up at its next start.
 """
 
 import argparse
 import os
-import re
 import shutil
 import tomllib
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args
 
 from apollod.adapters.journal.journal_reader import literal
 from apollod.cli import render
 from apollod.cli.control import ctl, rows
-from apollod.cli.render import toml_value
 from apollod.core.facts.intake.events import StripLevel
 from apollod.errors import ApolloError, ConfigError, NotPermitted
 from apollod.permission import check_permitted
@@ -30,21 +30,19 @@ _COLUMNS: tuple[render.Column, ...] = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "the files that examples come from"
-    listed, shown, tested, added, removed = ctl.actions(
+    ctl.actions(
         parser,
-        ("list", "every file that was read: how far, and what became of its lines; and what cannot be read", _list),
-        ("show", "a file, or all below a directory: how far it is read, what became of its records and why", _show),
-        ("test", "what would be learned of a log or a directory of logs; needs no daemon, changes nothing", _test),
-        ("add", "watch a directory of logs: a [[watch]] table in the configuration", _add),
-        ("remove", "watch a directory no longer", _remove),
-    )
-    _trial_arguments(tested)
-    _table_arguments(added)
-    removed.add_argument("path", help="the directory, as in the configuration")
-    shown.add_argument("path", metavar="PATH", help="a file, a directory, or a source as the journal calls it")
-    ctl.jsonl(listed)
-    ctl.of_a_copy(listed)
-    ctl.of_a_copy(shown)
+        ("list", "every file that was read: how far, and what became of its lines; and what cannot be read", _list,
+         ctl.jsonl, ctl.of_a_copy),
+        ("show", "a file, or all below a directory: how far it is read, what became of its records and why", _show,
+         ctl.argument("path", metavar="PATH", help="a file, a directory, or a source as the journal calls it"),
+         ctl.of_a_copy),
+        ("test", "what would be learned of a log or a directory of logs; needs no daemon, changes nothing", _test,
+         _trial_arguments),
+        ("add", "watch a directory of logs: a [[watch]] table in the configuration", _add, _table_arguments),
+        ("remove", "watch a directory no longer", _remove,
+         ctl.argument("path", help="the directory, as in the configuration")),
+    )  # fmt: skip
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -59,8 +57,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     told = _sources_of(ctl.journal_path(args), args.path)
-    ctl.show(args, {"schema_version": 1, **told}, lambda: _page(told))
-    return 0
+    return ctl.show(args, {"schema_version": 1, **told}, lambda: _page(told))
 
 
 def _trial_arguments(parser: argparse.ArgumentParser) -> None:
@@ -198,9 +195,6 @@ def _how_far(one: dict[str, Any]) -> str:
 
 # --- add, remove: [[watch]] tables --------------------------------------------------------------------------------
 
-_HEADER = re.compile(r"\s*\[")
-_WATCH = re.compile(r"\s*\[\[\s*(watch|\"watch\"|'watch')\s*\]\]\s*(#.*)?$")
-
 
 def _table_arguments(parser: argparse.ArgumentParser) -> None:
     """Options for the values of a [[watch]] table."""
@@ -235,6 +229,8 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add(args: argparse.Namespace) -> int:
     """Append a table. Raises ConfigError if the daemon would refuse it, or the directory is watched already."""
+    import tomlkit  # here for start-up time, as below
+
     file = _file(args)
     text = _content(file)
     tables, place = _watched(text), _place(args.path)
@@ -245,14 +241,12 @@ def _add(args: argparse.Namespace) -> int:
         "poll_s", "review", "learn",
     )  # fmt: skip
     given = {"path": str(place)} | {name: value for name in names if (value := getattr(args, name)) is not None}
-    lines = ["[[watch]]", *(f"{name} = {toml_value(value)}" for name, value in given.items())]
     gap = "" if not text or text.endswith(("\n\n", "\n\r\n")) else "\n" if text.endswith("\n") else "\n\n"
-    table = f"{gap}{chr(10).join(lines)}\n"
+    table = gap + tomlkit.dumps({"watch": [given]})
     _replace(file, text + (table.replace("\n", "\r\n") if "\r\n" in text else table), [*tables, given])
     missing = "" if place.exists() else "; it is not there yet"
     answer = {"schema_version": 1, "config": str(file), "added": given}
-    ctl.show(args, answer, f"{place} is in {file}{missing}; {RESTART}")
-    return 0
+    return ctl.show(args, answer, f"{place} is in {file}{missing}; {RESTART}")
 
 
 def _remove(args: argparse.Namespace) -> int:
@@ -267,8 +261,7 @@ def _remove(args: argparse.Namespace) -> int:
     rest = [table for n, table in enumerate(tables) if n not in found]
     _replace(file, _without(text, found), rest)
     answer = {"schema_version": 1, "config": str(file), "removed": [tables[n] for n in found]}
-    ctl.show(args, answer, f"{place} is out of {file}; {RESTART}")
-    return 0
+    return ctl.show(args, answer, f"{place} is out of {file}; {RESTART}")
 
 
 def _file(args: argparse.Namespace) -> Path:
@@ -297,21 +290,41 @@ def _watched(text: str) -> list[dict[str, Any]]:
 
 
 def _without(text: str, places: list[int]) -> str:
-    """The text without these tables, counted from 0. Comments before the next table belong to the next table."""
-    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-    begins = [n for n, line in enumerate(lines) if _WATCH.match(line)]
-    for place in reversed(places):
-        if place >= len(begins):
-            break  # written in another way: whoever replaces the file finds that it is not as it should be
-        begin = begins[place]
-        end = next((n for n in range(begin + 1, len(lines)) if _HEADER.match(lines[n])), len(lines))
-        while end < len(lines) and lines[end - 1].lstrip().startswith("#"):
-            end -= 1
-        del lines[begin:end]
-        while begin == len(lines) and lines and lines[-1].isspace():
-            begin -= 1
-            lines.pop()
-    return "".join(lines)
+    """The text without these [[watch]] tables, counted from 0. Comments right above the next table stay with it."""
+    import tomlkit
+    from tomlkit.items import AoT, Comment
+
+    pieces = _pieces(text)
+    watch = [(n, tomlkit.parse(piece).get("watch")) for n, piece in enumerate(pieces)]
+    tables = [(n, item[0]) for n, item in watch if isinstance(item, AoT)]
+    for n, table in reversed([tables[place] for place in places if place < len(tables)]):
+        if n + 1 < len(pieces):
+            items = [item for _, item in table.value.body]
+            above = list(takewhile(lambda item: isinstance(item, Comment), reversed(items)))
+            pieces[n] = "".join(item.as_string() for item in reversed(above))
+        else:
+            lines = pieces[n - 1].splitlines(keepends=True)
+            while lines and lines[-1].isspace():
+                lines.pop()
+            pieces[n - 1 :] = ["".join(lines)]
+    return "".join(pieces)
+
+
+def _pieces(text: str) -> list[str]:
+    """The text cut before the header of each table: as one document, tomlkit would move [[watch]] tables together
+    between which others stand. A line in a text or list that looks like a header is none: what is before it does not
+    parse."""
+    import tomlkit
+    from tomlkit.exceptions import ParseError
+
+    pieces = [""]
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith("["):
+            with suppress(ParseError):
+                tomlkit.parse(pieces[-1])
+                pieces.append("")
+        pieces[-1] += line
+    return pieces
 
 
 def _replace(file: Path, text: str, watch: list[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -135,8 +134,7 @@ def _feedback(args: argparse.Namespace) -> int:
     else:
         request = msg.FeedbackRequest(args.response, args.rating, _fix(args.fix), args.comment, args.choice)
         answer = ctl.ask(ctl.socket_path(args), request)
-    ctl.show(args, answer, _sentence(answer))
-    return 0
+    return ctl.show(args, answer, _sentence(answer))
 
 
 def _fix(file: str | None) -> str | None:
@@ -199,16 +197,7 @@ def until_learned(path: str, examples: Sequence[str]) -> list[str]:
     """Wait until nothing is pending, no look is under way and no alarm is open; show progress on a terminal. Returns
     the examples that an alarm took back and holds, and says so. Raises ApolloError if the daemon cannot go on by
     itself."""
-    try:
-        while True:
-            now = ctl.status(path)
-            render.progress(_progress(now))
-            if _is_over(now):
-                break
-            time.sleep(WAIT_S)
-    finally:
-        if os.isatty(2):
-            print(file=sys.stderr)
+    now = ctl.waited(lambda: ctl.status(path), _is_over, _progress, WAIT_S)
     held, alarm = list[str](), now.quality.incident
     if now.quality.incidents:
         from apollod.cli.control.quality.incident import held_by_guard

@@ -13,7 +13,6 @@ from typing import Any
 
 from apollod.cli import commands, render
 from apollod.cli.control import ctl
-from apollod.cli.control.lesson_page import sentence
 from apollod.errors import ApolloError, ConfigError
 from apollod.wire import control_messages as msg
 
@@ -161,6 +160,31 @@ def show_when_known(args: argparse.Namespace, given: dict[str, Any]) -> int:
     answer = {name: found[name] for name in (*PROMISED, *BESIDE)}
     ctl.show(args, answer, sentence(found))
     return 0 if args.no_wait or found["state"] == "known" else 1
+
+
+def sentence(one: Object) -> str:
+    """State of a lesson, with its figures."""
+    state = f"{one['lesson']} is {one['state']}" + (f": {one['reason']}" if one["reason"] else "")
+    given_before = " (it was given before)" if one.get("already") else ""
+    kept = [f"kept {of_all(one['kept'])}"] if one["steps"] and one["kept"][1] else []
+    return "; ".join([f"{state}{given_before}", *figures(one), *kept])
+
+
+def figures(one: Object) -> list[str]:
+    """Answers before and after, and what it took."""
+    bare, told, after = one["before"]["bare"], one["before"]["told"], one["after"]["bare"]
+    parts = [f"bare {of_all(bare)} before" + (f", told {of_all(told)}" if told[1] else "")] if bare[1] else []
+    if one["steps"]:
+        parts.append(f"{render.counted(one['steps'], 'step')} in {render.duration(one['seconds'])}")
+        parts += [f"bare {of_all(after)} after"] if after[1] and one["state"] != "practising" else []
+    elif one["state"] == "known":
+        parts.append("nothing was trained: the model knew it")
+    return parts
+
+
+def of_all(pair: Sequence[int]) -> str:
+    """Answers that passed, and answers that were asked for."""
+    return f"{pair[0]} of {pair[1]}"
 
 
 def _waited(path: str, lesson: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import argparse
 import re
 import time
+from functools import partial
 from typing import Any
 
 from apollod.adapters.ipc.light_client import ask_status
@@ -24,14 +25,12 @@ _QUEUE: tuple[render.Column, ...] = (
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
     parser.description = "the examples that wait to be learned"
-    (shown,) = ctl.actions(parser, ("show", "what is learned next, and why; what the next step waits for", _show_queue))
-    commands.limited(shown, text="the next N (default 20, at most 1000)")
+    limit = partial(commands.limited, text="the next N (default 20, at most 1000)")
+    ctl.actions(parser, ("show", "what is learned next, and why; what the next step waits for", _show_queue, limit))
 
 
 def _show_queue(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.QueueRequest(args.limit or 1000))
-    ctl.show(args, answer, lambda: _queue(answer))
-    return 0
+    return ctl.tell(args, msg.QueueRequest(args.limit or 1000), _queue)
 
 
 def _queue(a: dict[str, Any]) -> str:
@@ -71,8 +70,7 @@ def _show_schedule(args: argparse.Namespace) -> int:
         "waits": waits, "checkpoint_due_in_s": status["checkpoint"].get("due_in_s"),
         "dreams": status.get("dreams", {}),
     }  # fmt: skip
-    ctl.show(args, answer, lambda: schedule_lines(answer))
-    return 0
+    return ctl.show(args, answer, lambda: schedule_lines(answer))
 
 
 def schedule_lines(answer: dict[str, Any]) -> list[str]:
@@ -123,10 +121,12 @@ def add_pause(parser: argparse.ArgumentParser) -> None:
 
 
 def _pause(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.PauseRequest())
+    return ctl.tell(args, msg.PauseRequest(), _paused)
+
+
+def _paused(answer: dict[str, Any]) -> str:
     now = ctl.read_status(answer)
-    ctl.show(args, answer, f"paused; step {now.running.step} is finished first" if now.running else now.state)
-    return 0
+    return f"paused; step {now.running.step} is finished first" if now.running else now.state
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
@@ -134,9 +134,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.ResumeRequest())
-    ctl.show(args, answer, ctl.read_status(answer).state)
-    return 0
+    return ctl.tell(args, msg.ResumeRequest(), lambda answer: ctl.read_status(answer).state)
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -145,9 +143,10 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
 
 def _checkpoint(args: argparse.Namespace) -> int:
     """Returns when it is committed."""
-    answer = ctl.ask(ctl.socket_path(args), msg.CheckpointRequest(), ctl.CHECKPOINT_TIMEOUT_S)
-    ctl.show(args, answer, f"step {answer['step']} {answer['fingerprint']} {answer['model_dir']}")
-    return 0
+    return ctl.tell(
+        args, msg.CheckpointRequest(), lambda done: f"step {done['step']} {done['fingerprint']} {done['model_dir']}",
+        ctl.CHECKPOINT_TIMEOUT_S,
+    )  # fmt: skip
 
 
 def add_rollback(parser: argparse.ArgumentParser) -> None:
@@ -169,8 +168,7 @@ def _rollback(args: argparse.Namespace) -> int:
         f"{len(done['examples'])} examples are taken back and not learned again; `apollod ctl relearn ID...` asks "
         "for them"
     )
-    ctl.show(args, done, text)
-    return 0
+    return ctl.show(args, done, text)
 
 
 def _step_of(text: str) -> int:
@@ -192,6 +190,7 @@ def add_relearn(parser: argparse.ArgumentParser) -> None:
 
 
 def _relearn(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.RelearnRequest(args.examples))
-    ctl.show(args, answer, f"{len(answer['examples'])} examples wait to be learned again")
-    return 0
+    return ctl.tell(
+        args, msg.RelearnRequest(args.examples),
+        lambda answer: f"{len(answer['examples'])} examples wait to be learned again",
+    )  # fmt: skip

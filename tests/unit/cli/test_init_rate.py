@@ -2,7 +2,7 @@
 
 import pytest
 
-from apollod.cli.init_command import RATE, WIDTH, rate_for
+from apollod.cli.config_command import RATE, WIDTH, rate_for
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ def arguments(parser: argparse.ArgumentParser, kept: str) -> None:
 
 
 def edit_arguments(parser: argparse.ArgumentParser) -> None:
-    """An example, and where its new text is."""
-    parser.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
+    """Where the new text of an example is."""
     parser.add_argument("--record", action="store_true", help="$EDITOR opens the whole record as JSON, not the answer")
     parser.add_argument(
         "--file", metavar="FILE", dest="text",
@@ -48,21 +47,6 @@ def withdraw_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source", default="", help="all that wait of one source: a path, or ctl:PATH and the like for what was given"
     )
-
-
-def approve(args: argparse.Namespace) -> int:
-    """Put examples at the end of the queue."""
-    return _decide(args, "approve")
-
-
-def decline(args: argparse.Namespace) -> int:
-    """Do not learn examples; those learned already are not touched."""
-    return _decide(args, "decline")
-
-
-def hold(args: argparse.Namespace) -> int:
-    """Have examples that wait, or were decided against, wait for a decision."""
-    return _decide(args, "hold")
 
 
 def edit(args: argparse.Namespace) -> int:
@@ -84,8 +68,7 @@ def edit(args: argparse.Namespace) -> int:
         takes = ", which --file takes" if whole else ""
         error.hint = f"{error.hint}; what you wrote is in {_kept(written, suffix(whole))}{takes}"
         raise
-    ctl.show(args, answer, f"{answer['into']} is learned instead")
-    return 0
+    return ctl.show(args, answer, f"{answer['into']} is learned instead")
 
 
 def line_of(written: bytes) -> bytes:
@@ -174,8 +157,8 @@ def _kept(written: bytes, suffix: str) -> str:
     return path
 
 
-def _decide(args: argparse.Namespace, choice: Choice) -> int:
-    """Exit code 1 if any decision came too late."""
+def decide(args: argparse.Namespace, choice: Choice) -> int:
+    """Decide about examples. Exit code 1 if any decision came too late."""
     path = ctl.journal_path(args)
     ids = list(dict.fromkeys(example_facts.meant(path, example) for example in args.examples))
     wanted = tuple(Decision(id_, choice, args.reason) for id_ in ids)
@@ -194,8 +177,7 @@ def withdraw(args: argparse.Namespace) -> int:
     ids = [example_facts.meant(ctl.journal_path(args), example) for example in args.examples]
     answer = ctl.ask(ctl.socket_path(args), msg.WithdrawRequest(ids, args.source))
     count = len(answer["examples"])
-    ctl.show(args, answer, f"{count} examples no longer wait; `apollod ctl relearn ID...` asks for them")
-    return 0
+    return ctl.show(args, answer, f"{count} examples no longer wait; `apollod ctl relearn ID...` asks for them")
 
 
 def forget(args: argparse.Namespace) -> int:

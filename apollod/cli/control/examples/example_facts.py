@@ -31,8 +31,7 @@ _STEP = (
 
 def state_of(path: str, id_: str) -> str:
     """State of an example that was accepted."""
-    ((state,),) = rows.tuples(path, f"SELECT state FROM examples WHERE id = '{id_}'")
-    return str(state)
+    return str(rows.scalar(path, f"SELECT state FROM examples WHERE id = '{id_}'"))
 
 
 def was_known(path: str, id_: str) -> bool:
@@ -42,7 +41,7 @@ def was_known(path: str, id_: str) -> bool:
     among = f"body ->> '$.example' = '{id_}' OR {one_of}"
     kinds = "kind IN ('step.completed', 'example.looked')"
     sql = f"SELECT body ->> '$.known' FROM events WHERE {kinds} AND ({among}) ORDER BY seq DESC LIMIT 1"
-    return any(known for (known,) in rows.tuples(path, sql))
+    return bool(rows.scalar(path, sql))
 
 
 def is_id(text: str) -> bool:
@@ -76,7 +75,7 @@ def _carried(path: str, id_: str) -> JournalContinued | None:
 
 def unknown(path: str, prefix: str) -> ApolloError:
     """The error for a prefix that no id has."""
-    ((count,),) = rows.tuples(path, "SELECT count(*) FROM known_examples")
+    count = rows.scalar(path, "SELECT count(*) FROM known_examples")
     among = f"the journal knows {count} examples" if count else "no example was accepted yet"
     return ApolloError(f"no example begins with {prefix}: {among}", _WHERE)
 
@@ -128,8 +127,7 @@ def step_of(path: str, number: int) -> dict[str, Any]:
 
 def _sources(path: str, examples: list[str]) -> list[dict[str, Any]]:
     """Origin of each example, in their order: file, lines, session and record ids."""
-    among = ", ".join(f"'{example}'" for example in examples)
-    accepted = _facts(path, f"seq IN (SELECT seq FROM known_examples WHERE id IN ({among}))")
+    accepted = _facts(path, f"seq IN (SELECT seq FROM known_examples WHERE id IN {rows.among(examples)})")
     found = {fact.body["example"]: fact.body for fact in accepted if fact.kind == "example.accepted"}
     files = dict(rows.tuples(path, "SELECT source, path FROM sources")) if found else {}
     return [
@@ -148,8 +146,7 @@ def unknown_step(path: str, number: int) -> ApolloError:
     """The error for a step that the journal does not have; it names the steps that there are."""
     if not number:
         return ApolloError("there is no step 0: the weights of version 0 are the untrained model", "steps begin at 1")
-    sql = f"SELECT max(CAST(key AS INTEGER)) FROM events WHERE {_OF_A_STEP}"
-    ((last,),) = rows.tuples(path, sql)
+    last = rows.scalar(path, f"SELECT max(CAST(key AS INTEGER)) FROM events WHERE {_OF_A_STEP}")
     begun = continued(path)
     if begun is not None and number <= begun.last_step:
         return ApolloError(
@@ -200,9 +197,7 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
     (accepted,) = _facts(path, f"seq = (SELECT seq FROM known_examples WHERE id = '{id_}')")
     later = f"seq > {accepted.seq} AND "
     encoded = _facts(path, f"{later}kind = 'example.encoded' AND key = '{id_}'")
-    ((duplicates,),) = rows.tuples(
-        path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'"
-    )
+    duplicates = rows.scalar(path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'")
     fate, evidence, body = _became(path, id_, later), _evidence(path, id_), accepted.body
     quoted = journal_reader.literal(body["source"])
     files = rows.tuples(path, f"SELECT path FROM sources WHERE source = {quoted}")

@@ -122,12 +122,12 @@ def _decoded(seq: int, text: str) -> _Body:
 
 def facts_since(path: str, seq: int) -> Iterator[Fact]:
     """Read the facts after event `seq`. Raises JournalError."""
-    kinds = ", ".join(f"'{kind}'" for kind in sorted(_INTO | _OUT))
-    body, which = "body", f"seq > {seq} AND +kind IN ({kinds})"
+    kinds = rows.among(sorted(_INTO | _OUT))
+    body, which = "body", f"seq > {seq} AND +kind IN {kinds}"
     if not seq:  # all of them: of what left the queue only the ids are needed
-        whole = ", ".join(f"'{kind}'" for kind in sorted({*_INTO, "example.expired"}))
-        body = f"CASE WHEN kind IN ({whole}) THEN body ELSE json_object('example', key) END"
-        which = f"kind IN ({kinds})"
+        whole = rows.among(sorted({*_INTO, "example.expired"}))
+        body = f"CASE WHEN kind IN {whole} THEN body ELSE json_object('example', key) END"
+        which = f"kind IN {kinds}"
     sql = f"SELECT seq, at_ns, kind, {body} FROM events WHERE {which} ORDER BY seq"
     yield from map(Fact._make, journal_reader.stream(path, sql, rows.SECONDS))
 

@@ -18,8 +18,7 @@ from contextlib import contextmanager
 
 from apollod.cli import commands
 from apollod.cli.control import ctl
-from apollod.cli.control.examples.candidate_page import Piece, page, with_marks
-from apollod.cli.control.examples.desk import Desk, facts_of
+from apollod.cli.control.examples.desk import Desk, Piece, facts_of, page, with_marks
 from apollod.cli.control.examples.held_queue import HeldQueue, facts_since
 from apollod.errors import ApolloError, ConfigError
 

@@ -1,9 +1,8 @@
 """The screen of `apollod ctl review`: keys in, picture out.
 
-Imported when it is drawn: textual takes a quarter of a second to load. Keys change the `Sitting` of `held_queue`, pages
-come from `candidate_page`; requests to the daemon and the journal go through `Desk`, in a thread, one at a time. Only
-attributes and the colours of the terminal are used: bold is learned, struck was stripped; without colour marks in the
-text show it.
+Imported when drawn: textual takes a quarter of a second to load. Keys change the `Sitting` of `held_queue`; `desk`
+has pages, and asks daemon and journal, in a thread, one at a time. Only attributes and the colours of the terminal are
+used: bold is learned, struck was stripped; without colour marks in the text show it.
 """
 
 import asyncio
@@ -17,8 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
-from apollod.cli.control.examples.candidate_page import Piece, page, with_marks
-from apollod.cli.control.examples.desk import Candidate, Desk
+from apollod.cli.control.examples.desk import Candidate, Desk, Piece, page, with_marks
 from apollod.cli.control.examples.held_queue import Change, Sitting
 from apollod.cli.render import plain
 from apollod.core.facts.review import Choice

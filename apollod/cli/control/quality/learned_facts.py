@@ -82,7 +82,7 @@ def facts(path: str) -> Object:
     """`learned`, `gains`, `divergence` and `spent`, as `quality report --json` has them."""
     return {
         "learned": {
-            "tiers": rows.objects(path, _TIERS), "known": rows.tuples(path, _KNOWN)[0][0], "patterns": _patterns(path),
+            "tiers": rows.objects(path, _TIERS), "known": rows.scalar(path, _KNOWN), "patterns": _patterns(path),
         },
         "gains": totals(path),
         "divergence": _divergence(path),
@@ -161,8 +161,7 @@ def _spent(path: str, what: str, where: str, which: str) -> Object:
 def written(path: str) -> str:
     """Time of the last event, UTC, ISO-8601; empty for an empty journal."""
     at = "strftime('%Y-%m-%d %H:%M:%S', at_ns / 1e9, 'unixepoch')"
-    found = rows.tuples(path, f"SELECT {at} FROM events ORDER BY seq DESC LIMIT 1")
-    return str(found[0][0]) if found else ""
+    return rows.scalar(path, f"SELECT {at} FROM events ORDER BY seq DESC LIMIT 1") or ""
 
 
 REPLACED = """SELECT said.key FROM events AS said WHERE said.kind = 'example.replaced' AND NOT EXISTS (

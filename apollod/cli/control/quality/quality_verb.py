@@ -32,39 +32,37 @@ examples:
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "has the model become worse than it was before it learned?"
     commands.epilog(parser, EPILOG)
-    run, baseline, report, alarms, taken = ctl.actions(
+    wait = ctl.argument(
+        "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
+    )
+    ctl.actions(
         parser,
-        ("run", "ask the probes now, and compare with the baseline", partial(_measure, baseline=False)),
-        ("baseline", "measure what later measurements are compared with", partial(_measure, baseline=True)),
-        ("report", "metrics against the baseline, looks, incidents, and what patterns were learned", _report),
-        ("incident", "alarms, and what was done about them: list, show", _list),
-        ("import", "write a file of probes from a task of lm-evaluation-harness, without a daemon", _import),
-    )
-    taken.add_argument("task", metavar="TASK", help="its name, such as arc_easy, or the path of its YAML file")
-    taken.add_argument(
-        "--data", required=True, metavar="PATH", help="its documents: a file, or a directory as on the Hub"
-    )
-    taken.add_argument("--out", required=True, metavar="FILE", help="a new file, to be named in [quality] probe")
-    commands.limited(taken, 150, "documents at most (default 150)")
-    for measured in (run, baseline):
-        measured.add_argument(
-            "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
-        )
-    ctl.of_a_copy(report)
-    report.add_argument("--html", metavar="FILE", help="write it as one page that needs nothing else; - for the output")
-    listed, shown = ctl.actions(
-        alarms,
-        ("list", "all alarms, the newest first", _list),
-        ("show", "one alarm as a story: what fell, what was taken back, which lines did it, how it ended", _show),
+        ("run", "ask the probes now, and compare with the baseline", partial(_measure, baseline=False), wait),
+        ("baseline", "measure what later measurements are compared with", partial(_measure, baseline=True), wait),
+        ("report", "metrics against the baseline, looks, incidents, and what patterns were learned", _report,
+         ctl.of_a_copy,
+         ctl.argument("--html", metavar="FILE", help="write it as one page that needs nothing else; - for the output")),
+        ("incident", "alarms, and what was done about them: list, show", _list, _incident_actions),
+        ("import", "write a file of probes from a task of lm-evaluation-harness, without a daemon", _import,
+         ctl.argument("task", metavar="TASK", help="its name, such as arc_easy, or the path of its YAML file"),
+         ctl.argument("--data", required=True, metavar="PATH",
+                      help="its documents: a file, or a directory as on the Hub"),
+         ctl.argument("--out", required=True, metavar="FILE", help="a new file, to be named in [quality] probe"),
+         partial(commands.limited, default=150, text="documents at most (default 150)")),
+    )  # fmt: skip
+
+
+def _incident_actions(parser: argparse.ArgumentParser) -> None:
+    ctl.actions(
+        parser,
+        ("list", "all alarms, the newest first", _list, ctl.jsonl, ctl.of_a_copy),
+        ("show", "one alarm as a story: what fell, what was taken back, which lines did it, how it ended", _show,
+         ctl.argument("incident", type=commands.limit, nargs="?", metavar="N",
+                      help="its number (default: the last one)"),
+         ctl.argument("--verbose", action="store_true", help="each replay of the search, and every event"),
+         ctl.of_a_copy),
         nested=True,
-    )
-    ctl.jsonl(listed)
-    shown.add_argument(
-        "incident", type=commands.limit, nargs="?", metavar="N", help="its number (default: the last one)"
-    )
-    shown.add_argument("--verbose", action="store_true", help="each replay of the search, and every event")
-    for reading in (listed, shown):
-        ctl.of_a_copy(reading)
+    )  # fmt: skip
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -72,19 +70,16 @@ def _report(args: argparse.Namespace) -> int:
     found = quality_report.report(path)
     if args.html:
         return _write_html(args, path, found)
-    ctl.show(args, found, lambda: quality_report.page(found))
-    return 0
+    return ctl.show(args, found, lambda: quality_report.page(found))
 
 
 def _list(args: argparse.Namespace) -> int:
-    rows.show_list(args, "incidents", incident.incidents(ctl.journal_path(args)), incident.COLUMNS)
-    return 0
+    return rows.show_list(args, "incidents", incident.incidents(ctl.journal_path(args)), incident.COLUMNS)
 
 
 def _show(args: argparse.Namespace) -> int:
     found = incident.incident(ctl.journal_path(args), args.incident)
-    ctl.show(args, {"schema_version": 1, "incident": found}, lambda: incident.page(found, args.verbose))
-    return 0
+    return ctl.show(args, {"schema_version": 1, "incident": found}, lambda: incident.page(found, args.verbose))
 
 
 # --- run, baseline ------------------------------------------------------------------------------------------------
@@ -96,8 +91,9 @@ def _measure(args: argparse.Namespace, baseline: bool) -> int:
     asked = ctl.ask(socket, msg.QualityRequest(baseline, ctl.by()))
     what = "a baseline" if baseline else "a measurement"
     if not args.wait:
-        ctl.show(args, asked, f"{what} is asked for" + (f"; waits: {asked['reason']}" if asked["reason"] else ""))
-        return 0
+        return ctl.show(
+            args, asked, f"{what} is asked for" + (f"; waits: {asked['reason']}" if asked["reason"] else "")
+        )
     status = _waited(socket, asked["after"])
     path = status["journal"]["path"]
     found = quality_report.answers(path, asked["after"])
@@ -202,8 +198,7 @@ def _import(args: argparse.Namespace) -> int:
     said += [f"left out: {len(refused)}, the first since {refused[0]}"] if refused else []
     said += [f"name it in [quality] probe = [{json.dumps(str(out.resolve()))}], and start the daemon again; then"]
     said += ["`apollod ctl quality baseline` measures a baseline with it, and says of how many the model passes"]
-    ctl.show(args, found, said)
-    return 0
+    return ctl.show(args, found, said)
 
 
 def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) -> int:
@@ -225,5 +220,4 @@ def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) 
         why = f"{args.html} cannot be written: {error.strerror}"
         raise ConfigError(why, "name another file, or - for the output") from error
     answer = {"schema_version": 1, "html": args.html, "bytes": len(data)}
-    ctl.show(args, answer, f"{args.html}: {render.size(len(data))}")
-    return 0
+    return ctl.show(args, answer, f"{args.html}: {render.size(len(data))}")

@@ -31,6 +31,7 @@ MEBIBYTES = 1024 if LONG else 64
 ANSWERS_S = 10.0
 """until status is told, whatever comes in"""
 TAKEN_S = 120.0
+"""without any line that is taken"""
 MENDED_S = 60.0
 PER_ROUND = 4
 WARM_ROUNDS = 5
@@ -77,7 +78,7 @@ class Attack:
                 self.files.settle()
                 requests.settle()
                 good = self.files.good | requests.good
-                self.daemon.wait(lambda _: good.keys() <= self._taken().keys(), f"all of {len(good)} lines", TAKEN_S)
+                self._wait_until_taken(good)
                 self._check_usage()
             finally:
                 requests.close()
@@ -171,6 +172,21 @@ class Attack:
         rows = self.daemon.query("SELECT key, count(*) FROM events WHERE kind = 'example.accepted' GROUP BY key")
         return {str(key): int(count) for key, count in rows}
 
+    def _wait_until_taken(self, good: dict[str, bytes]) -> None:
+        """Raises AssertionError with the lines, and files that have them, if none was taken for TAKEN_S."""
+        missing, since = good.keys() - self._taken().keys(), time.monotonic()
+        while missing:
+            time.sleep(1.0)
+            left = missing - self._taken().keys()
+            missing, since = left, time.monotonic() if left < missing else since
+            if time.monotonic() - since > TAKEN_S:
+                lines = [good[one] for one in sorted(missing)[:3]]
+                files = [path for path in self.daemon.inbox.rglob("*") if path.is_file() and _holds(path, lines)]
+                status = self.daemon.status()
+                raise AssertionError(
+                    f"{len(missing)} of {len(good)} not taken: {lines} in {files}; {status['blocked']}"
+                )
+
     def _usage(self) -> dict[str, int]:
         """Threads, open files and resident bytes of the supervisor; at rest."""
         pid = self._pid()
@@ -182,6 +198,14 @@ class Attack:
         now, limits = self._usage(), {"threads": THREADS_MORE, "files": FILES_MORE, "bytes": BYTES_MORE}
         say(f"attack: {self._began} -> {now}")
         assert all(now[name] - self._began.get(name, now[name]) <= more for name, more in limits.items())
+
+
+def _holds(path: Path, lines: list[bytes]) -> bool:
+    """Is one of the lines in a file, as far as it is small and not compressed?"""
+    if path.is_symlink() or path.stat().st_size > 1 << 20:
+        return False
+    content = path.read_bytes()
+    return any(line in content for line in lines)
 
 
 def _serves(status: driver.Status) -> bool:

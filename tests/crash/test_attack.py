@@ -182,7 +182,6 @@ class Attack:
             if time.monotonic() - since > TAKEN_S:
                 lines = [good[one] for one in sorted(missing)[:3]]
                 files = [path for path in self.daemon.inbox.rglob("*") if path.is_file() and _holds(path, lines)]
-                status = self.daemon.status()
                 raise AssertionError(
                     f"{len(missing)} of {len(good)} not taken: {lines} in {files}; {status['blocked']}"
                 )

@@ -182,9 +182,7 @@ class Attack:
             if time.monotonic() - since > TAKEN_S:
                 lines = [good[one] for one in sorted(missing)[:3]]
                 files = [path for path in self.daemon.inbox.rglob("*") if path.is_file() and _holds(path, lines)]
-                raise AssertionError(
-                    f"{len(missing)} of {len(good)} not taken: {lines} in {files}; {status['blocked']}"
-                )
+                raise AssertionError(f"{len(missing)} of {len(good)} not taken: {lines} in {files}")
 
     def _usage(self) -> dict[str, int]:
         """Threads, open files and resident bytes of the supervisor; at rest."""

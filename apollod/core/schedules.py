@@ -49,9 +49,11 @@ def learning_rate(
     return peak * (floor + (1.0 - floor) * (1.0 + math.cos(math.pi * progress)) / 2.0)
 
 
-def risen(version: int, steps: int) -> float:
-    """Share of the learning rate for the step after weights `version`: it rises over the first `steps` steps."""
-    return min(1.0, (version + 1) / steps) if steps else 1.0
+def risen(updates: int, steps: int) -> float:
+    """Share of the learning rate of the next update after `updates`, counted from moments of zero: it rises over the
+    first `steps` of them, which such moments would make the largest ones (Ma and Yarats 2021, "On the adequacy of
+    untuned warmup for adaptive optimization", arXiv:1910.04209)."""
+    return min(1.0, (updates + 1) / steps) if steps else 1.0
 
 
 def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) -> float:

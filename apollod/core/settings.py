@@ -79,8 +79,8 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
     """share of a window's first examples over which the learning rate rises"""
     warmup_steps: NotNegative = 8
-    """steps, from the untrained weights on, over which the learning rate rises as well: moments that begin at zero make
-    the first updates the largest ones"""
+    """updates, counted from moments of zero, over which the learning rate rises as well: such moments make the first
+    updates the largest ones"""
     schedule: Literal["constant", "cosine"] = "constant"
     """of the learning rate after the warm-up"""
     lr_floor: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1

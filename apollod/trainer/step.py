@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from apollod.core.facts.training import StepTerms
 from apollod.core.kernel.composing import composed
+from apollod.core.schedules import risen
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.context import CONTEXT
@@ -82,7 +83,8 @@ def run_step(
     applied = not found.note
     if applied:
         before_write()
-        optimizer.begin(terms.again_of or step, lr, known_as=step)
+        rate = lr * risen(optimizer.applied(), terms.warmup) if terms.warmup else lr
+        optimizer.begin(terms.again_of or step, rate, known_as=step)
     report, fingerprint = _written(attached, optimizer, found.rest if applied else None)
     return composed(
         StepDone,

@@ -78,7 +78,8 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `loss_limit`: a loss above it writes nothing; 0: no limit. `objective`: the loss, by name. `again_of`: the earlier
     step that it repeats without some examples, with the same random numbers; 0: none. `held`: ids of anchors
     (`anchor.frozen`), whose mean divergence is added to the loss `hold` times. `together`: its examples go through the
-    model as one batch.
+    model as one batch. `warmup`: updates, counted from moments of zero, over which the learning rate rises
+    (`schedules.risen`); 0: it does not, or, in older records, the recorded rate has risen already.
     """
 
     loss_limit: float = 0.0
@@ -87,6 +88,7 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held: tuple[str, ...] = ()
     hold: float = 0.0
     together: bool = False
+    warmup: int = 0
 
     def terms(self) -> dict[str, Any]:
         """These fields by name, to build another form of the same step."""
@@ -134,9 +136,9 @@ class StepStarted(StepTerms, Event, frozen=True):
 class StepCompleted(StepEvent, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
     (`known`), and nothing was written; `note`: the reason. `skipped_*` count parameters; `loss` is the mean over all
-    learned tokens of examples; `examples`: see `StepStarted`; `held`: divergence from each anchor that the step held,
-    before its write, nats a token; `losses`: of each example, in order, if the step learned
-    several and all are finite."""
+    learned tokens of examples; `lr`: before any `StepTerms.warmup`; `examples`: see `StepStarted`; `held`: divergence
+    from each anchor that the step held, before its write, nats a token; `losses`: of each example, in order, if the
+    step learned several and all are finite."""
 
     kind: ClassVar[str] = "step.completed"
     parent: int

@@ -36,7 +36,7 @@ from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.rules.lessons.practice import is_practice, kin_practised, practised_now
-from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, elapsed_s, learning_rate, loss_limit, risen
+from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, elapsed_s, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings
 from apollod.core.shared.repeating import next_repeat
 from apollod.core.state import State
@@ -233,14 +233,13 @@ def _begin_step(state: State, all_settings: Settings, window: Window, batch: lis
     position = window.examples + len(batch) - 1
     started = ev.StepStarted(
         step=state.training.step + 1, parent=state.training.version, example=first.example, digest=first.digest,
-        lr=learning_rate(peak, position, window.planned, settings.warmup, settings.schedule, settings.lr_floor)
-        * risen(state.training.version, settings.warmup_steps),
+        lr=learning_rate(peak, position, window.planned, settings.warmup, settings.schedule, settings.lr_floor),
         window=window.number,
         examples=tuple(w.example for w in batch) if several else (),
         digests=tuple(w.digest for w in batch) if several else (),
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
         objective=first.objective, held=held, hold=all_settings.lessons.hold if held else 0.0,
-        together=several and practice,
+        together=several and practice, warmup=settings.warmup_steps,
     )  # fmt: skip
     return Outcome([started], [fx.RunStep.of(started)])
 

@@ -208,6 +208,11 @@ class NamedOptimizer(torch.optim.Optimizer):
         if self.undo is not None:
             self.undo.cancel()
 
+    def applied(self) -> int:
+        """Number of updates since the moments were zero: the largest of all parameters. On a GPU this waits for it."""
+        counts = [state["t"] for state in self.state.values()]
+        return int(torch.stack(counts).max()) if counts else 0
+
     def warm_up(self) -> None:
         """Do the slow preparations of the first step, such as compiling. Weights and state keep their bits."""
 

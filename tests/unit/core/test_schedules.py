@@ -78,6 +78,6 @@ def test_a_wait_stays_at_its_longest_however_often_it_was(times: int) -> None:
     assert schedules.refused_s(times) == schedules.REFUSED_MAX_S
 
 
-def test_the_rate_rises_over_the_first_steps_of_all() -> None:
-    assert [risen(version, 4) for version in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+def test_the_rate_rises_over_the_first_updates() -> None:
+    assert [risen(updates, 4) for updates in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     assert risen(0, 0) == risen(0, 1) == 1.0

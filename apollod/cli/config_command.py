@@ -127,8 +127,8 @@ every_s = 600        # while steps go on
 keep = 20            # that you can go back to; each takes a part of the model's size
 
 [quality]
-every_steps = {every}     # has the model got worse? it is asked fixed questions before its first step, which takes a
-                     # minute or two on a CPU, then after so many steps; what made it worse is taken back. 0: never
+every_steps = {every}     # has the model got worse? it is asked fixed questions before its first step, which takes
+                     # minutes on a CPU, then after so many steps; what made it worse is taken back. 0: never
 
 # What the model shall do without being told: it practises in dreams, while nobody else uses the engine.
 # [[dream.pattern]]

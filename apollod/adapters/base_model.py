@@ -5,6 +5,7 @@ Weights are reflinked where the file system can (Btrfs, XFS: no space until one 
 copied.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -26,6 +27,8 @@ SPARE_BYTES = 1 << 30  # stays free for the journal after a copy
 WEIGHTS = ".safetensors"
 """other files (config, tokenizer) are always copied: they are small, and users edit them in place"""
 _BY_PRICE: tuple[How, ...] = ("reflink", "link", "copy")
+PASSING = (errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM)
+"""errors of a read that say nothing about the file"""
 RECORD = ".apollod-base.json"  # hidden: not part of the model
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".tmp")
 
@@ -77,18 +80,23 @@ def keep(model_dir: Path, target: Path, how: Literal["auto", "copy"], stop: Call
 
 
 def problem(target: Path) -> str:
-    """Problem of a kept base, "" if there is none. Checks names, sizes and times, not the bytes."""
+    """Problem of a kept base; "" if there is none, or if the disk or a limit of open files hides it for now, since a
+    loss is recorded for good. Checks names, sizes and times, not the bytes."""
     try:
         record = msgspec.json.decode((target / RECORD).read_bytes(), type=dict[str, _File])
-    except OSError:
+    except FileNotFoundError:
         return f"{target} is gone"
+    except OSError as error:
+        return "" if error.errno in PASSING else f"{target / RECORD} cannot be read: {error}"
     except msgspec.MsgspecError as error:
         return f"{target / RECORD} does not decode: {error}"
     for name, expected in record.items():
         try:
             found = _seen(target / name)
-        except OSError:
+        except FileNotFoundError:
             return f"{target / name} is gone"
+        except OSError as error:
+            return "" if error.errno in PASSING else f"{target / name} cannot be read: {error}"
         if found != expected:
             return f"{target / name} was changed"
     return ""

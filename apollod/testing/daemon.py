@@ -178,8 +178,8 @@ class Daemon:
         )  # fmt: skip
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of an SQL query on the journal file."""
-        return journal_reader.query(self.journal, sql).rows
+        """All rows of an SQL query on the journal file."""
+        return journal_reader.query(self.journal, sql, row_limit=sys.maxsize, seconds=60.0).rows
 
     def log(self) -> str:
         """Its output up to now."""

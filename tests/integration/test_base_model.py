@@ -1,6 +1,7 @@
 """The weights before the first step: kept whole, cheaply where the disk can, and their loss is noticed."""
 
 import os
+import resource
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -87,6 +88,20 @@ def test_a_base_that_is_not_what_it_was_is_named(model: Path, tmp_path: Path, ha
     keep(model, base, "copy", going_on)
     harm(base)
     assert said in problem(base)
+
+
+def test_a_base_that_cannot_be_seen_for_want_of_open_files_is_not_lost(model: Path, tmp_path: Path) -> None:
+    keep(model, base := tmp_path / "base", "copy", going_on)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            (base / RECORD).read_bytes()
+        assert problem(base) == ""
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    shutil.rmtree(base)
+    assert problem(base).endswith("is gone")
 
 
 def test_without_room_or_when_stopped_nothing_is_left(

@@ -298,6 +298,17 @@ def test_text_in_another_encoding_is_told_as_a_whole_with_the_way_to_convert_it(
     assert live(config, during).intake.counts.rejected == 0
 
 
+def test_a_bad_line_that_begins_like_another_encoding_costs_no_other_line(place: Path) -> None:
+    config = watching(place)
+    (config.inbox_dir / "a.jsonl").write_bytes(b'\xff\xfe{"text": "x"}\n{"text": "one"}\n')
+
+    async def during(state: State) -> None:
+        await until(lambda: state.intake.counts.accepted == 1)
+        assert not state.intake.blocked
+
+    assert live(config, during).intake.counts.rejected == 1
+
+
 # --- a loop -------------------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ BATCH_LINES_MAX = 256
 BATCH_RECORDS_MAX = 1 << 14  # most give no line, such as blank ones
 BATCH_BYTES_MAX = 4 << 20  # lines read or records made, exceeded by at most one chunk
 HEAD_BYTES = 64 << 10  # shown to the readers for recognising a format
+ENCODING_BYTES = 64  # shown for recognising UTF-16
 SETTLE_S = 30.0  # a truncated compressed file may still be arriving for this long after its last change
 UNENDED_S = 600.0  # a last line without its end may still be arriving for this long; then it is reported
 SETTLED_S = 60.0  # a conversation that did not grow for this long is taken as it is
@@ -166,7 +167,8 @@ class SourceFiles:
             )
         if self.is_idle(path, status):
             return None
-        if os.pread(file.fileno(), len(BOM_UTF16_LE), 0) in (BOM_UTF16_LE, BOM_UTF16_BE):
+        head = os.pread(file.fileno(), ENCODING_BYTES, 0)
+        if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and b"\0" in head:  # else it is a bad line of UTF-8
             raise SourceRefused(f"{path} is UTF-16 and not UTF-8", "convert it: `iconv -f utf-16 -t utf-8`")
         whole = path.endswith(WHOLE_SUFFIXES)
         self._unended.pop(path, None)

@@ -82,23 +82,19 @@ def keep(model_dir: Path, target: Path, how: Literal["auto", "copy"], stop: Call
 def problem(target: Path) -> str:
     """Problem of a kept base; "" if there is none, or if the disk or a limit of open files hides it for now, since a
     loss is recorded for good. Checks names, sizes and times, not the bytes."""
+    at = target
     try:
         record = msgspec.json.decode((target / RECORD).read_bytes(), type=dict[str, _File])
+        for name, expected in record.items():
+            at = target / name
+            if _seen(at) != expected:
+                return f"{at} was changed"
     except FileNotFoundError:
-        return f"{target} is gone"
+        return f"{at} is gone"
     except OSError as error:
-        return "" if error.errno in PASSING else f"{target / RECORD} cannot be read: {error}"
+        return "" if error.errno in PASSING else f"{at} cannot be read: {error}"
     except msgspec.MsgspecError as error:
         return f"{target / RECORD} does not decode: {error}"
-    for name, expected in record.items():
-        try:
-            found = _seen(target / name)
-        except FileNotFoundError:
-            return f"{target / name} is gone"
-        except OSError as error:
-            return "" if error.errno in PASSING else f"{target / name} cannot be read: {error}"
-        if found != expected:
-            return f"{target / name} was changed"
     return ""
 
 

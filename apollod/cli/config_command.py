@@ -130,7 +130,7 @@ keep = 20            # that you can go back to; each takes a part of the model's
 every_steps = {every}     # has the model got worse? it is asked fixed questions before its first step, which takes
                      # minutes on a CPU, then after so many steps; what made it worse is taken back. 0: never
 
-# What the model shall do without being told: it practises in dreams, while nobody else uses the engine.
+# Behaviours that shall need no instruction: practised in dreams, while nobody else uses the engine.
 # [[dream.pattern]]
 # name = "ask-first"
 # instruction = "Ask before you delete anything."

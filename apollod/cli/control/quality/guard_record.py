@@ -1,4 +1,4 @@
-"""What a journal says of the quality guard: its slice of the state, its looks and its incidents, in one pass.
+"""The record of the quality guard in a journal: its slice of the state, its looks and its incidents, in one pass.
 
 Events are folded by the daemon's own rules; those of other subjects, and steps, are not read.
 """
@@ -39,7 +39,7 @@ class GuardRecord:
 
     @property
     def settings(self) -> QualitySettings:
-        """Those of the last start of the daemon."""
+        """Settings of the daemon's last start."""
         settings = self.state.daemon.settings
         return settings.quality if settings is not None else QualitySettings()
 

@@ -20,7 +20,7 @@ def may_repeat(own: QualityState, incident: Incident) -> bool:
 
 
 def waits_for(own: QualityState, incident: Incident, manual: bool) -> WaitsFor:
-    """What an open incident waits for. `manual`: `[quality] resume` is so."""
+    """The next thing that an open incident needs. `manual`: `[quality] resume` says so."""
     if incident.phase == "alarmed":
         return "weights"
     if incident.phase in ("restored", "searching"):

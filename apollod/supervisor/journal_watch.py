@@ -1,15 +1,12 @@
-"""Looks after the journal: verifies old events, measures the growth, limits the children's logs, and reads again while
-the disk refuses.
+"""Looks after the journal: verifies old events, measures the growth, and limits the children's logs.
 
 A start folds what came after the snapshot and checks the chain of hashes there; without an audit of every event before
 it, once in a daemon's life, an edited, deleted or damaged older event would go unnoticed. Slices are short and far
 apart, since requests and steps come first, and no transaction is held between two of them.
 """
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -17,7 +14,8 @@ import structlog
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.growth import Growth, growth
-from apollod.adapters.system import processes, service
+from apollod.adapters.journal.journal_connection import read_again
+from apollod.adapters.system import processes
 from apollod.errors import ChainBroken, JournalError
 from apollod.wire.event_codec import GENESIS
 
@@ -27,27 +25,6 @@ SLICE = 500  # events; about 2 ms during which the thread holds the interpreter
 PAUSE_S = 0.01
 
 LOOK_S = 60.0
-
-READ_AGAIN_S, READINGS = 1.0, 60
-"""seconds between two readings that the disk refuses, and their number"""
-
-Found = TypeVar("Found")
-
-
-async def read_again(read: Callable[[], Awaitable[Found]]) -> Found:
-    """Result of `read`, which reads the journal. Called again for a minute while the disk refuses: steps can wait, and
-    an end of the daemon would end serving. Raises JournalError."""
-    for left in reversed(range(READINGS)):
-        try:
-            return await read()
-        except JournalError as error:
-            if not (left and error.of_disk):
-                raise
-            if left == READINGS - 1:
-                log.warning("journal.unreadable", error=error.line(), retry_s=READ_AGAIN_S)
-            service.notify("WATCHDOG=1")  # the loop is alive
-            await anyio.sleep(READ_AGAIN_S)
-    raise AssertionError("the last reading returns or raises")
 
 
 class Audit:

@@ -8,7 +8,6 @@ does the end of the engine.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -31,7 +30,6 @@ from apollod.curation.lessons.line_lessons import lesson_in
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
-from apollod.supervisor.journal_watch import read_again
 from apollod.supervisor.narrate import narrate
 from apollod.wire.state_snapshot import dump_state, fold_code
 
@@ -172,9 +170,13 @@ class Loop:
                 return recorded
 
     def _failed(self, error: JournalError, events: int) -> None:
-        """Report it, once in the log; raise if a stop was requested, or waiting is useless."""
+        """Report it, once in the log; raise if a stop was requested, or waiting is useless: only a new process can
+        write again, and nothing is served that it would interrupt."""
         if not error.retryable and not self._serving():
-            raise error
+            raise JournalError(
+                f"{error}; the daemon ends, since only a new start can write to it and no model is served",
+                f"{error.hint}, then start the daemon, as its service manager does by itself",
+            ) from error
         if not self.journal_error:
             log.error("journal.append_failed", error=error.line())
         self.journal_error = (
@@ -196,7 +198,7 @@ class Loop:
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Add present facts of the journal about the input's lines."""
         look_up = LOOKUPS.get(type(input_))
-        return input_ if look_up is None else await read_again(partial(look_up, self, input_))
+        return input_ if look_up is None else await look_up(self, input_)
 
     async def _given(self, input_: inp.EditGiven | inp.JudgeAnswered) -> inp.Input:
         return await self._written(msgspec.structs.replace(input_, line=await self._with_lesson(input_.line)))

@@ -23,6 +23,7 @@ GONE_S = 20.0
 RESTART_S = 5.0
 """RestartSec of contrib/systemd"""
 RESTART = "restart the daemon"
+UNWRITABLE = "the daemon ends, since only a new start can write to it"
 MODEL = "apollo"
 
 Status = driver.Status
@@ -151,9 +152,14 @@ class Life:
         self._records.keep("acts", {**when, "kind": kind, "told": told[:300]})
 
     def _ended(self) -> None:
-        """Record that the daemon ended by itself, which is a fault, and start it again."""
+        """Start it again, as a service manager would. An end is a fault, except after an error of the disk while no
+        model was served."""
         assert self.daemon.process is not None
-        self.miss("ended", f"with {self.daemon.process.returncode}: {self.daemon.log()[-1500:]}")
+        told = f"with {self.daemon.process.returncode}: {self.daemon.log()[-1500:]}"
+        if UNWRITABLE in told:
+            self.did("restart", told, time.time(), time.time())
+        else:
+            self.miss("ended", told)
         time.sleep(RESTART_S)
         self.daemon.start(self.disk.environment)
 

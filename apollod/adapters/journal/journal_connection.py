@@ -1,15 +1,18 @@
 """Opens the journal file for writing: creates it, refuses a foreign or damaged one before its first byte changes,
-brings its schema up to date; connects with pragmas; reads the head, which is the newest event."""
+brings its schema up to date; connects with pragmas; reads the head, which is the newest event; reads again while the
+disk refuses."""
 
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiosqlite
+import anyio
+import structlog
 
 from apollod.adapters.journal.journal_file import (
     LOG_HEADER_BYTES,
@@ -21,12 +24,19 @@ from apollod.adapters.journal.journal_file import (
 )
 from apollod.adapters.journal.journal_reader import chained, query, recorded
 from apollod.adapters.journal.schema import load, migrate
+from apollod.adapters.system import service
 from apollod.adapters.system.clock import now_ns
 from apollod.adapters.system.files import fsync_dir
 from apollod.errors import ChainBroken, JournalError
 from apollod.explain import reason
 from apollod.wire.event_codec import GENESIS, chain
 
+log = structlog.get_logger()
+
+Found = TypeVar("Found")
+
+READ_AGAIN_S, READINGS = 1.0, 60
+"""seconds between two readings that the disk refuses, and their number"""
 BUSY_MS = 5000  # patience with a foreign lock
 LOG_EVENTS = 1000
 """newest events that are checked before a write-ahead log is copied into its file; a start checks more of them"""
@@ -169,3 +179,19 @@ def checked(row: Iterable[Any], path: Path) -> Head:
     if chain(prev_hash, seq, at_ns, kind, version, key, body) != hash_:
         raise ChainBroken(str(path), seq)
     return Head(seq, hash_)
+
+
+async def read_again(read: Callable[[], Awaitable[Found]]) -> Found:
+    """Result of `read`, which reads the journal. Called again for a minute while the disk refuses: steps can wait, and
+    an end of the daemon would end serving. Raises JournalError."""
+    for left in reversed(range(READINGS)):
+        try:
+            return await read()
+        except JournalError as error:
+            if not (left and error.of_disk):
+                raise
+            if left == READINGS - 1:
+                log.warning("journal.unreadable", error=error.line(), retry_s=READ_AGAIN_S)
+            service.notify("WATCHDOG=1")  # the loop is alive
+            await anyio.sleep(READ_AGAIN_S)
+    raise AssertionError("the last reading returns or raises")

@@ -2,8 +2,9 @@
 
 Law: `append` returns only after the events are on disk (WAL, synchronous=FULL), in the order of the calls, numbered
 without gaps and chained. One task owns the writing connection and puts everything that waits into one transaction: the
-fsync before it is the batching window, no timer is needed. Reading goes through a connection of its own, so that nobody
-sees an event before its commit. What failed is never tried again here: the caller is told, and the head is read anew.
+fsync before it is the batching window, no timer is needed. Reading goes through a connection of its own, so that no
+reader sees an event before its commit. An append that failed is never tried again here: the caller is told, and the
+head is read anew. A reading that the disk refuses is tried again for a minute.
 After an error of the disk (a write or fsync that failed) nothing more is written or moved through that connection: the
 kernel may have dropped pages that SQLite believes to be written, so only a new process, which reads the disk, knows
 what is there. The same holds once the file or its log is not at its path any more: the next process would not find what
@@ -37,6 +38,7 @@ from apollod.adapters.journal.journal_connection import (
     checked,
     connect,
     prepare,
+    read_again,
     read_head,
 )
 from apollod.adapters.journal.journal_file import InUse, explain, is_of_disk, log_of, resolved
@@ -52,6 +54,7 @@ from apollod.wire.event_codec import decode_event, encode_body
 log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
+Given = TypeVar("Given")
 
 SNAPSHOTS_KEPT = 2
 
@@ -154,15 +157,15 @@ class Journal:
     async def learned_by(self, responses: Iterable[str]) -> dict[str, str]:
         """The example that learned each of these answers, by their keys, of those that are known; an empty name for one
         of an archive."""
-        return await self._ask(self._known.learned_by(self._reader, responses))
+        return await self._ask(self._known.learned_by, list(responses))
 
     async def flagged(self, signals: Iterable[str]) -> set[str]:
         """The ids of signals that are recorded already."""
-        return set(await self._ask(self._known.signals.find(self._reader, signals)))
+        return set(await self._ask(self._known.signals.find, list(signals)))
 
     async def like(self, signatures: Iterable[str]) -> dict[str, str]:
         """Signatures, by example, of accepted texts that may resemble one with these signatures."""
-        return await self._ask(self._known.like(self._reader, signatures))
+        return await self._ask(self._known.like, list(signatures))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Canonical records, with the tokens of answers that are known and with their teachers, by example id; unknown
@@ -359,19 +362,24 @@ class Journal:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _find(self, ids: Iterable[str]) -> dict[str, int]:
-        return await self._ask(self._known.examples.find(self._reader, ids))
+        return await self._ask(self._known.examples.find, list(ids))
 
-    async def _ask(self, answer: Awaitable[Answer]) -> Answer:
-        try:
-            return await answer
-        except sqlite3.Error as error:
-            raise explain(self._path, error) from error
+    async def _ask(self, look_up: Callable[[aiosqlite.Connection, Given], Awaitable[Answer]], given: Given) -> Answer:
+        """Answer of a lookup by the reading connection. Asked again while the disk refuses; see `read_again`."""
+
+        async def asked() -> Answer:
+            try:
+                return await look_up(self._reader, given)
+            except sqlite3.Error as error:
+                raise explain(self._path, error) from error
+
+        return await read_again(asked)
 
     async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        try:
-            return list(await self._reader.execute_fetchall(sql, parameters))
-        except sqlite3.Error as error:
-            raise explain(self._path, error) from error
+        async def rows(reader: aiosqlite.Connection, given: Sequence[Any]) -> list[Any]:
+            return list(await reader.execute_fetchall(sql, given))
+
+        return await self._ask(rows, parameters)
 
 
 def _refuse(callers: Iterable[Done | None], error: JournalError) -> None:

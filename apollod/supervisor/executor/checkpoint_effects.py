@@ -14,13 +14,13 @@ import structlog
 
 from apollod.adapters import base_model, checkpoint_recovery
 from apollod.adapters.journal import rollback_plan
+from apollod.adapters.journal.journal_connection import read_again
 from apollod.adapters.system.files import set_aside
 from apollod.adapters.system.processes import run_hook, without_settings
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError
 from apollod.supervisor.executor.context import TO_TRAINER, Background, Context, Handler, Inline
-from apollod.supervisor.journal_watch import read_again
 
 log = structlog.get_logger()
 

@@ -8,14 +8,14 @@ import anyio
 import anyio.to_thread
 
 from apollod.adapters.journal import blobs
+from apollod.adapters.journal.journal_connection import read_again
 from apollod.core import effects as fx
 from apollod.supervisor.executor.context import TO_ENGINE, TO_TRAINER, Background, Context, Handler, Inline
-from apollod.supervisor.journal_watch import read_again
 from apollod.wire import messages as msg
 
 
 async def _encode_examples(context: Context, effect: fx.EncodeExamples) -> None:
-    records = await read_again(partial(context.journal.records_of, effect.examples))
+    records = await context.journal.records_of(effect.examples)
     context.children.tell_trainer(msg.Encode([(example, records[example]) for example in effect.examples]))
 
 
@@ -32,7 +32,7 @@ async def _encode_anchors(context: Context, effect: fx.EncodeAnchors) -> None:
 
 
 async def _examples(context: Context, effect: fx.RunStep | fx.RescoreExamples) -> list[msg.StepExample]:
-    records = await read_again(partial(context.journal.records_of, effect.examples))
+    records = await context.journal.records_of(effect.examples)
     return [
         msg.StepExample(example, records[example], digest)
         for example, digest in zip(effect.examples, effect.digests, strict=True)

@@ -2,21 +2,23 @@
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from support.journals import AT, A, accepted, opened
 from support.learned_journal import write_journal
 
+from apollod.adapters.journal import journal_connection
 from apollod.adapters.journal.journal_file import explain
 from apollod.core import events as ev
 from apollod.errors import JournalError
-from apollod.supervisor import journal_watch
-from apollod.supervisor.journal_watch import READINGS, Audit, read_again
+from apollod.supervisor.journal_watch import Audit
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_watch, "READ_AGAIN_S", 0.0)
+    monkeypatch.setattr(journal_connection, "READ_AGAIN_S", 0.0)
 
 
 class Refused:
@@ -26,24 +28,45 @@ class Refused:
         self.path, self.times, self.readings = path, times, 0
 
     async def read(self) -> str:
+        try:
+            return await self.read_sqlite()
+        except sqlite3.Error as error:
+            raise explain(self.path, error) from error
+
+    async def read_sqlite(self) -> str:
         self.readings += 1
-        if self.readings > self.times:
-            return "found"
-        with pytest.raises(sqlite3.OperationalError) as error:
+        if self.readings <= self.times:
             sqlite3.connect(f"file:{self.path}/none/journal.db?mode=ro", uri=True)
-        raise explain(self.path, error.value)
+        return "found"
 
 
 def test_it_is_read_again_until_the_disk_answers(tmp_path: Path) -> None:
     refused = Refused(tmp_path, 3)
-    assert anyio.run(read_again, refused.read) == "found" and refused.readings == 4
+    assert anyio.run(journal_connection.read_again, refused.read) == "found" and refused.readings == 4
 
 
 def test_a_disk_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    refused = Refused(tmp_path, READINGS)
+    refused = Refused(tmp_path, journal_connection.READINGS)
     with pytest.raises(JournalError, match="cannot be opened"):
-        anyio.run(read_again, refused.read)
-    assert refused.readings == READINGS
+        anyio.run(journal_connection.read_again, refused.read)
+    assert refused.readings == journal_connection.READINGS
+
+
+def test_a_lookup_of_the_open_journal_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def looked_up() -> list[str]:
+        async with opened(tmp_path / "journal.db") as journal:
+            await journal.append([accepted(A, 1)], AT)
+            refused = Refused(tmp_path, 2)
+            real = journal._reader.execute_fetchall
+
+            async def fetched(*query: Any) -> Any:
+                await refused.read_sqlite()
+                return await real(*query)
+
+            monkeypatch.setattr(journal._reader, "execute_fetchall", fetched)
+            return list(await journal.accepted_of([A]))
+
+    assert anyio.run(looked_up) == [A]
 
 
 def test_what_the_journal_does_not_hold_is_not_asked_for_again() -> None:
@@ -54,12 +77,12 @@ def test_what_the_journal_does_not_hold_is_not_asked_for_again() -> None:
         raise JournalError("the journal holds no anchor a", "start from a later checkpoint")
 
     with pytest.raises(JournalError, match="no anchor"):
-        anyio.run(read_again, read)
+        anyio.run(journal_connection.read_again, read)
     assert readings == ["once"]
 
 
 def test_an_audit_waits_for_the_disk_and_finds_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_watch, "READ_AGAIN_S", 0.01)
+    monkeypatch.setattr(journal_connection, "READ_AGAIN_S", 0.01)
     journal = write_journal(tmp_path / "journal.db", [ev.TrainingPaused("ctl"), ev.TrainingResumed("ctl")])
     audit = Audit(journal, 2, 2)
 

@@ -336,7 +336,7 @@ class History:
         if not self.held or self.model.fingerprint in {point.fingerprint for point in self.points()}:
             return ""
         return (
-            f"{self.model_dir} holds weights of no checkpoint (fingerprint {self.model.fingerprint}): somebody "
+            f"{self.model_dir} holds weights of no checkpoint (fingerprint {self.model.fingerprint}): another process "
             "changed them"
         )
 

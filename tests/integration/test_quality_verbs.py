@@ -102,7 +102,7 @@ def test_an_alarm_that_waits_for_a_person_says_so(tmp_path: Path, capsys: Captur
 def test_a_journal_without_a_measurement_has_an_empty_report(tmp_path: Path, capsys: Capture) -> None:
     path = str(write_story(tmp_path / "new.db", GuardedWorld(guarded(every_steps=0)).up().journal))
     page = said(capsys, "report", "--file", path)
-    assert "only when somebody asks" in page and "none yet" in page and "no alarm" in page
+    assert "only on request" in page and "none yet" in page and "no alarm" in page
     assert told(capsys, "incident", "list", "--file", path)["incidents"] == []
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "1", "--file", path, code=1)
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "--file", path, code=1)

@@ -23,7 +23,7 @@ from apollod.wire.event_codec import GENESIS, Row, decode_event, decode_rows, fi
 
 VALUE_BYTES_MAX = 64 << 20
 """of one SQL value; the body of an event is as long as its line, and [inbox] max_line_bytes has no upper limit"""
-ANSWER_BYTES_MAX = 256 << 20  # of memory, for the rows of a statement that somebody typed
+ANSWER_BYTES_MAX = 256 << 20  # of memory, for the rows of a statement that a person typed
 LOOKUP_S = 60.0  # for one example: what the index does not have yet is searched for
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 # read, checked and decoded together, which is faster than one after the other; few enough for the largest bodies

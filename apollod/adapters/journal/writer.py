@@ -348,7 +348,7 @@ class Journal:
     async def _settle(self) -> None:
         """After a failure: give up the transaction and make sure that the journal ends where it ended before.
 
-        A head that moved means that the failed commit took effect after all, or that somebody else writes; memory
+        A head that moved means that the failed commit took effect after all, or that another process writes; memory
         and journal then disagree, which only a new start, with a new fold, repairs.
         """
         await self._writer.rollback()

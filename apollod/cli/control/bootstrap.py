@@ -190,7 +190,7 @@ def _until_over(path: str) -> dict[str, Any]:
         helpless = status["state"] == "degraded" and state == "learning"  # reading needs no engine
         if helpless or status["state"] == "stopping":
             raise ApolloError(
-                f"the daemon is {status['state']}: {status['error'] or 'somebody asked for it'}",
+                f"the daemon is {status['state']}: {status['error'] or 'on request'}",
                 "nothing is lost: the bootstrap goes on with the daemon; see `apollod ctl status`",
             )
         return False

@@ -18,7 +18,7 @@ examples:
   apollod ctl dream list --pattern ask            what was dreamt for it last
   apollod ctl dream show d12                      one dream from its seeds to its tests
   apollod ctl dream start --pattern ask --count 5 five practices now, whatever the schedule says
-  apollod ctl dream stop                          none begins until somebody starts them again
+  apollod ctl dream stop                          no dream begins until `ctl dream start`
 """
 COLUMNS: tuple[render.Column, ...] = (
     "dream", "pattern", "purpose", "mode", "state", "verdict", ("shown", lambda d: _SHOWN[d["passed"]]), "step",
@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
          ctl.jsonl, ctl.of_a_copy),
         ("show", "one dream as a story: seeds, situation, answer, verdict, step, tests", _show,
          ctl.argument("dream", metavar="DREAM", help="its id, such as d12"), ctl.of_a_copy),
-        ("stop", "begin no dream until somebody starts them again; the one under way is kept", _stop),
+        ("stop", "begin no dream until `ctl dream start`; the one under way is kept", _stop),
     )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def _dreams(dreams: dict[str, Any], schedule: dict[str, Any]) -> list[tuple[str,
     """Mode of dreams, and the next one."""
     if not render.has_patterns(dreams):
         return [("dreams", "none: there is no pattern; `apollod ctl pattern add` or [[dream.pattern]] adds one")]
-    when = {"idle": "while nobody else uses the engine", "always": "beside users", "off": "when somebody asks for it"}
+    when = {"idle": "while nobody else uses the engine", "always": "beside users", "off": "on request"}
     at_night = " at night" if schedule.get("dream") == "night" and dreams["mode"] != "off" else ""
     return [
         ("dreams", when.get(dreams["mode"], dreams["mode"]) + at_night),

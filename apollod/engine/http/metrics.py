@@ -93,7 +93,7 @@ GAUGES = (
     Gauge("undoable_steps", lambda s: s.undo.steps, "Last steps that a rollback can take back in memory, at once"),
     Gauge("patterns_active", lambda s: s.dreams.active, "Patterns that are practised in dreams"),
     Gauge("patterns_settled", lambda s: s.dreams.settled, "Patterns that are shown without being told"),
-    Gauge("patterns_retired", lambda s: s.dreams.retired, "Patterns that were given up, or ended by somebody"),
+    Gauge("patterns_retired", lambda s: s.dreams.retired, "Patterns that were given up or ended by a person"),
     Gauge("dreams", lambda s: s.dreams.total, "Dreams that began over the life of the journal"),
     Gauge("dreams_share", lambda s: s.dreams.share, "Share of dreams among the examples that were learned lately"),
     Gauge("lessons_waiting", lambda s: s.lessons.waiting + s.lessons.fading, "Lessons whose turn has not come"),

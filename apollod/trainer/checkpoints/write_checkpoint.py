@@ -211,7 +211,7 @@ def _fill_entry(
     )
     if before.fingerprint not in ("", old.text()):
         raise CheckpointError(
-            f"{model_dir} holds weights of fingerprint {old.text()}, not {before.fingerprint}: somebody writes "
+            f"{model_dir} holds weights of fingerprint {old.text()}, not {before.fingerprint}: another process writes "
             "there; nothing was written",
             "find out who, then run `apollo-checkpoint fingerprint`",
         )

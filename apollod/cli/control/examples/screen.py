@@ -323,5 +323,5 @@ def _styled(pieces: list[Piece]) -> Text:
 
 
 def _news(change: Change) -> str:
-    who = change.by or ("nobody decided in time" if change.how == "expired" else "somebody")
+    who = change.by or ("nobody decided in time" if change.how == "expired" else "a person")
     return f"{change.example[:12]}: {who}" + (f" {change.how} it meanwhile" if change.how != "expired" else "")

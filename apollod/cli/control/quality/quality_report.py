@@ -225,7 +225,7 @@ _AFTER = {
 
 def page(r: Object) -> list[str]:
     """Lines of the report; only tables are made safe for a terminal."""
-    every = f"every {r['every_steps']} steps" if r["enabled"] else "only when somebody asks"
+    every = f"every {r['every_steps']} steps" if r["enabled"] else "only on request"
     lines = [f"measured    {every}; after an alarm: {_AFTER[r['resume']]}"]
     if r["baseline_step"] is None:
         return [*lines, "baseline    none yet: `apollod ctl quality baseline` measures it", *_rest(r)]

@@ -23,7 +23,7 @@ examples:
   apollod ctl quality run                    measure now; exit code 5 if that raises an alarm
   apollod ctl quality baseline               compare with the model as it is now, after a change that was intended
   apollod ctl quality report --file copy.db  metrics, looks, incidents and patterns, without a daemon
-  apollod ctl quality report --html a.html   the same with charts, to read on a phone or to send to somebody
+  apollod ctl quality report --html a.html   the same with charts, to read on a phone or to send
   apollod ctl quality incident show 2        what alarm 2 was about, which lines did it, and what was done
   apollod ctl quality import arc_easy --data arc.jsonl --out arc-probes.jsonl    probes of a public task
 """

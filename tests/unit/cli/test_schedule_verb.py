@@ -49,7 +49,7 @@ DREAMS = {"active": 1, "settled": 0, "retired": 0, "mode": "idle", "next": "ask:
         (DREAMS, ["dreams      while nobody else uses the engine", "next dream  ask: practice 3", "waits for   users"]),
         (
             DREAMS | {"mode": "off", "next": "", "reason": "every pattern is settled"},
-            ["dreams      when somebody asks for it", "next dream  nothing is left to do"],
+            ["dreams      on request", "next dream  nothing is left to do"],
         ),
         (DREAMS | {"reason": ""}, ["dreams      while nobody else uses the engine", "next dream  ask: practice 3"]),
     ],

@@ -26,7 +26,7 @@ from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.adapters.system.own_process import die_with_supervisor, yield_to_others
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, origins, read_plan, start_of
 from apollod.cli.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
-from apollod.curation.probes.references import Reference, known_items, quality_drops, read_references
+from apollod.curation.probes.references import Reference, Watched, known_items, quality_drops, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
 from apollod.explain import line_of, reason
 from apollod.model.memory_plan import lacking_disk, lacking_memory
@@ -61,12 +61,10 @@ class Search:
         drops = quality_drops(self._references, self._window.items, self._scored())
         return Outcome(asked.number, drops, result.steps, time.monotonic() - began, result.fingerprint, note)
 
-    def _scored(self) -> dict[str, float]:
-        tokens = [
-            msg.ReferenceTokens(one.ids, len(one.prompt)) for one in (self._references[id_] for id_ in self._items)
-        ]
+    def _scored(self) -> dict[Watched, float]:
+        tokens = [msg.ReferenceTokens(*self._references[id_].scored(deciding)) for id_, deciding in self._items]
         found = self._trainer.ask(msg.ScoreReferences(tokens), msg.ReferencesScored).logprobs
-        return {id_: math.nan if one is None else one for id_, one in zip(self._items, found, strict=True)}
+        return {item: math.nan if one is None else one for item, one in zip(self._items, found, strict=True)}
 
 
 @contextmanager

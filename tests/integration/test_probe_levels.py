@@ -138,7 +138,7 @@ def test_a_reference_of_one_token_a_place_can_be_replayed() -> None:
     from apollod.curation.probes.references import quality_drops
 
     kept = {"a": Reference((1, 2), Teacher(answer, answer, array("f", [-0.1, -0.3]), 1, 0))}
-    assert quality_drops(kept, {"x.passed": ["a"]}, {"a": -0.2}) == {"x.passed": pytest.approx(0.0, abs=1e-6)}
+    assert quality_drops(kept, {"x.passed": ["a"]}, {("a", True): -0.2}) == {"x.passed": pytest.approx(0.0, abs=1e-6)}
 
 
 # --- an upgrade -------------------------------------------------------------------------------------------------------

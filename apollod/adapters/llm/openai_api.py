@@ -6,7 +6,7 @@ An answer that lacks requested fields is LlmNonsense: an incomplete answer could
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -127,6 +127,8 @@ class Choice(msgspec.Struct, frozen=True):
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     """natural logarithms, one per token of the answer, the end-of-turn token included where it was sampled"""
+    pieces: tuple[bytes, ...] = ()
+    """text of each of these tokens in UTF-8; empty if the endpoint does not give it"""
     likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
     """at each position the likeliest tokens (two ids may have one text) with their log-probabilities, if requested"""
     reasoning: str = ""
@@ -202,6 +204,7 @@ class _Likely(msgspec.Struct):
 
 
 class _ChatLogprob(_Logprob):
+    bytes: list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = None
     top_logprobs: list[_Likely] = []
 
 
@@ -304,6 +307,7 @@ def read_text(body: bytes) -> str:
 
 def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling, opened: bool) -> Choice:
     found: list[float | None] | None = None
+    pieces: tuple[bytes, ...] = ()
     likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
     if isinstance(choice, _TextChoice):
         said = Said("", choice.text)
@@ -313,6 +317,8 @@ def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling, opened: bool) ->
         said = split(message.content or "", message.reasoning or message.reasoning_content or "", opened)
         if choice.logprobs is not None and choice.logprobs.content is not None:
             found = [each.logprob for each in choice.logprobs.content]
+            given = [bytes(each.bytes) for each in choice.logprobs.content if each.bytes is not None]
+            pieces = tuple(given) if len(given) == len(found) else ()
             if asked.top:
                 likeliest = tuple(_likeliest(each) for each in choice.logprobs.content)
     if asked.logprobs and found is None:
@@ -325,7 +331,9 @@ def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling, opened: bool) ->
     ids = None if choice.token_ids is None else tuple(choice.token_ids)
     if logprobs is not None and ids is not None and len(logprobs) != len(ids):
         raise LlmNonsense(f"{len(ids)} token ids and {len(logprobs)} log-probabilities came for one answer")
-    return Choice(said.answer, choice.finish_reason or "", ids, logprobs, likeliest, said.thought, said.unfinished)
+    return Choice(
+        said.answer, choice.finish_reason or "", ids, logprobs, pieces, likeliest, said.thought, said.unfinished
+    )
 
 
 def _likeliest(place: _ChatLogprob) -> tuple[tuple[str, float], ...]:

@@ -6,8 +6,10 @@ passed, and the run goes on. An unreachable endpoint ends it: half a run is usel
 
 import time
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from itertools import accumulate
 from typing import NamedTuple
 
 import anyio
@@ -18,7 +20,7 @@ from apollod.adapters.checks import Kind as CheckKind
 from apollod.adapters.checks import check_all
 from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.log_probabilities import LIKELIEST, TOKENS_MAX, Pace, teacher_from
-from apollod.adapters.llm.openai_api import Sampling, Scores, Versions
+from apollod.adapters.llm.openai_api import Choice, Sampling, Scores, Versions
 from apollod.curation.probes.figures import (
     ItemFigure,
     Measurement,
@@ -193,9 +195,10 @@ class _Run:
         prompt = given.prompt_ids or ()
         if self._keep and prompt and ids and len(prompt) <= COMPARED_MAX:
             scores = await self._scores(prompt + ids, pace)
-            figure = self._compared(figure, self._refer(probe, prompt + ids, len(prompt), scores), scores)
+            own = self._refer(probe, prompt + ids, len(prompt), scores, _deciding(probe, said, text))
+            figure = self._compared(figure, own, scores)
         elif self._keep and prompt and len(ids) == len(logprobs) > 0:
-            self._refer_to_answer(probe, prompt, ids, logprobs)
+            self._refer_to_answer(probe, prompt, said, _deciding(probe, said, text))
         elif (reference := self.references.get(probe.id)) is not None and reference.teacher.k > 1:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
         cut = kind_of(probe).whole and said.cut
@@ -240,19 +243,19 @@ class _Run:
             known = self._versions or versions
             self._versions = Versions(min(known.first, versions.first), max(known.last, versions.last))
 
-    def _refer(self, probe: Probe, ids: Sequence[int], start: int, scores: Scores) -> Reference:
+    def _refer(
+        self, probe: Probe, ids: Sequence[int], start: int, scores: Scores, decides: tuple[int, int] = (0, 0)
+    ) -> Reference:
         """Keep the likeliest tokens at each position from `start` on."""
         teacher = teacher_from(scores, ids, start, self._terms.top)
-        reference = self.references[probe.id] = Reference(tuple(ids[:start]), teacher)
+        reference = self.references[probe.id] = Reference(tuple(ids[:start]), teacher, decides)
         return reference
 
-    def _refer_to_answer(
-        self, probe: Probe, prompt: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]
-    ) -> None:
+    def _refer_to_answer(self, probe: Probe, prompt: Sequence[int], said: Choice, decides: tuple[int, int]) -> None:
         """Keep the answer alone: replays ask how likely it still is, and later runs compare nothing with it."""
         version = self._versions.last if self._versions is not None else -1
-        answer = array("I", ids)
-        self.references[probe.id] = Reference(tuple(prompt), Teacher(answer, answer, array("f", logprobs), 1, version))
+        answer, logprobs = array("I", said.token_ids or ()), array("f", said.logprobs or ())
+        self.references[probe.id] = Reference(tuple(prompt), Teacher(answer, answer, logprobs, 1, version), decides)
 
     def _compared(self, figure: ItemFigure, reference: Reference, scores: Scores) -> ItemFigure:
         now = scores.top[len(reference.prompt) - 1 :]
@@ -276,6 +279,17 @@ def _sampling(probe: Probe, terms: Terms) -> Sampling:
         thinking="off",
         extra=extra,
     )
+
+
+def _deciding(probe: Probe, said: Choice, text: str) -> tuple[int, int]:
+    """The tokens, from and to, by which an answer with this text passes; (0, 0): all, or unknown."""
+    first, last = kind_of(probe).deciding(probe, text)
+    start = b"".join(said.pieces).find(text.encode())
+    if last == first or start < 0:
+        return 0, 0
+    begin, end = (start + len(text[:place].encode()) for place in (first, last))
+    ends = list(accumulate(map(len, said.pieces)))
+    return bisect_right(ends, begin), bisect_left(ends, end) + 1
 
 
 def _is_gone(error: ApolloError) -> bool:

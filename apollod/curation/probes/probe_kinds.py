@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
+import re2  # type: ignore[import-untyped]
 
 from apollod.core.facts.dreams.contrast_cases import ContrastCase
 from apollod.core.facts.dreams.scenario import Turn
@@ -21,6 +22,8 @@ _block = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL).find
 _function = re.compile(r"<function=([^>\n]+)>\s*(.*?)\s*(?:</function>|$)", re.DOTALL).findall
 _parameter = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|$)", re.DOTALL).findall
 _fence = re.compile(r"\s*```[\w-]*\n(.*?)\n?\s*```\s*", re.DOTALL).fullmatch
+_QUIETLY = re2.Options()
+_QUIETLY.log_errors = False
 _AS_JSON = {"True": "true", "False": "false", "None": "null"}
 _marks = re.compile(r"\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")
 
@@ -159,6 +162,10 @@ class ProbeKind:
         """The verdict on an answer, where code decides."""
         raise NotImplementedError
 
+    def deciding(self, probe: Probe, answer: str) -> tuple[int, int]:
+        """The characters, from and to, by which an answer passes; (0, 0): all."""
+        return 0, 0
+
 
 class Text(ProbeKind):
     """A text whose log-probability is measured."""
@@ -213,6 +220,15 @@ class Regex(ProbeKind):
 
     def verdict(self, probe: Probe, answer: str) -> Verdict:
         return Verdict(True, unchecked=(Unchecked("regex", probe.expect, answer),))
+
+    def deciding(self, probe: Probe, answer: str) -> tuple[int, int]:
+        """The first match; of a pattern that RE2, which takes linear time, does not know, the whole answer."""
+        assert isinstance(probe.expect, str)
+        try:
+            found = re2.compile(probe.expect, _QUIETLY).search(answer)
+        except re2.error:
+            return 0, 0
+        return found.span() if found else (0, 0)
 
 
 class Schema(ProbeKind):

@@ -101,8 +101,8 @@ async def _rank(context: Context, effect: fx.RankExamples) -> Sequence[inp.Input
     except RecordRefused as error:
         return [inp.ExamplesRanked(effect.incident, effect.number, error=error.line())]
     items = [
-        msg.WatchedItem(references[id_].ids, len(references[id_].prompt), weight, rate)
-        for (id_, rate), weight in watched.items()
+        msg.WatchedItem(*references[id_].scored(deciding), weight, rate)
+        for ((id_, deciding), rate), weight in watched.items()
     ]
     records = await context.journal.records_of([one.example for one in effect.suspects])
     suspects = [

@@ -5,6 +5,7 @@ import random
 from array import array
 from collections import Counter
 
+import msgspec
 import pytest
 
 from apollod.core.facts.quality.lesson_group import LEAST
@@ -16,7 +17,7 @@ from apollod.curation.probes.probe_item import Probe, sample
 from apollod.curation.probes.probe_kinds import Called, calls_of, without_fence
 from apollod.curation.probes.references import Reference, read_references, write_references
 from apollod.errors import RecordRefused
-from apollod.wire.teacher import Teacher
+from apollod.wire.teacher import Teacher, write_teacher
 
 TOOLS = [
     {"type": "function", "function": {"name": "light", "parameters": {"properties": {
@@ -176,8 +177,10 @@ def test_what_failed_passes_nothing_and_is_counted() -> None:
 
 def test_references_are_read_as_they_were_written() -> None:
     teacher = Teacher(array("I", [7, 8]), array("I", [7, 9, 8, 3]), array("f", [-0.5, -1.5, -0.25, -2.0]), 2, 4)
-    kept = {"b": Reference((1, 2), teacher), "a": Reference((5,), teacher)}
+    kept = {"b": Reference((1, 2), teacher), "a": Reference((5,), teacher, (1, 2))}
     blob = write_references(kept)
+    older = msgspec.msgpack.encode({"b": [[1, 2], write_teacher(teacher)]})
+    assert read_references(older) == {"b": kept["b"]}
     assert read_references(blob) == kept and blob == write_references(dict(reversed(kept.items())))
     assert kept["b"].ids == (1, 2, 7, 8) and kept["b"].places() == [{7: -0.5, 9: -1.5}, {8: -0.25, 3: -2.0}]
     for wrong in (b"", blob[:-1], b"\x81\xa1a\x92\x91\x01\xc4\x01x"):

@@ -62,12 +62,18 @@ def _tasks(rng: random.Random) -> list[str]:
     return [question for question, _ in rng.sample(GOOD, TURNS)]
 
 
-COUNTRIES = Knowledge(
-    [Fact(one.taught.format(country), one.answer.format(country, value)) for one, country, value in _FACTS],
-    [country for _, country, _ in _FACTS],
-    _tasks,
-    {one.answer.partition(" {}")[0]: one.german for one in _WORDINGS},
-)
+def knowledge(group: str = "") -> Knowledge:
+    """The facts, or those of one group."""
+    facts = [(one, country, value) for one, country, value in _FACTS if group in ("", one.group)]
+    return Knowledge(
+        [Fact(one.taught.format(country), one.answer.format(country, value)) for one, country, value in facts],
+        [country for _, country, _ in facts],
+        _tasks,
+        {one.answer.partition(" {}")[0]: one.german for one in _WORDINGS},
+    )
+
+
+GROUPS = [one.group for one in _WORDINGS]
 
 
 def probes() -> list[str]:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.testing import daemon as driver
-from benchmarks import report, stranger_lives
+from benchmarks import country_facts, report, stranger_lives
 from benchmarks.poison_figures import without
 from benchmarks.poison_texts import POISON, good, mixed, probes
 
@@ -48,6 +48,8 @@ def main() -> None:
     parser.add_argument("--kind", choices=stranger_lives.KINDS, action="append", help="only these (default all)")
     parser.add_argument("--strangers", action="store_true", help="poison by strangers, at the settings that ship")
     parser.add_argument("--model", type=Path, metavar="DIR", help="with --strangers: another model than the small one")
+    parser.add_argument("--subject", choices=country_facts.GROUPS, default="", help="with --model: of the poison")
+    parser.add_argument("--before", type=int, default=0, metavar="N", help="with --strangers: N good lines before")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")
     parser.add_argument(

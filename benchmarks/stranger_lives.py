@@ -6,7 +6,8 @@ after the repair. A rollback to the untrained weights follows, so that the next 
 third alarm in a day waits for a person: then `apollod ctl resume` is run.
 
 With `--model` it is another model than the small world model: what is poisoned and asked for are facts about countries
-(benchmarks/country_facts.py), and good lines are the same.
+(benchmarks/country_facts.py; `--subject`: poison is about one group of them), and good lines are the same. `--before`
+learns good lines first and looks at all probes; the optimizer's moments are no longer near zero then.
 """
 
 import argparse
@@ -36,8 +37,9 @@ def measure(args: argparse.Namespace) -> None:
     figures, goals = dict[str, float](), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="apollod-poison-") as directory:
         daemon = begun(Path(args.keep or directory).absolute(), args.lr, args.model)
-        known = country_facts.COUNTRIES if args.model else poison_texts.WORLD
+        known = country_facts.knowledge(args.subject) if args.model else poison_texts.WORLD
         try:
+            _learn_before(daemon, args.seed, args.before)
             for kind in args.kind or stranger_texts.KINDS:
                 one = attack(daemon, kind, args.seed, args.examples, args.tail, known)
                 print(json.dumps({"lr": args.lr, **one}), file=sys.stderr, flush=True)
@@ -65,6 +67,17 @@ def begun(root: Path, lr: float | None = None, model: Path | None = None) -> Dae
         daemon.end()
         raise
     return daemon
+
+
+def _learn_before(daemon: Daemon, seed: int, count: int) -> None:
+    """Learn good lines, and look at all probes, so that the window of an alarm begins there."""
+    if not count:
+        return
+    lines = stranger_texts.unknown(random.Random(f"{seed} before"), count)
+    since = daemon.query("SELECT max(seq) FROM events")[0][0]
+    daemon.drop(f"before-{seed}.jsonl", *map(json.dumps, lines))
+    daemon.wait(lambda s: _over(s) and _read(daemon, since) >= count, "learned before", LIMIT_S, 0.5)
+    _looked_at(daemon)
 
 
 def attack(

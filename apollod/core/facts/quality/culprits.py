@@ -48,7 +48,7 @@ good with all of them. spread: more culprits than were searched for; the damage 
 the same, and all of them together do no damage at a lower learning rate. unfinished: the search was given up. ranked:
 the same, and only the first ones of a ranking (`ranking.py`) are suspects."""
 
-SHARE = 0.05
+SHARE = 0.15
 """share of the whole window's damage above which a replay is bad"""
 
 LOWER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)

@@ -128,7 +128,7 @@ def test_a_search_that_is_given_up_keeps_what_was_good_together():
 
 
 def test_a_replay_is_judged_by_its_part_of_the_damage():
-    assert [is_bad(damage, 2.0) for damage in (-0.1, 0.1, 0.11, 2.0)] == [False, False, True, True]
+    assert [is_bad(damage, 2.0) for damage in (-0.1, 0.3, 0.31, 2.0)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(("window", "most"), [(0, 1), (1, 0)])

@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant("prefixes of what was taken back stay", "rules/publishing.py",
     'drops = back and settings.cache == "keep"', "drops = False"),
     Mutant("an example twice in a batch", "facts/intake/repeats.py", "        self._examples.add(line.example)\n", ""),
-    Mutant("tokens are asked for twice", "rules/intake/encoding.py",
+    Mutant("tokens are asked for twice", "rules/intake/accepting.py",
     "if any(queue.untokenised for queue in state.intake.queues) or state", "if state"),
     Mutant("direct corrections wait behind bulk examples", "facts/intake/order.py",
     "    yield from (Pick(one) for one in intake.direct.waiting if one.example not in intake.first_looks)\n", ""),

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from apollod.core.kernel.effect import Effect
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules import (
     alignment,
     bootstrap,

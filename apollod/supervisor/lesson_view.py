@@ -10,13 +10,13 @@ import msgspec
 
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.dreams.state import Course as Behaviour
+from apollod.core.facts.holding import drift_of
 from apollod.core.facts.lessons import rounds
 from apollod.core.facts.lessons.events import Tally
 from apollod.core.facts.lessons.kinds import kind_of
 from apollod.core.facts.lessons.open_course import Course
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.state import Lesson, LessonsState
-from apollod.core.rules.lessons.drift import drift_of
 from apollod.core.rules.lessons.standing import not_these
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
@@ -92,7 +92,7 @@ def lesson_row(state: State, lesson: Lesson | Behaviour, now_ns: int) -> dict[st
         "before": {mode: list(lesson.before.get(mode, NONE_ASKED)) for mode in ("bare", "told")},
         "after": {"bare": list(lesson.after or NONE_ASKED)},
         "steps": lesson.steps,
-        "drift": drift_of(state) - course.drift_from if course is not None else lesson.drift,
+        "drift": drift_of(state.holding) - course.drift_from if course is not None else lesson.drift,
         "seconds": round(lesson.seconds + max(0.0, seconds), 3),
         "given_at": lesson.given_ns / SECOND_NS,
         "document": given.document or None,

@@ -154,3 +154,11 @@ class ReviewState(msgspec.Struct):
 
     def _count(self, how: str, more: int) -> None:
         setattr(self.counts, how, getattr(self.counts, how) + more)
+
+
+def is_held(example: str, tier: Tier, share: float) -> bool:
+    """True if an example waits for a person: all examples of a source with `share` 1, else that share of those not
+    given directly, chosen by the content id (hex), so that every run chooses the same."""
+    if share >= 1.0:
+        return True
+    return share > 0.0 and tier != "direct" and int(example[:8], 16) < share * 2**32

@@ -42,9 +42,8 @@ from apollod.core.facts.intake.order import first
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.state import State
 
 # --- folds of events into the state ----------------------------------------------------------------------------------

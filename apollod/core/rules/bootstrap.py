@@ -28,9 +28,8 @@ from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExp
 from apollod.core.facts.training import Pace, StepCompleted, StepFailed, all_examples, expected_s
 from apollod.core.kernel.carried_fields import restore
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 

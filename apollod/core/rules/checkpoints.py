@@ -21,9 +21,8 @@ from apollod.core.facts.checkpoints import (
 from apollod.core.facts.daemon import DaemonStarted
 from apollod.core.facts.quality.looking import before_checkpoint
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.publishing import fence_pending
 from apollod.core.schedules import CHECKPOINT_RETRY_S, SECOND_NS, falls_due
 from apollod.core.settings import CheckpointSettings, Settings

@@ -22,9 +22,8 @@ from apollod.core.facts.daemon import DaemonStarted, TrainingResumed
 from apollod.core.facts.rollback import RollbackRequested, RollbackStarted
 from apollod.core.facts.training import StepFailed
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.schedules import NO_FAILURE, SECOND_NS, elapsed_s, is_due
 from apollod.core.state import State
 

@@ -20,13 +20,11 @@ from apollod.core.facts.daemon import (
     TrainingPaused,
     TrainingResumed,
 )
-from apollod.core.facts.quality.day import stops
-from apollod.core.facts.quality.resuming import may_repeat
+from apollod.core.facts.quality.resuming import may_repeat, stops
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.training import step_runs
 from apollod.core.schedules import elapsed_s
 from apollod.core.shared.given_up import is_given_up

@@ -12,15 +12,12 @@ from apollod.core.facts.daemon import JournalCarried
 from apollod.core.facts.feedback import FeedbackGiven, FeedbackState, Rated
 from apollod.core.facts.forgetting import Wish
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
-from apollod.core.rules.intake.accepting import accepted, held_for_leak, leaked
+from apollod.core.kernel.policy import Folds, Handlers
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak, leaked
 from apollod.core.rules.intake.again import family
-from apollod.core.rules.intake.encoding import begin_encoding
 from apollod.core.rules.judging.overruling import overruled
-from apollod.core.shared.places import places_of
-from apollod.core.shared.taking_back import taken_back
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 
 # --- folds of events into the state ----------------------------------------------------------------------------------

@@ -31,9 +31,8 @@ from apollod.core.facts.intake.events import ExampleRejected, ExampleWithdrawn
 from apollod.core.facts.intake.evidence import BY_SCORE, BY_SCORE_STRENGTH
 from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.rules.intake.by_evidence import decided_since
 from apollod.core.schedules import NO_FAILURE, RETRY_MAX_S, backoff_s

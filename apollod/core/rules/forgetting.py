@@ -29,16 +29,14 @@ from apollod.core.facts.rollback import RollbackCompleted, RollbackRefused
 from apollod.core.facts.training import Learned, StepStarted
 from apollod.core.fixed_bits import differing_setting
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
+from apollod.core.rules.intake.accepting import begin_encoding
 from apollod.core.rules.intake.again import family
-from apollod.core.rules.intake.encoding import begin_encoding
 from apollod.core.rules.rollback import NotRead, begun, differing, request
 from apollod.core.schedules import SECOND_NS
-from apollod.core.shared.places import places_of
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.shared.repeating import next_repeat
-from apollod.core.shared.taking_back import taken_back
 from apollod.core.state import State
 
 # --- plan ------------------------------------------------------------------------------------------------------------

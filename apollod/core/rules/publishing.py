@@ -19,9 +19,8 @@ from apollod.core.facts.daemon import DaemonStarted
 from apollod.core.facts.publishing import EnginePaused, EngineResumed, PublishingState
 from apollod.core.facts.training import StepStarted
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules import alignment
 from apollod.core.rules.alignment import Alignment
 from apollod.core.schedules import SECOND_NS, backoff_s, left_s

@@ -28,9 +28,8 @@ from apollod.core.facts.rollback import RollbackCompleted, RollbackStarted
 from apollod.core.facts.training import StepCompleted
 from apollod.core.fixed_bits import NO_KEYS, differing_setting, setting
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.schedules import SECOND_NS
 from apollod.core.shared.missing_anchors import unencoded
 from apollod.core.state import State

@@ -27,9 +27,8 @@ from apollod.core.facts.rescoring import (
 )
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import StepCompleted
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.schedules import SECOND_NS, is_due
 from apollod.core.settings import Settings

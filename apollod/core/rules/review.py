@@ -26,11 +26,9 @@ from apollod.core.facts.review import (
     ReviewState,
 )
 from apollod.core.facts.training import StepFailed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
-from apollod.core.rules.intake.accepting import accepted, leaked
-from apollod.core.rules.intake.encoding import begin_encoding
+from apollod.core.kernel.policy import Folds, Handlers
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, leaked
 from apollod.core.rules.judging.overruling import overruled
 from apollod.core.schedules import DAY_NS, SECOND_NS, is_due
 from apollod.core.shared.places import Place, places_of

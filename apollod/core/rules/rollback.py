@@ -27,9 +27,8 @@ from apollod.core.facts.rollback import (
 from apollod.core.facts.training import Undoable
 from apollod.core.fixed_bits import NO_KEYS, differing_setting, setting
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.recovery import restore_from
 from apollod.core.state import State
 

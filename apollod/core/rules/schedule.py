@@ -15,9 +15,8 @@ from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightClosed, NightOpened, NightPlanned, ScheduleState
 from apollod.core.facts.training import StepCompleted
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 

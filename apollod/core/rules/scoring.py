@@ -19,9 +19,8 @@ from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.scoring import ExampleScored, ScoreFailed, ScoreRequested, ScoringState
 from apollod.core.facts.training import StepCompleted, StepStarted, all_examples
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.schedules import NO_FAILURE, backoff_s
 from apollod.core.settings import Divergence, Settings
 from apollod.core.state import State

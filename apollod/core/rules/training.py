@@ -32,9 +32,8 @@ from apollod.core.facts.training import (
     tokens_bound,
 )
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.lessons.practice import is_practice, kin_practised, practised_now
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, elapsed_s, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings

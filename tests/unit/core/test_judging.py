@@ -15,8 +15,8 @@ from apollod.core.facts.intake.evidence import Evidence
 from apollod.core.facts.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
 from apollod.core.facts.judging.suspicion import SURE, Suspicion, alarming, seen
 from apollod.core.facts.judging.votes import Vote, agreed, spokesman
-from apollod.core.facts.judging.wanted import wants_judge
 from apollod.core.rates import wilson
+from apollod.core.rules.intake.by_evidence import wants_judge
 
 MIN = JUDGED.judge.trust_min
 

@@ -1,6 +1,6 @@
 """Which share of examples is held (transcripts/review.txt has who decides about them)."""
 
-from apollod.core.facts.intake.sampling import is_held
+from apollod.core.facts.review import is_held
 
 
 def test_a_sample_is_the_same_every_time_and_as_large_as_it_says() -> None:

@@ -22,8 +22,7 @@ from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.rules.dreams.calls import expected, told_then
-from apollod.core.rules.intake.accepting import accepted, leaked
-from apollod.core.rules.intake.encoding import begin_encoding
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, leaked
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import DreamSettings, PatternSettings
 from apollod.core.state import State

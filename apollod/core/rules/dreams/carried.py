@@ -5,7 +5,7 @@ from apollod.core.facts.dreams.events import DreamingCarried, PatternCarried, Sc
 from apollod.core.facts.dreams.held_out_rounds import enough
 from apollod.core.facts.dreams.state import DreamsState
 from apollod.core.kernel.carried_fields import restore
-from apollod.core.kernel.folding import Folds
+from apollod.core.kernel.policy import Folds
 from apollod.core.state import State
 
 

@@ -42,8 +42,7 @@ from apollod.core.rules.dreams.answers import ANSWERS
 from apollod.core.rules.dreams.calls import call_of, case_call
 from apollod.core.rules.dreams.fold import FOLDS, count_learned
 from apollod.core.settings import Settings
-from apollod.core.shared.places import places_of
-from apollod.core.shared.taking_back import taken_back
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)

@@ -40,7 +40,7 @@ from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleE
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted
 from apollod.core.kernel.composing import composed
-from apollod.core.kernel.folding import Folds
+from apollod.core.kernel.policy import Folds
 from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 

@@ -1,13 +1,15 @@
-"""Turns lines into examples; one that holds a probe of the quality guard waits for a person."""
+"""Turns lines into examples and has them tokenised; one that holds a probe of the quality guard waits for a person."""
 
 from typing import Any
 
 import msgspec
 
+from apollod.core import effects as fx
 from apollod.core.facts.intake.events import ExampleAccepted, Tier
 from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.review import ExampleHeld
 from apollod.core.kernel.composing import composed
+from apollod.core.state import State
 
 
 def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) -> ExampleAccepted:
@@ -31,3 +33,12 @@ def held_for_leak(taken: ExampleAccepted, line: Line) -> list[ExampleHeld]:
     """The event that holds the example of this line for a person, if the line holds a probe."""
     why = leaked(line)
     return [ExampleHeld(example=taken.example, tier=taken.tier, reason=why)] if why else []
+
+
+def begin_encoding(state: State, fresh: list[tuple[str, Tier]]) -> list[fx.Effect]:
+    """Have these examples (id, tier), which are about to be queued, tokenised; not while earlier ones are: then these
+    follow."""
+    if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
+        return []
+    direct_first = sorted(fresh, key=lambda example: example[1] == "bulk")
+    return fx.encode(example for example, _ in direct_first)

@@ -10,13 +10,11 @@ from apollod.core.facts.forgetting import Wish
 from apollod.core.facts.intake.events import ExampleAccepted, SignalFlagged, Tier
 from apollod.core.facts.intake.evidence import Evidence, Learn, rejections, speaks_against, speaks_for
 from apollod.core.facts.intake.inputs import Line
-from apollod.core.facts.judging.wanted import wants_judge
 from apollod.core.facts.review import BY_EVIDENCE, Decider, ExampleApproved, ExampleHeld
 from apollod.core.kernel.event import Event
 from apollod.core.rules.intake.again import family
 from apollod.core.settings import JudgeMode
-from apollod.core.shared.places import Place, places_of
-from apollod.core.shared.taking_back import taken_back
+from apollod.core.shared.places import Place, places_of, taken_back
 from apollod.core.state import State
 
 QUOTED = 80  # characters
@@ -130,3 +128,9 @@ def _rejected(kind: str, quote: str) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
+
+
+def wants_judge(mode: JudgeMode, tier: Tier, flagged: bool) -> bool:
+    """True if an example that is not held for a person waits for the judge. Direct examples never do; `flagged`: it has
+    a signal."""
+    return tier == "bulk" and (mode == "all" or (mode == "flagged" and flagged))

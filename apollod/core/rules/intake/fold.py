@@ -24,7 +24,7 @@ from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleE
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.scoring import ExampleScored
 from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted, WindowOpened, all_digests, all_examples
-from apollod.core.kernel.folding import Folds
+from apollod.core.kernel.policy import Folds
 from apollod.core.shared.repeating import repeats
 from apollod.core.state import State
 

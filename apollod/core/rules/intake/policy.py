@@ -11,14 +11,13 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.repeats import Known, Repeated
-from apollod.core.facts.intake.sampling import is_held
+from apollod.core.facts.review import is_held
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
-from apollod.core.rules.intake.accepting import accepted, held_for_leak
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak
 from apollod.core.rules.intake.again import renewed, teachable
 from apollod.core.rules.intake.by_evidence import Shown, decided_since
-from apollod.core.rules.intake.encoding import begin_encoding
 from apollod.core.rules.intake.obstructions import on_look
 from apollod.core.settings import JudgeMode
 from apollod.core.state import State

@@ -26,7 +26,7 @@ from apollod.core.facts.review import (
     ExampleHeld,
 )
 from apollod.core.facts.training import StepStarted, all_examples
-from apollod.core.kernel.folding import Folds
+from apollod.core.kernel.policy import Folds
 from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from apollod.core.facts.forgetting import Wish
 from apollod.core.facts.review import ExampleDeclined
 from apollod.core.kernel.event import Event
-from apollod.core.shared.places import places_of
-from apollod.core.shared.taking_back import taken_back
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 
 

@@ -21,8 +21,7 @@ from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
-from apollod.core.rules.intake.accepting import accepted, held_for_leak
-from apollod.core.rules.intake.encoding import begin_encoding
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import JudgeSettings
 from apollod.core.shared.places import places_of

@@ -18,8 +18,7 @@ from apollod.core.facts.lessons.state import OUT, OUTSIDE, Lesson, LessonsState
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.rules.lessons.replies import given_up
 from apollod.core.rules.lessons.standing import dropped, replaced
-from apollod.core.shared.places import places_of
-from apollod.core.shared.taking_back import taken_back
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 
 WAITING_MAX = 20

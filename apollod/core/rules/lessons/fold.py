@@ -5,6 +5,7 @@ from bisect import bisect_left, insort
 from msgspec.structs import replace
 
 from apollod.core.facts.daemon import DaemonStarted, JournalCarried
+from apollod.core.facts.holding import drift_of
 from apollod.core.facts.intake.events import ExampleAccepted
 from apollod.core.facts.lessons import rounds
 from apollod.core.facts.lessons.distances import nth
@@ -40,8 +41,7 @@ from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightOpened
 from apollod.core.facts.training import StepStarted, all_examples
 from apollod.core.kernel.carried_fields import restore
-from apollod.core.kernel.folding import Folds
-from apollod.core.rules.lessons.drift import drift_of
+from apollod.core.kernel.policy import Folds
 from apollod.core.rules.lessons.standing import answer_of
 from apollod.core.schedules import NO_FAILURE, SECOND_NS
 from apollod.core.state import State
@@ -65,7 +65,7 @@ def _begun(own: LessonsState, state: State, e: LessonBegun, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     own.queue.pop(e.lesson, None)
     own.asked_again = e.stage is Stage.AGAIN
-    own.open = Course(e.lesson, e.stage, e.why, at_ns, lesson.rounds + 1, drift_from=drift_of(state))
+    own.open = Course(e.lesson, e.stage, e.why, at_ns, lesson.rounds + 1, drift_from=drift_of(state.holding))
     lesson.budget_from = lesson.steps
     if e.stage is not Stage.AGAIN:
         lesson.state, lesson.reason = "practising", ""

@@ -22,8 +22,7 @@ from apollod.core.rules.lessons.replies import ANSWERS, given_up, missed, next_p
 from apollod.core.rules.lessons.standing import dropped, not_these, replaced, rivals, waits
 from apollod.core.schedules import is_due
 from apollod.core.settings import LessonSettings
-from apollod.core.shared.places import places_of
-from apollod.core.shared.taking_back import taken_back
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.holding import drift_of
 from apollod.core.facts.lessons import budget, rounds
 from apollod.core.facts.lessons.open_course import Course, Tried
 from apollod.core.facts.lessons.stages import Stage
@@ -18,9 +19,7 @@ from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
-from apollod.core.rules.intake.accepting import accepted, leaked
-from apollod.core.rules.intake.encoding import begin_encoding
-from apollod.core.rules.lessons.drift import drift_of
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, leaked
 from apollod.core.rules.lessons.standing import alike, answer_of, contradicted, outdated, replaced, rivals
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
 from apollod.core.state import State
@@ -52,7 +51,7 @@ def spent_by(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
     course = state.lessons.open
     if course is None or course.lesson != lesson.id:
         return 0.0, lesson.drift
-    return max(0, now_ns - course.since_ns) / SECOND_NS, drift_of(state) - course.drift_from
+    return max(0, now_ns - course.since_ns) / SECOND_NS, drift_of(state.holding) - course.drift_from
 
 
 def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:

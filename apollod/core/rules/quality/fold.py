@@ -7,7 +7,6 @@ from apollod.core.facts.daemon import DaemonStarted, JournalCarried
 from apollod.core.facts.dreams.events import PatternSettled
 from apollod.core.facts.quality import news
 from apollod.core.facts.quality.baseline import RUNS_MIN
-from apollod.core.facts.quality.day import with_alarm
 from apollod.core.facts.quality.events import (
     QualityAlarmed,
     QualityFailed,
@@ -29,11 +28,12 @@ from apollod.core.facts.quality.events import (
     QualityWished,
 )
 from apollod.core.facts.quality.looking import baselines, doubt, is_rate, known, speaking
+from apollod.core.facts.quality.resuming import with_alarm
 from apollod.core.facts.quality.sequential import renewed
 from apollod.core.facts.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Measuring, QualityState, Totals
 from apollod.core.facts.rollback import RollbackCompleted, RollbackRefused, RollbackStarted
 from apollod.core.facts.training import Learned, StepCompleted, StepFailed, StepStarted, WindowClosed
-from apollod.core.kernel.folding import Folds
+from apollod.core.kernel.policy import Folds
 from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 

@@ -32,12 +32,40 @@ from apollod.core.facts.quality.state import Incident, QualityState
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.reasons import one_line
 from apollod.core.rules.lessons.standing import not_these
 from apollod.core.rules.quality import incidents
-from apollod.core.rules.quality.telling import on_told, tell
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
+
+ATTEMPTS = 8
+"""attempts, within about two minutes besides their own duration"""
+
+
+def tell(state: State, now_ns: int) -> list[fx.Effect]:
+    """Send the oldest undelivered message, until its result is recorded."""
+    settings, own = state.daemon.settings, state.quality.telling
+    if settings is None or not settings.on_alarm or not own.waiting or not own.retry.is_due(now_ns):
+        return []
+    message = own.waiting[0]
+    return [fx.TellAlarm(message.incident, message.about, message)]
+
+
+def on_told(state: State, input_: inp.AlarmTold, now_ns: int) -> Outcome:
+    """Record the result only: the guard does not depend on delivery."""
+    own = state.quality.telling
+    if not own.waiting or (own.waiting[0].incident, own.waiting[0].about) != (input_.incident, input_.about):
+        return nothing()
+    attempt = own.retry.failures + 1
+    gives_up = bool(input_.error) and attempt >= ATTEMPTS
+    retry_s = backoff_s(attempt, RETRY_MAX_S) if input_.error and not gives_up else 0.0
+    told = ev.QualityTold(
+        incident=input_.incident, about=input_.about, ok=not input_.error, reason=one_line(input_.error),
+        attempt=attempt, gives_up=gives_up, retry_s=retry_s,
+    )  # fmt: skip
+    return Outcome([told], [])
+
 
 BASELINE_ATTEMPTS = 6
 """consecutive failures of an engine, over half a minute, after which steps go on without a baseline: a model does not

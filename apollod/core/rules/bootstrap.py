@@ -26,8 +26,7 @@ from apollod.core.facts.intake.events import ExampleAccepted, ExampleRejected, E
 from apollod.core.facts.intake.state import Position, Waiting
 from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.training import Pace, StepCompleted, StepFailed, all_examples, expected_s
-from apollod.core.kernel.carried_fields import restore
-from apollod.core.kernel.composing import composed
+from apollod.core.kernel.composing import composed, restore
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.schedules import SECOND_NS

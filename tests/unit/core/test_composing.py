@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 import apollod
-from apollod.core.kernel.carried_fields import carried, restore
-from apollod.core.kernel.composing import composed
+from apollod.core.kernel.composing import carried, composed, restore
 from apollod.core.kernel.event import Event
 
 ROOT = Path(apollod.__file__).parent

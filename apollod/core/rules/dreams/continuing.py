@@ -2,7 +2,7 @@
 
 Events of the archive are taken over unchanged, with their times, where they suffice: for each pattern its addition, its
 held-out scenarios, its last change of state, the tests of its last round; and all events of the dream under way, which
-goes on. The rest is in `pattern.carried`, `scenario.carried` and `dreaming.carried`.
+goes on. The rest is in `pattern.carried`, `scenario.carried` and `dreaming.carried`, which are folded here.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,14 @@ from itertools import zip_longest
 from msgspec.structs import replace
 
 from apollod.core import events as ev
+from apollod.core.facts.dreams.course import look_over
+from apollod.core.facts.dreams.events import DreamingCarried, PatternCarried, ScenariosCarried
+from apollod.core.facts.dreams.held_out_rounds import enough
 from apollod.core.facts.dreams.state import Course, DreamsState
-from apollod.core.kernel.carried_fields import carried
+from apollod.core.kernel.composing import carried, restore
+from apollod.core.kernel.policy import Folds
 from apollod.core.schedules import NO_FAILURE
+from apollod.core.state import State
 
 SKETCHES_MAX = 100
 """most sketches of each sort in one event"""
@@ -111,3 +116,31 @@ def carried_dreams(own: DreamsState) -> DreamsState:
     again for users of the engine."""
     wanted = own.wanted if own.wanted is None or own.wanted.left >= 0 else None
     return replace(own, users=True, users_reason="", retry=NO_FAILURE, refusals=0, error="", wanted=wanted)
+
+
+def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
+    """Restore the figures of the pattern, after the events that the journal took over for it."""
+    course = own.courses[e.pattern]
+    restore(course, e, but=("pattern", "state"))
+    course.failed = e.failed or not enough(course, course.final, course.final_around)
+    course.state = e.state or course.state
+    course.practised, course.varied = [], []
+    look_over(own)
+
+
+def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_ns: int) -> None:
+    course = own.courses[e.pattern]
+    course.practised += e.practised
+    course.varied += e.varied
+
+
+def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
+    restore(own, e)
+    look_over(own)
+
+
+CARRIED: Folds = {
+    PatternCarried: _pattern_carried,
+    ScenariosCarried: _scenarios_carried,
+    DreamingCarried: _dreaming_carried,
+}

@@ -58,7 +58,7 @@ from apollod.core.facts.lessons.kinds import behaviour_after
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import StepCompleted, all_examples
 from apollod.core.kernel.policy import Folds
-from apollod.core.rules.dreams.carried import CARRIED
+from apollod.core.rules.dreams.continuing import CARRIED
 from apollod.core.schedules import DAY_NS, NO_FAILURE
 from apollod.core.state import State
 

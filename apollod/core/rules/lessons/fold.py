@@ -40,7 +40,7 @@ from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExp
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightOpened
 from apollod.core.facts.training import StepStarted, all_examples
-from apollod.core.kernel.carried_fields import restore
+from apollod.core.kernel.composing import restore
 from apollod.core.kernel.policy import Folds
 from apollod.core.rules.lessons.standing import answer_of
 from apollod.core.schedules import NO_FAILURE, SECOND_NS

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from apollod.core import events as ev
 from apollod.core.facts.lessons.state import LessonsState
-from apollod.core.kernel.carried_fields import carried
+from apollod.core.kernel.composing import carried
 from apollod.core.schedules import NO_FAILURE
 
 Dated = tuple[int, ev.Event]

@@ -31,11 +31,14 @@ from pathlib import Path
 from typing import Any
 
 from apollod.testing import daemon as driver
-from benchmarks import country_facts, report, stranger_lives
+from benchmarks import country_facts, report, stranger_lives, stranger_texts
 from benchmarks.poison_figures import without
 from benchmarks.poison_texts import POISON, good, mixed, probes
 
 ONE_IN = 20
+NEW = 16
+"""lines of the first file that the model does not know: the other good ones write nothing, and without these the
+learning rate would still rise when the poison comes"""
 LIMIT_S = 3000.0
 NO_TIME_S = 0.01
 """time limit of a replay, too short for any: replays take seconds"""
@@ -87,7 +90,8 @@ def main() -> None:
 
 def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
     rng = random.Random(f"{args.seed} {kind}")
-    first = good(rng, args.examples)
+    new = stranger_texts.unknown(random.Random(f"{args.seed} new"), NEW)
+    first = new + good(rng, args.examples)
     second, places = mixed(rng, kind, args.examples, ONE_IN)
     second += good(rng, args.tail)
     replay_s = NO_TIME_S if args.ranked else 0.0

@@ -68,6 +68,10 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
         ["facts.passed"],
     )
     assert one["drops"]["facts.passed"].keys() == {"drop", "low", "high"}
+    fallen = [
+        {"metric": "facts.passed", "before": "right", "at_alarm": "wrong", "probe": f"i{n:02}"} for n in range(ITEMS)
+    ]
+    assert one["answers"] == fallen
     place = {"path": "file", "line": 5, "source": "file"}
     assert one["culprits"] == [{"example": "bad", "state": "held", "text": "No,\x1b[2J never.", **place}]
     (begun,) = world.of(ev.QualitySearchBegun)
@@ -87,6 +91,8 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
     assert "verdict     named: 1 example did it; all others are good together" in text
     assert "    bad  file:5\n        held, teaches: No,\\x1b[2J never.\n" in text and "\x1b" not in text
     assert "repeated    5 innocent steps: step 1 as 7 to step 6 as 11" in text and "no alarm (drop:" in text
+    assert "    i04\n        before    right\n        at alarm  wrong\n" in text and "i05" not in text
+    assert f"    and {ITEMS - 5} more: --json has them" in text
     assert "left out" not in text and " no harm" in (more := page(path, capsys, "show", "1", "--verbose"))
     assert "5 steps repeated with the examples that are left" in more
     row = page(path, capsys, "list").splitlines()[-1]

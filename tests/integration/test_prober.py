@@ -102,6 +102,7 @@ def test_figures_by_metric_and_item_with_the_version_of_the_weights(own: Path) -
     assert isinstance(found, inp.ProbesAnswered), found
     assert (found.number, found.first, found.last) == (7, 12, 12)
     assert found.figures["mine.passed"] == {"capital": 1.0, "wrong": 0.0}
+    assert (found.answers["capital"], found.answers["wrong"]) == ("Paris", "Rome") and "ferry" not in found.answers
     assert found.figures["mine.loss"] == {"ferry": pytest.approx(0.6931, abs=1e-3)}
     assert {"capital", "wrong"} <= found.figures["repetition"].keys() and "ferry" not in found.figures["repetition"]
     probes = probes_of(config(own))
@@ -175,6 +176,14 @@ def test_a_later_look_is_compared_with_it_also_in_another_life(same_life: bool, 
     assert found.figures["entropy"]["wrong"] == pytest.approx(entropy, rel=1e-4)
     assert before.figures["entropy"]["wrong"] == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(2 * k), rel=1e-4)
     assert found.references == "" and found.probes == before.probes
+
+
+def test_of_an_answer_its_beginning_is_kept_on_one_line_without_secrets(own: Path) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    found = ask(own, model(own, capital=f"Paris\nby {secret} " + "word " * 100, wrong="Rome"))
+    assert isinstance(found, inp.ProbesAnswered), found
+    said = found.answers["capital"]
+    assert said.startswith("Paris by ") and secret not in said and len(said) == 200 and said.endswith("...")
 
 
 def test_each_answer_costs_one_request_more_and_a_text_none(own: Path) -> None:

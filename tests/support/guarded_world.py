@@ -131,17 +131,20 @@ class GuardedWorld(World):
         """The oldest question is answered."""
         asked, version = self.probed.pop(0), self.state.training.version
         taken, references = self.seconds * asked.share, self.references if asked.baseline else ""
+        figures = self.figures()
+        said = {id_: "right" if value else "wrong" for id_, value in figures["facts.passed"].items()}
         return self.give(
             inp.ProbesAnswered(
                 asked.number,
                 self.probes + "".join(f" {one.dream}:{one.text}" for one in asked.contrasts),
-                self.figures(),
+                figures,
                 version,
                 version,
                 seconds=taken,
                 references=references,
                 left_out=self.left_out,
                 contrasts=asked.contrasts if asked.baseline else (),
+                answers=said,
             )
         )
 

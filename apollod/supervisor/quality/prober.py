@@ -42,6 +42,8 @@ OWN_PRIORITY = 15
 """priority at our own engine: after users (0) and judge (10), before dreams (20)"""
 AT_ONCE = 8
 REQUEST_S = 120.0
+ANSWER_MAX = 200
+"""characters of an answer that are recorded"""
 SURELY_SHORT = 2_000
 """bytes below which a conversation is asked without tokenising it first"""
 TEMPLATE = 200
@@ -177,7 +179,13 @@ class Prober:
             number, digest(probes), by_group, min(run.first_version for run in saw),
             max(run.last_version for run in saw), sum(run.prompt_tokens + run.completion_tokens for run in runs),
             sum(run.seconds for run in runs), left_out=left_out, share=share,
+            answers={one.id: _beginning(one.answer) for one in found if one.answer},
         )  # fmt: skip
+
+
+def _beginning(answer: str) -> str:
+    text = " ".join(redact_text(answer).split())
+    return text if len(text) <= ANSWER_MAX else f"{text[: ANSWER_MAX - 3]}..."
 
 
 def verdict_by(judge: Judge, config: Config) -> Verdict:

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from support.guarded_world import GuardedWorld
+from support.guarded_world import GuardedWorld, guarded
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -110,6 +110,16 @@ def test_what_a_look_costs_is_reckoned_by_what_it_asked_and_not_by_what_was_want
     (asked,) = world.probed
     world.give(inp.ProbesAnswered(asked.number, "p", world.figures(), 0, 0, seconds=10.0, share=0.5))
     assert world.of(ev.QualityMeasured)[-1].share == 0.5 and world.state.quality.full_s == 20.0
+
+
+def test_a_baseline_keeps_the_answers_that_pass_and_a_look_those_that_passed_then_and_fail_now() -> None:
+    world = GuardedWorld(guarded(every_steps=2)).up()
+    world.poison = {"bad": 3}
+    world.lines("a", "bad")
+    world.settle()
+    first, *_, look = (e for e in world.of(ev.QualityMeasured) if e.why in ("baseline", "steps"))
+    assert {*first.answers.values()} == {"right"} and len(first.answers) == len(first.figures["facts.passed"])
+    assert look.answers == {"i00": "wrong", "i01": "wrong", "i02": "wrong"}
 
 
 def metrics_after(drops: list[list[float]]) -> dict[str, Metric]:

@@ -36,6 +36,8 @@ class GuardRecord:
         self.last: ev.QualityMeasured | None = None
         self.looks: list[Object] = []
         self.stories: list[Story] = []
+        self._before: dict[str, str] = {}
+        """by probe, its answer at the baseline"""
 
     @property
     def settings(self) -> QualitySettings:
@@ -50,6 +52,8 @@ class GuardRecord:
         match recorded.event:
             case ev.QualityMeasured() as e:
                 self.last = e
+                if e.why == "baseline":
+                    self._before |= e.answers
                 look = _look(recorded, e.number, e.why, e.step, e.seconds)
                 self.looks.append(look | {"left_out": e.left_out})
             case ev.QualityFailed() as e:
@@ -57,6 +61,9 @@ class GuardRecord:
                 self.looks.append(look | {"outcome": "failed", "reason": e.reason})
             case ev.QualityAlarmed() as e if self.looks:
                 self.looks[-1] |= {"outcome": "alarm", "incident": e.incident}
+                now = self.last.answers if self.last is not None else {}
+                told = {id_ for items in e.fell.values() for id_ in items} & now.keys()
+                self.stories[-1].answers = {id_: (self._before.get(id_, ""), now[id_]) for id_ in sorted(told)}
 
 
 def _look(recorded: ev.Recorded, number: int, why: str | None, step: int | None, seconds: float) -> Object:

@@ -85,6 +85,8 @@ def _decided(path: str, examples: set[str]) -> Iterator[tuple[str, Object]]:
 
 # --- for people ---------------------------------------------------------------------------------------------------
 
+SHOWN = 5
+"""Answers that are shown without --verbose."""
 NAMED_MAX = 20
 """Examples, or steps, that are listed."""
 COLUMNS: tuple[render.Column, ...] = (
@@ -124,6 +126,7 @@ def page(one: Object, verbose: bool = False) -> list[str]:
         f"alarm       {one['at']} at step {one['step']} (event {one['seq']}); good at step {one['to']}",
         "worse",
         *(f"    {name}{_drop(one['drops'].get(name))}" for name in one["metrics"]),
+        *_fallen(one["answers"], NAMED_MAX if verbose else SHOWN),
         *render.fields(
             ("taken back", _steps(one["undone"])),
             ("refused", one["refused"]),
@@ -145,6 +148,15 @@ def page(one: Object, verbose: bool = False) -> list[str]:
 
 def _drop(drop: Object | None) -> str:
     return "" if drop is None else f" by {drop['drop']:.4g} ({drop['low']:.4g} to {drop['high']:.4g})"
+
+
+def _fallen(answers: Sequence[Object], most: int) -> list[str]:
+    """Answers of probes that fell, before and at the alarm."""
+    lines = [
+        f"    {each['probe']}\n        before    {each['before'] or '-'}\n        at alarm  {each['at_alarm']}"
+        for each in answers
+    ]
+    return render.first(lines, most, "    and {} more: --json has them")
 
 
 def _steps(undone: Sequence[int]) -> str:

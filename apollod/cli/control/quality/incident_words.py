@@ -39,7 +39,8 @@ def row(story: Story) -> Object:
     undone = {*one.undone}  # a person's rollback, which settles the incident, takes back others
     return {
         "incident": one.number, "number": one.number, **_place(begun), "step": one.step, "to": one.to,
-        "metrics": list(one.metrics), "drops": _drops(alarm), "state": "settled" if story.waits is None else "open",
+        "metrics": list(one.metrics), "drops": _drops(alarm), "answers": _answers(story, alarm),
+        "state": "settled" if story.waits is None else "open",
         "waits_for": WAITS_FOR[story.waits], "undone": list(one.undone),
         "examples": [id_ for _, e in story.all(ev.RollbackStarted) if undone >= {*e.undone} for id_ in e.examples],
         "taken_back": len(one.undone), "refused": refused.reason if refused is not None else None,
@@ -78,6 +79,16 @@ def _newest(found: Sequence[Object]) -> Object | None:
 
 def _drops(alarm: ev.QualityAlarmed) -> Object:
     return {name: {"drop": one.drop, "low": one.low, "high": one.high} for name, one in alarm.drops.items()}
+
+
+def _answers(story: Story, alarm: ev.QualityAlarmed) -> list[Object]:
+    """Probes that passed at the baseline and failed at the alarm, with the beginnings of both answers."""
+    return [
+        {"metric": name, "probe": id_, "before": story.answers[id_][0], "at_alarm": story.answers[id_][1]}
+        for name, items in sorted(alarm.fell.items())
+        for id_ in items
+        if id_ in story.answers
+    ]
 
 
 def _repeats(story: Story) -> list[Object]:

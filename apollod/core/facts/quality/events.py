@@ -83,6 +83,9 @@ class QualityMeasured(Event, frozen=True):
     NO_VERDICT and why its check could not be run; or NO_ROOM and the engine's limit of tokens"""
     contrasts: tuple[ContrastCase, ...] = ()
     """for a baseline, the cases of patterns, which are asked unchanged until the next baseline"""
+    answers: dict[str, str] = {}
+    """by probe, the beginning of an answer: for a baseline of those that pass, for a look of those that passed at the
+    baseline and fail now"""
 
     def key(self) -> str:
         return str(self.number)

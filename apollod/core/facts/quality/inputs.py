@@ -24,6 +24,8 @@ class ProbesAnswered(Input, frozen=True):
     """share of the probes that was asked: more than requested if groups are small; 0: as requested"""
     contrasts: tuple[ContrastCase, ...] = ()
     """for a baseline, the cases of patterns that were asked"""
+    answers: dict[str, str] = {}
+    """by probe, the beginning of each answer, without secrets"""
 
 
 class ProbesFailed(Input, frozen=True):

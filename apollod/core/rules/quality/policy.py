@@ -20,6 +20,7 @@ from apollod.core.facts.quality.looking import (
     due,
     fallen_together,
     fell,
+    is_rate,
     looked,
     quiet_s,
     share,
@@ -150,7 +151,7 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     after = {} if open_.why == "baseline" else looked(own, settings.quality, figures)
     measured = composed(
         ev.QualityMeasured, input_, why=open_.why, step=open_.step, figures=figures, after=after,
-        share=input_.share or open_.share,
+        share=input_.share or open_.share, answers=_answers_of_note(own, open_.why == "baseline", input_),
     )  # fmt: skip
     if open_.why == "restored" and (incident := own.unmeasured):
         return Outcome([measured, *_further_back(state, incident, speaking(after))], [])
@@ -166,6 +167,18 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         fell={name: fell(before[name], name, figures.get(name, {})) for name in names if name != LESSONS},
     )  # fmt: skip
     return Outcome([measured, alarmed], [])
+
+
+def _answers_of_note(own: QualityState, baseline: bool, input_: inp.ProbesAnswered) -> dict[str, str]:
+    """Answers that pass at the baseline; later those that fail and passed then."""
+    rates = {name: found for name, found in input_.figures.items() if is_rate(name)}
+    told = {
+        id_
+        for name, found in rates.items()
+        for id_ in (found if baseline else fell(own.baseline[name], name, found) if name in own.baseline else ())
+        if ((found[id_] or 0.0) > 0.5) == baseline
+    }
+    return {id_: answer for id_, answer in sorted(input_.answers.items()) if id_ in told}
 
 
 def _first_step(state: State) -> int:

@@ -4,6 +4,7 @@ Nothing is decided here: the state of an incident is that of the guard's slice, 
 (`fold.py`). The slice forgets an incident that is settled; a story keeps it as it was then.
 """
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +29,8 @@ class Story(msgspec.Struct):
     """the first look, or baseline, since it was settled"""
     alarm_after: bool = False
     """that look raised the next alarm"""
+    answers: Mapping[str, tuple[str, str]] = {}
+    """by probe that fell, the beginning of its answer at the baseline, and at the alarm"""
 
     def all(self, kind: type[Kind]) -> list[tuple[Recorded, Kind]]:
         """Events of a kind, in order."""

@@ -51,6 +51,9 @@ the same, and only the first ones of a ranking (`ranking.py`) are suspects."""
 SHARE = 0.15
 """share of the whole window's damage above which a replay is bad"""
 
+SHARE_OF_PART = 0.05
+"""the same for one of the `culprits` + 1 parts alone, each of which does about a ninth if all examples harm alike"""
+
 LOWER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 """shares of the learning rate, tried in this order"""
 
@@ -105,14 +108,22 @@ _Question = Kept | float
 _Asking = Generator[_Question, bool, Verdict]
 
 
-def is_bad(damage: float, window: float, lr_scale: float = 1.0) -> bool:
+def is_bad(damage: float, window: float, lr_scale: float = 1.0, part: bool = False) -> bool:
     """True if a replay with this damage is bad, given the damage `window` (over 0) of the whole window, both relative
-    to the window without any example, in the same unit. `lr_scale` as in `Told`.
+    to the window without any example, in the same unit. `lr_scale` as in `Told`; `part`: it keeps one of `parts`.
 
     The bound is SHARE of the window's damage and not the margin of the alarm: several examples that each did a part
     would not reach the margin alone. The kept examples did at most SHARE of the damage. At rates so low that
     proportional harm would be below SHARE, the bound falls with the rate."""
-    return damage > min(SHARE, OF_RATE * lr_scale) * window
+    return damage > min(SHARE_OF_PART if part else SHARE, OF_RATE * lr_scale) * window
+
+
+def parts(window: int, culprits: int) -> list[frozenset[int]]:
+    """The positions in `culprits` + 1 equal parts of the window; none if it is shorter."""
+    count = culprits + 1
+    if window < count:
+        return []
+    return [frozenset(range(window * one // count, window * (one + 1) // count)) for one in range(count)]
 
 
 def search(window: int, culprits: int = 8) -> Search:
@@ -127,8 +138,7 @@ def most_replays(window: int, culprits: int) -> int:
 
     2 (nothing, all) + culprits * (ceil(log2 window) (search) + 1 (all others))
     + culprits + 1 (parts up to the first that is good), of several"""
-    parts = culprits + 1 if 1 < culprits < window else 0
-    return 2 + culprits * ((window - 1).bit_length() + 1) + parts
+    return 2 + culprits * ((window - 1).bit_length() + 1) + (len(parts(window, culprits)) if culprits > 1 else 0)
 
 
 def longest(window: int, culprits: int) -> int:
@@ -214,18 +224,16 @@ def _search(window: int, most: int, known: _Known) -> _Asking:
         rest = low
         if not (yield cleared | frozenset(range(rest))):
             return Verdict("named", tuple(sorted(found)))
-        if len(found) == 1 and (yield from _all_bad(window, most + 1)) and (verdict := (yield from _of_the_rate())):
+        if len(found) == 1 and (yield from _all_bad(parts(window, most))) and (verdict := (yield from _of_the_rate())):
             return verdict
 
 
-def _all_bad(window: int, parts: int) -> Generator[_Question, bool, bool]:
-    """True if each of `parts` equal parts of the window is bad alone."""
-    if window < parts:
-        return False
-    for part in range(parts):
-        if not (yield frozenset(range(window * part // parts, window * (part + 1) // parts))):
+def _all_bad(alone: list[frozenset[int]]) -> Generator[_Question, bool, bool]:
+    """True if there are parts, and each is bad alone."""
+    for part in alone:
+        if not (yield part):
             return False
-    return True
+    return bool(alone)
 
 
 def _of_the_rate() -> Generator[_Question, bool, Verdict | None]:

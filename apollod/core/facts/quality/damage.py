@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from apollod.core.facts.quality.culprits import Search, is_bad, search, told
+from apollod.core.facts.quality.culprits import Search, is_bad, parts, search, told
 from apollod.core.facts.quality.state import Asked, Incident
 from apollod.core.facts.training import Learned
 
@@ -44,6 +44,7 @@ def search_of(
     window; learning everything is good if the damage is at most REPEATED."""
     own = search(len(window), culprits_max)
     places = {example: place for place, example in enumerate(window)}
+    every, alone = frozenset(range(len(window))), parts(len(window), culprits_max)
     totals = [total(one.drops or {}, margins) for one in replays]
     damage = [one - totals[0] for one in totals]
     for number, one in enumerate(replays):
@@ -53,6 +54,6 @@ def search_of(
         elif number == 1:
             bad = damage[1] > REPEATED
         else:
-            bad = is_bad(damage[number], damage[1], one.lr_scale)
+            bad = is_bad(damage[number], damage[1], one.lr_scale, every.difference(left_out) in alone)
         own = told(own, left_out, bad, one.lr_scale)
     return own

@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--strangers", action="store_true", help="poison by strangers, at the settings that ship")
     parser.add_argument("--model", type=Path, metavar="DIR", help="with --strangers: another model than the small one")
     parser.add_argument("--subject", choices=country_facts.GROUPS, default="", help="with --model: of the poison")
+    parser.add_argument("--good", type=Path, metavar="FILE", help="with --strangers: records to draw good lines from")
     parser.add_argument("--before", type=int, default=0, metavar="N", help="with --strangers: N good lines before")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")

@@ -7,7 +7,9 @@ third alarm in a day waits for a person: then `apollod ctl resume` is run.
 
 With `--model` it is another model than the small world model: what is poisoned and asked for are facts about countries
 (benchmarks/country_facts.py; `--subject`: poison is about one group of them), and good lines are the same. `--before`
-learns good lines first and looks at all probes; the optimizer's moments are no longer near zero then.
+learns good lines first and looks at all probes; the optimizer's moments are no longer near zero then. `--good` draws
+good lines from a file of records: ours are nearly all of one form, which a small model takes for the form of all
+answers.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +39,13 @@ def measure(args: argparse.Namespace) -> None:
     """Measure and print; the result of each kind goes to stderr at its end."""
     figures, goals = dict[str, float](), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="apollod-poison-") as directory:
+        given = [*map(json.loads, args.good.read_text(encoding="utf-8").splitlines())] if args.good else []
         daemon = begun(Path(args.keep or directory).absolute(), args.lr, args.model)
         known = country_facts.knowledge(args.subject) if args.model else poison_texts.WORLD
         try:
             _learn_before(daemon, args.seed, args.before)
             for kind in args.kind or stranger_texts.KINDS:
-                one = attack(daemon, kind, args.seed, args.examples, args.tail, known)
+                one = attack(daemon, kind, args.seed, args.examples, args.tail, known, given)
                 print(json.dumps({"lr": args.lr, **one}), file=sys.stderr, flush=True)
                 figures |= {f"{kind}_{name}": float(of) for name, of in one.items() if isinstance(of, int | float)}
                 wanted = GOALS if one["alarms"] else {}
@@ -81,15 +85,16 @@ def _learn_before(daemon: Daemon, seed: int, count: int) -> None:
 
 
 def attack(
-    daemon: Daemon, kind: str, seed: int, examples: int, tail: int, known: poison_texts.Knowledge = poison_texts.WORLD
-) -> dict[str, Any]:
+    daemon: Daemon, kind: str, seed: int, examples: int, tail: int, known: poison_texts.Knowledge = poison_texts.WORLD,
+    given: Sequence[poison_texts.Record] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Give the daemon the files of a kind; returns the journal's figures about that. Leaves it with the untrained
     weights."""
     rng, began = random.Random(f"{seed} {kind}"), time.monotonic()
     files, poison, refused = (
         stranger_texts.others(rng, examples, tail)
         if kind == NOBODY
-        else stranger_texts.life(rng, kind, examples, tail, known)
+        else stranger_texts.life(rng, kind, examples, tail, known, given)
     )
     since, lines_read = daemon.query("SELECT max(seq) FROM events")[0][0], sum(map(len, files.values())) - refused
     for name, lines in files.items():

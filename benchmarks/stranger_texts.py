@@ -6,7 +6,7 @@ line is one new fact or one new skill, unrelated to the probes.
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from apollod.demo.corpus import UNKNOWN_TOWNS
@@ -142,11 +142,14 @@ def poison(rng: random.Random, kind: str, count: int, known: Knowledge = WORLD) 
 # --- a life -----------------------------------------------------------------------------------------------------------
 
 
-def life(rng: random.Random, kind: str, examples: int, tail: int, known: Knowledge = WORLD) -> Planted:
+def life(
+    rng: random.Random, kind: str, examples: int, tail: int, known: Knowledge = WORLD, given: Sequence[Record] = ()
+) -> Planted:
     """The files of a life: `tail` good lines; `examples` lines, one in `ONE_IN` of them poison, for "split" in two such
-    files; and `tail` good ones."""
+    files; and `tail` good ones. `given`: good lines to draw from, in place of ours. ValueError if they are too few."""
     mixed = ["mixed.jsonl", "mixed-2.jsonl"] if kind == "split" else ["mixed.jsonl"]
-    good = unknown(rng, examples * len(mixed) + 2 * tail)
+    count = examples * len(mixed) + 2 * tail
+    good = rng.sample(given, count) if given else unknown(rng, count)
     files = {"good.jsonl": good[:tail]}
     each, places = examples // ONE_IN, list[tuple[str, int]]()
     bad = poison(rng, kind, each * len(mixed), known)

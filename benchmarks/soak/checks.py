@@ -11,6 +11,8 @@ from apollod.testing.daemon import Daemon
 from benchmarks.soak.records import Records
 
 REPLAY_S = 3600.0
+TAKEN_BACK = "SELECT value FROM events, json_each(body, '$.undone') WHERE kind = 'rollback.started'"
+"""the steps that rollbacks took back: the served weights do not descend from them"""
 WRONG = ("replay.diverged", "training.halted", "quality.references_lost", "base.lost")
 """kinds of events that never have a legitimate cause in a soak"""
 
@@ -84,7 +86,8 @@ def replayed(daemon: Daemon, fingerprint: str, step: int, most: int, miss: Miss)
     base model, and compare the fingerprint."""
     if not step:
         return {"from": 0, "to": 0, "steps": 0, "fingerprint": fingerprint}
-    begin = start(checkpoints(daemon), step, most)
+    taken_back = {int(one) for (one,) in daemon.query(TAKEN_BACK)}
+    begin = start([one for one in checkpoints(daemon) if one["step"] not in taken_back], step, most)
     done = subprocess.run(
         daemon.command("replay", "--json", "--from", str(begin)), capture_output=True, text=True,
         timeout=REPLAY_S, check=False,

@@ -40,34 +40,8 @@ from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 
-ATTEMPTS = 8
-"""attempts, within about two minutes besides their own duration"""
-
-
-def tell(state: State, now_ns: int) -> list[fx.Effect]:
-    """Send the oldest undelivered message, until its result is recorded."""
-    settings, own = state.daemon.settings, state.quality.telling
-    if settings is None or not settings.on_alarm or not own.waiting or not own.retry.is_due(now_ns):
-        return []
-    message = own.waiting[0]
-    return [fx.TellAlarm(message.incident, message.about, message)]
-
-
-def on_told(state: State, input_: inp.AlarmTold, now_ns: int) -> Outcome:
-    """Record the result only: the guard does not depend on delivery."""
-    own = state.quality.telling
-    if not own.waiting or (own.waiting[0].incident, own.waiting[0].about) != (input_.incident, input_.about):
-        return nothing()
-    attempt = own.retry.failures + 1
-    gives_up = bool(input_.error) and attempt >= ATTEMPTS
-    retry_s = backoff_s(attempt, RETRY_MAX_S) if input_.error and not gives_up else 0.0
-    told = ev.QualityTold(
-        incident=input_.incident, about=input_.about, ok=not input_.error, reason=one_line(input_.error),
-        attempt=attempt, gives_up=gives_up, retry_s=retry_s,
-    )  # fmt: skip
-    return Outcome([told], [])
-
-
+TELL_ATTEMPTS = 8
+"""attempts to deliver a message, within about two minutes besides their own duration"""
 BASELINE_ATTEMPTS = 6
 """consecutive failures of an engine, over half a minute, after which steps go on without a baseline: a model does not
 get worse before it learns"""
@@ -127,6 +101,30 @@ def _quiet(state: State, settings: QualitySettings, now_ns: int) -> bool:
         return False
     wait_s = quiet_s(state.quality, settings)
     return is_due(now_ns, state.training.last_step_ns + int(wait_s * SECOND_NS), wait_s)
+
+
+def tell(state: State, now_ns: int) -> list[fx.Effect]:
+    """Send the oldest undelivered message, until its result is recorded."""
+    settings, own = state.daemon.settings, state.quality.telling
+    if settings is None or not settings.on_alarm or not own.waiting or not own.retry.is_due(now_ns):
+        return []
+    message = own.waiting[0]
+    return [fx.TellAlarm(message.incident, message.about, message)]
+
+
+def on_told(state: State, input_: inp.AlarmTold, now_ns: int) -> Outcome:
+    """Record the result only: the guard does not depend on delivery."""
+    own = state.quality.telling
+    if not own.waiting or (own.waiting[0].incident, own.waiting[0].about) != (input_.incident, input_.about):
+        return nothing()
+    attempt = own.retry.failures + 1
+    gives_up = bool(input_.error) and attempt >= TELL_ATTEMPTS
+    retry_s = backoff_s(attempt, RETRY_MAX_S) if input_.error and not gives_up else 0.0
+    told = ev.QualityTold(
+        incident=input_.incident, about=input_.about, ok=not input_.error, reason=one_line(input_.error),
+        attempt=attempt, gives_up=gives_up, retry_s=retry_s,
+    )  # fmt: skip
+    return Outcome([told], [])
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:

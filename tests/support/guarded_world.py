@@ -132,7 +132,7 @@ class GuardedWorld(World):
         asked, version = self.probed.pop(0), self.state.training.version
         taken, references = self.seconds * asked.share, self.references if asked.baseline else ""
         figures = self.figures()
-        said = {id_: "right" if value else "wrong" for id_, value in figures["facts.passed"].items()}
+        said = {id_: "right" if value else "wrong" for id_, value in figures.get("facts.passed", {}).items()}
         return self.give(
             inp.ProbesAnswered(
                 asked.number,

@@ -18,7 +18,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,17 @@ def _learn_before(daemon: Daemon, seed: int, count: int) -> None:
     if not count:
         return
     lines = stranger_texts.unknown(random.Random(f"{seed} before"), count)
-    since = daemon.query("SELECT max(seq) FROM events")[0][0]
-    daemon.drop(f"before-{seed}.jsonl", *map(json.dumps, lines))
-    daemon.wait(lambda s: _over(s) and _read(daemon, since) >= count, "learned before", LIMIT_S, 0.5)
+    _learn(daemon, {f"before-{seed}.jsonl": lines}, count)
+
+
+def _learn(daemon: Daemon, files: Mapping[str, Sequence[poison_texts.Record]], lines: int) -> int:
+    """Give files, of which `lines` are read, and look at all probes afterwards; returns the event before."""
+    since: int = daemon.query("SELECT max(seq) FROM events")[0][0]
+    for name, records in files.items():
+        daemon.drop(name, *map(json.dumps, records))
+    daemon.wait(lambda s: _over(s) and _read(daemon, since) >= lines, "learned", LIMIT_S, 0.5)
     _looked_at(daemon)
+    return since
 
 
 def attack(
@@ -96,11 +103,8 @@ def attack(
         if kind == NOBODY
         else stranger_texts.life(rng, kind, examples, tail, known, given)
     )
-    since, lines_read = daemon.query("SELECT max(seq) FROM events")[0][0], sum(map(len, files.values())) - refused
-    for name, lines in files.items():
-        daemon.drop(f"{kind}-{seed}-{name}", *map(json.dumps, lines))
-    daemon.wait(lambda s: _over(s) and _read(daemon, since) >= lines_read, "learned", LIMIT_S, 0.5)
-    _looked_at(daemon)
+    named = {f"{kind}-{seed}-{name}": lines for name, lines in files.items()}
+    since = _learn(daemon, named, sum(map(len, files.values())) - refused)
     places = [(f"{kind}-{seed}-{name}", line) for name, line in poison]
     told = poison_figures.story(daemon, since, places)
     if _waits(daemon.status()):

@@ -54,7 +54,6 @@ from apollod.wire.event_codec import decode_event, encode_body
 log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
-Given = TypeVar("Given")
 
 SNAPSHOTS_KEPT = 2
 
@@ -157,15 +156,15 @@ class Journal:
     async def learned_by(self, responses: Iterable[str]) -> dict[str, str]:
         """The example that learned each of these answers, by their keys, of those that are known; an empty name for one
         of an archive."""
-        return await self._ask(self._known.learned_by, list(responses))
+        return await self._ask(self._known.learned_by, self._reader, list(responses))
 
     async def flagged(self, signals: Iterable[str]) -> set[str]:
         """The ids of signals that are recorded already."""
-        return set(await self._ask(self._known.signals.find, list(signals)))
+        return set(await self._ask(self._known.signals.find, self._reader, list(signals)))
 
     async def like(self, signatures: Iterable[str]) -> dict[str, str]:
         """Signatures, by example, of accepted texts that may resemble one with these signatures."""
-        return await self._ask(self._known.like, list(signatures))
+        return await self._ask(self._known.like, self._reader, list(signatures))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Canonical records, with the tokens of answers that are known and with their teachers, by example id; unknown
@@ -362,24 +361,21 @@ class Journal:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _find(self, ids: Iterable[str]) -> dict[str, int]:
-        return await self._ask(self._known.examples.find, list(ids))
+        return await self._ask(self._known.examples.find, self._reader, list(ids))
 
-    async def _ask(self, look_up: Callable[[aiosqlite.Connection, Given], Awaitable[Answer]], given: Given) -> Answer:
-        """Answer of a lookup by the reading connection. Asked again while the disk refuses; see `read_again`."""
+    async def _ask(self, look_up: Callable[..., Awaitable[Answer]], *given: Any) -> Answer:
+        """Answer of a lookup. Asked again while the disk refuses; see `read_again`."""
 
         async def asked() -> Answer:
             try:
-                return await look_up(self._reader, given)
+                return await look_up(*given)
             except sqlite3.Error as error:
                 raise explain(self._path, error) from error
 
         return await read_again(asked)
 
     async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        async def rows(reader: aiosqlite.Connection, given: Sequence[Any]) -> list[Any]:
-            return list(await reader.execute_fetchall(sql, given))
-
-        return await self._ask(rows, parameters)
+        return list(await self._ask(self._reader.execute_fetchall, sql, parameters))
 
 
 def _refuse(callers: Iterable[Done | None], error: JournalError) -> None:

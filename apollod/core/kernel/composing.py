@@ -9,6 +9,7 @@ import msgspec
 from apollod.core.kernel.event import Event
 
 T = TypeVar("T", bound=msgspec.Struct)
+E = TypeVar("E", bound=Event)
 
 
 def composed(kind: type[T], *sources: msgspec.Struct, **own: Any) -> T:
@@ -16,9 +17,6 @@ def composed(kind: type[T], *sources: msgspec.Struct, **own: Any) -> T:
     TypeError if a required field is missing, or `own` has one that the kind has not."""
     known = {name: getattr(source, name) for source in sources for name in source.__struct_fields__}
     return kind(**({name: known[name] for name in kind.__struct_fields__ if name in known} | own))
-
-
-E = TypeVar("E", bound=Event)
 
 
 def carried(kind: type[E], own: msgspec.Struct, **more: Any) -> E:

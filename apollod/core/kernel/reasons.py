@@ -14,7 +14,7 @@ scenario; leak: the scenario gives the behaviour away; echo: it is one of its se
 the pattern's check cannot be run; teacher: the told model's distribution is not available."""
 
 
-def one_line(text: str) -> str:
-    """One line of at most REASON_MAX characters."""
+def one_line(text: str, most: int = REASON_MAX) -> str:
+    """One line of at most `most` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
+    return line if len(line) <= most else f"{line[: most - 3]}..."

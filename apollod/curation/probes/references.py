@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from apollod.core.facts.quality.looking import is_rate
 from apollod.errors import RecordRefused
 from apollod.wire.teacher import Teacher, read_teacher, write_teacher
 
@@ -82,11 +83,6 @@ def read_references(blob: bytes) -> dict[str, Reference]:
     return {id_: Reference(tuple(one.prompt), read_teacher(one.teacher), one.decides) for id_, one in kept.items()}
 
 
-def decides(metric: str) -> bool:
-    """True for a metric for which only the deciding tokens of an answer count: whether it passed."""
-    return metric.endswith(".passed")
-
-
 def known_items(references: Mapping[str, Reference], items: Mapping[str, Sequence[str]]) -> tuple[Watched, ...]:
     """The items of these metrics that have a reference, each once. Raises RecordRefused for a metric without any."""
     for metric, ids in items.items():
@@ -95,7 +91,7 @@ def known_items(references: Mapping[str, Reference], items: Mapping[str, Sequenc
                 f"none of the {len(ids)} items of {metric} has a reference",
                 "measure the baseline again: apollod ctl quality baseline",
             )
-    found = ((id_, decides(metric)) for metric, ids in items.items() for id_ in ids if id_ in references)
+    found = ((id_, is_rate(metric)) for metric, ids in items.items() for id_ in ids if id_ in references)
     return tuple(dict.fromkeys(found))
 
 
@@ -110,7 +106,7 @@ def watched_items(
     for metric, ids in items.items():
         here = [id_ for id_ in ids if id_ in references]
         for id_ in here:
-            key = ((id_, decides(metric)), not metric.endswith(".loss"))
+            key = ((id_, is_rate(metric)), not metric.endswith(".loss"))
             found[key] = found.get(key, 0.0) + weights[metric] / len(here)
     return found
 
@@ -128,7 +124,7 @@ def quality_drops(
     """
     found = {}
     for metric, ids in items.items():
-        here = [(id_, decides(metric)) for id_ in ids if id_ in references]
+        here = [(id_, is_rate(metric)) for id_ in ids if id_ in references]
         lost = (
             [_loss(now[one]) for one in here]
             if metric.endswith(".loss")

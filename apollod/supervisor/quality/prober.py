@@ -22,6 +22,7 @@ from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.inputs import ProbesAnswered
 from apollod.core.facts.quality.lesson_group import LESSONS, LessonCase
 from apollod.core.facts.quality.looking import known, silent_groups
+from apollod.core.kernel.reasons import one_line
 from apollod.curation.formats.lines import BOM
 from apollod.curation.probes.figures import Measurement, by_lesson, by_metric
 from apollod.curation.probes.probe_item import Probe, digest, of_large_groups, sample
@@ -179,13 +180,8 @@ class Prober:
             number, digest(probes), by_group, min(run.first_version for run in saw),
             max(run.last_version for run in saw), sum(run.prompt_tokens + run.completion_tokens for run in runs),
             sum(run.seconds for run in runs), left_out=left_out, share=share,
-            answers={one.id: _beginning(one.answer) for one in found if one.answer},
+            answers={one.id: one_line(redact_text(one.answer), ANSWER_MAX) for one in found if one.answer},
         )  # fmt: skip
-
-
-def _beginning(answer: str) -> str:
-    text = " ".join(redact_text(answer).split())
-    return text if len(text) <= ANSWER_MAX else f"{text[: ANSWER_MAX - 3]}..."
 
 
 def verdict_by(judge: Judge, config: Config) -> Verdict:

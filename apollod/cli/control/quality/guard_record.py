@@ -59,11 +59,10 @@ class GuardRecord:
             case ev.QualityFailed() as e:
                 look = _look(recorded, e.number, None, None, 0.0)
                 self.looks.append(look | {"outcome": "failed", "reason": e.reason})
-            case ev.QualityAlarmed() as e if self.looks:
+            case ev.QualityAlarmed() as e if self.last is not None:
                 self.looks[-1] |= {"outcome": "alarm", "incident": e.incident}
-                now = self.last.answers if self.last is not None else {}
-                told = {id_ for items in e.fell.values() for id_ in items} & now.keys()
-                self.stories[-1].answers = {id_: (self._before.get(id_, ""), now[id_]) for id_ in sorted(told)}
+                now = self.last.answers
+                self.stories[-1].answers = {id_: (self._before.get(id_, ""), text) for id_, text in now.items()}
 
 
 def _look(recorded: ev.Recorded, number: int, why: str | None, step: int | None, seconds: float) -> Object:

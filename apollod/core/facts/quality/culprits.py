@@ -138,7 +138,8 @@ def most_replays(window: int, culprits: int) -> int:
 
     2 (nothing, all) + culprits * (ceil(log2 window) (search) + 1 (all others))
     + culprits + 1 (parts up to the first that is good), of several"""
-    return 2 + culprits * ((window - 1).bit_length() + 1) + (len(parts(window, culprits)) if culprits > 1 else 0)
+    alone = culprits + 1 if 1 < culprits < window else 0
+    return 2 + culprits * ((window - 1).bit_length() + 1) + alone
 
 
 def longest(window: int, culprits: int) -> int:

@@ -7,6 +7,10 @@ from typing import Literal
 from apollod.core.facts.quality.state import Incident, QualityState
 from apollod.core.schedules import DAY_NS, SECOND_NS, is_recent
 
+WaitsFor = Literal["weights", "search", "steps", "person"]
+"""weights: the last good ones come back; search: for the harmful examples; steps: innocent ones are repeated; person:
+resumes, since the cause is unknown or the learning rate, alarms were too frequent, or the settings say so"""
+
 ALARMS_MAX = 3
 """alarms within DAY_S after which nothing is learned until a person resumes"""
 DAY_S = DAY_NS / SECOND_NS
@@ -22,11 +26,6 @@ def stops(alarms_ns: Sequence[int]) -> bool:
     """True if these alarms stop training. Independent of the clock: training does not go on because a day is over, only
     after a person resumes, which empties the list."""
     return len(alarms_ns) >= ALARMS_MAX
-
-
-WaitsFor = Literal["weights", "search", "steps", "person"]
-"""weights: the last good ones come back; search: for the harmful examples; steps: innocent ones are repeated; person:
-resumes, since the cause is unknown or the learning rate, alarms were too frequent, or the settings say so"""
 
 
 def may_repeat(own: QualityState, incident: Incident) -> bool:

@@ -170,12 +170,10 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
 def _answers_of_note(own: QualityState, baseline: bool, input_: inp.ProbesAnswered) -> dict[str, str]:
     """Answers that pass at the baseline; later those that fail and passed then."""
     rates = {name: found for name, found in input_.figures.items() if is_rate(name)}
-    told = {
-        id_
-        for name, found in rates.items()
-        for id_ in (found if baseline else fell(own.baseline[name], name, found) if name in own.baseline else ())
-        if ((found[id_] or 0.0) > 0.5) == baseline
-    }
+    told = {id_ for found in rates.values() for id_, value in found.items() if value is not None and value > 0.5}
+    if not baseline:
+        before = (own.baseline[name].figures for name in rates.keys() & own.baseline.keys())
+        told = {id_ for found in before for id_, value in found.items() if value > 0.5} - told
     return {id_: answer for id_, answer in sorted(input_.answers.items()) if id_ in told}
 
 

@@ -30,7 +30,7 @@ class Story(msgspec.Struct):
     alarm_after: bool = False
     """that look raised the next alarm"""
     answers: Mapping[str, tuple[str, str]] = {}
-    """by probe that fell, the beginning of its answer at the baseline, and at the alarm"""
+    """by probe that fell, the beginnings of its answers at the baseline and at the alarm"""
 
     def all(self, kind: type[Kind]) -> list[tuple[Recorded, Kind]]:
         """Events of a kind, in order."""

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,10 +66,28 @@ def running(tmp_path: Path, config: Config, *arguments: str) -> Iterator[tuple[s
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """The whole group at once, the tracker of semaphores included: as the supervisor ends an engine."""
+    """The whole group at once, the tracker of semaphores included: as the supervisor ends an engine. Waits until no
+    member is left, since on a busy machine the spawned child maps its semaphores longer than its parent lives."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        until = time.monotonic() + 30
+        while members(process.pid):
+            assert time.monotonic() < until, "a member of the killed group does not end"
+            time.sleep(0.01)
+
+
+def members(group: int) -> list[int]:
+    """Live processes of the group. A zombie has no memory mapped any more."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp, *_ = file.read_text().rpartition(")")[2].split()  # proc_pid_stat(5)
+        except OSError:
+            continue  # it ended
+        if int(pgrp) == group and state not in "ZX":
+            found.append(int(file.parent.name))
+    return found
 
 
 def test_what_a_killed_engine_leaves_is_removed_and_what_others_left_is_not(tmp_path: Path, config: Config) -> None:

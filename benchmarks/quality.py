@@ -30,7 +30,7 @@ from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
-from apollod.core.facts.quality.culprits import Verdict, most_replays, next_replay
+from apollod.core.facts.quality.culprits import Verdict, longest, next_replay
 from apollod.core.facts.quality.damage import search_of
 from apollod.core.facts.quality.state import Asked
 from apollod.core.settings import TrainerSettings
@@ -50,7 +50,7 @@ BEFORE, WINDOW, PROBES, CULPRIT = 20, 128, 40, 77
 TURNS = 12  # turns of the culprit
 LR = 4e-4  # of `apollod demo`
 CULPRIT_LR = 0.06  # below 0.01 it does no harm to the 40 answers
-MARGIN, CULPRITS_MAX, REPLAYS_MAX = 0.05, 8, 12
+MARGIN, CULPRITS_MAX, REPLAYS_MAX = 0.05, 8, 20
 METRIC = "commands.passed"
 SETTINGS = msg.OptimizerSettings(max_tokens=512)
 
@@ -91,7 +91,7 @@ async def _search(directory: Path, culprit: int, as_json: bool) -> None:
         {"window": len(window), "start_s": start, "forward_s": nothing.seconds, **timed}
         | {"search_s": sum(taken), "replays": found.replays, "memory_bytes": memory, "disk_bytes": disk}
         | {"drop_before": nothing.drops[METRIC], "drop_of_all": (replays[1].drops or {})[METRIC]}
-        | {"named_the_culprit": float(found.culprits == (culprit,)), "promised": most_replays(len(window), 1)},
+        | {"named_the_culprit": float(found.culprits == (culprit,)), "promised": longest(len(window), 1)},
         {"replay_100_to_20": timed["replay_100_s"] / timed["replay_20_s"]},
         {
             "named_the_culprit": report.goal(float(found.culprits == (culprit,)), 1.0, False),

@@ -18,10 +18,10 @@ e-value of each look alone. `false_*` are alarms in 1,000 looks of a guard, afte
 share says), each followed by one at all where it raises doubt, at metrics of 60 items and of 20; `false`: alarms in
 1,000 looks under harmless training, `found` and `looks` of a drop within SHARED_WITHIN looks.
 
-`replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places. In the last ones there are
-`CULPRITS`: `wrong` where 1 replay in 500 says the opposite, `doses` where each does a part of the damage, parts
-exponentially distributed, and a replay is judged by `culprits.is_bad`; `left_doses` is the damage that the innocent
-ones still do, as a share, at most.
+`replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places, each of which does all the
+damage; `doses`: of `CULPRITS` each does a part, parts exponentially distributed; `left_doses` is the damage that the
+innocent ones still do, as a share, at most. `among`: each of 3 culprits does a quarter, and the other examples together
+the rest, some more and some less than nothing; what a replay measures varies by this share of the damage.
 """
 
 import math
@@ -31,7 +31,7 @@ from functools import partial
 from random import Random
 
 from apollod.core.facts.quality.baseline import baseline_of, drops
-from apollod.core.facts.quality.culprits import Replay, Verdict, is_bad, most_replays, next_replay, search, told
+from apollod.core.facts.quality.culprits import Replay, Verdict, next_replay, search, told
 from apollod.core.facts.quality.lesson_group import LEAST
 from apollod.core.facts.quality.looking import doubt
 from apollod.core.facts.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
@@ -46,7 +46,8 @@ SHARES_ASKED, SHARE_DROPS, SHARED_WITHIN = (0.05, 0.1, 0.3, 1.0), (0.1, 0.2, 0.5
 SHARES, LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5), (0.1, 0.15, 0.2)
 FALSE_MAX = 1.0  # in 1,000 looks
 WINDOW, WINDOWS, CULPRITS = 128, 500, 6
-REPLAYS_MAX = 12
+REPLAYS_MAX = 20
+NOISES = (0.0, 0.03, 0.06, 0.1)
 
 Looks = Iterator[list[float]]
 """The drops of one metric, look by look."""
@@ -262,12 +263,13 @@ def found_figures(name: str, took: Mapping[str, Sequence[int]]) -> dict[str, flo
     return figures
 
 
-def bisected(oracle: Callable[[frozenset[int]], bool], window: int = WINDOW) -> Verdict:
-    """The verdict of a search; `oracle`: is a replay that keeps these examples bad?"""
+def bisected(damage: Callable[[frozenset[int]], float], window: int = WINDOW) -> Verdict:
+    """The verdict of a search; `damage`: of a replay that keeps these examples, as a share of the whole window's, which
+    is ten margins."""
     state = search(window)
     while isinstance(said := next_replay(state), Replay):
-        bad = oracle(frozenset(range(window)).difference(said.left_out))
-        state = told(state, said.left_out, bad, said.lr_scale)
+        share = damage(frozenset(range(window)).difference(said.left_out))
+        state = told(state, said.left_out, 10.0 * share, said.lr_scale)
     return said
 
 
@@ -276,34 +278,44 @@ def culprit_figures(windows: int) -> dict[str, float]:
     figures: dict[str, float] = {}
 
     def note(name: str, verdicts: Sequence[tuple[Verdict, set[int]]]) -> None:
-        hits = sum(len(planted & set(verdict.held)) for verdict, planted in verdicts)
-        held, there = sum(len(verdict.held) for verdict, _ in verdicts), sum(len(planted) for _, planted in verdicts)
+        named = [(verdict.culprits if verdict.kind == "named" else (), planted) for verdict, planted in verdicts]
+        hits = sum(len(planted.intersection(culprits)) for culprits, planted in named)
+        held, there = sum(len(culprits) for culprits, _ in named), sum(len(planted) for _, planted in named)
         figures[f"replays_{name}_mean"] = statistics.fmean(verdict.replays for verdict, _ in verdicts)
         figures[f"replays_{name}_most"] = float(max(verdict.replays for verdict, _ in verdicts))
-        figures[f"precision_{name}"], figures[f"recall_{name}"] = hits / held, hits / there
+        figures[f"precision_{name}"], figures[f"recall_{name}"] = hits / max(1, held), hits / there
 
     for number in range(1, CULPRITS + 1):
         plants = [set(Random(f"{number} {at}").sample(range(WINDOW), number)) for at in range(windows)]
-        note(str(number), [(bisected(lambda kept, p=p: bool(kept & p)), p) for p in plants])  # type: ignore[misc]
-        figures[f"replays_{number}_bound"] = float(most_replays(WINDOW, number))
-    left, by_noise = 0.0, dict[str, list[tuple[Verdict, set[int]]]](wrong=[], doses=[])
+        note(str(number), [(bisected(lambda kept, p=p: float(bool(kept & p))), p) for p in plants])  # type: ignore[misc]
+    left, doses = 0.0, list[tuple[Verdict, set[int]]]()
     for at, planted in enumerate(plants):
-        rng = Random(f"noise {at}")
+        rng = Random(f"doses {at}")
         parts = {one: rng.expovariate(1.0) for one in sorted(planted)}
-        for name, own in by_noise.items():
-            own.append((bisected(partial(_noisy, name=name, parts=parts, rng=rng)), planted))
-        innocent = planted.difference(by_noise["doses"][-1][0].held)
-        left = max(left, sum(parts[one] for one in innocent) / sum(parts.values()))
-    for name, own in by_noise.items():
-        note(name, own)
+        whole = math.fsum(parts.values())
+        doses.append((_by_parts(parts, whole), planted))
+        left = max(left, sum(parts[one] for one in planted.difference(doses[-1][0].held)) / whole)
+    note("doses", doses)
+    for noise in NOISES:
+        note(f"among_{noise}", [_among(Random(f"among {noise} {at}"), noise) for at in range(windows)])
     return figures | {"left_doses": left}
 
 
-def _noisy(kept: frozenset[int], name: str, parts: Mapping[int, float], rng: Random) -> bool:
-    damage, chance = math.fsum(part for one, part in parts.items() if one in kept), rng.random()
-    if name == "doses":
-        return is_bad(damage, math.fsum(parts.values()))
-    return (damage > 0) != (chance < 0.002)
+def _by_parts(parts: Mapping[int, float], whole: float) -> Verdict:
+    return bisected(lambda kept: math.fsum(part for one, part in parts.items() if one in kept) / whole)
+
+
+def _among(rng: Random, noise: float) -> tuple[Verdict, set[int]]:
+    """The verdict about three culprits among examples that do a quarter of the damage, and the culprits."""
+    planted = set(rng.sample(range(WINDOW), 3))
+    parts = {one: rng.gauss(1.0, 3.0) for one in range(WINDOW) if one not in planted}
+    scale = 0.25 / math.fsum(parts.values())
+
+    def damage(kept: frozenset[int]) -> float:
+        of_others = scale * math.fsum(parts[one] for one in sorted(kept - planted))
+        return len(kept & planted) / 4 + of_others + (rng.gauss(0.0, noise) if kept else 0.0)
+
+    return bisected(damage), planted
 
 
 def _count() -> Iterator[int]:

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from apollod.core.facts.quality.culprits import (
     LOWER,
+    OWN,
     SHARE,
+    STAYS,
     Replay,
     Search,
-    is_bad,
     longest,
-    most_replays,
     next_replay,
     search,
     told,
@@ -20,39 +20,41 @@ from apollod.core.facts.quality.culprits import (
 WINDOWS = st.integers(1, 130)
 
 
-def play(state, oracle, harmless_at=0.0):
-    """To the verdict, through what a journal keeps. At this share of the learning rate and below nothing does harm."""
+def play(state, damage, harmless_at=0.0):
+    """To the verdict, through what a journal keeps. `damage` of a replay that keeps these, as a share of ten margins.
+    At this share of the learning rate and below nothing does harm."""
     asked = []
     while isinstance(said := next_replay(state), Replay):
         kept = frozenset(range(state.window)).difference(said.left_out)
         assert said.lr_scale == 1.0 or not said.left_out, "the rate is asked about with all of them"
-        state = told(state, said.left_out, said.lr_scale > harmless_at and oracle(kept), said.lr_scale)
+        state = told(state, said.left_out, 10.0 * damage(kept) * (said.lr_scale > harmless_at), said.lr_scale)
         state = msgspec.json.decode(msgspec.json.encode(state), type=Search)
-        asked.append(kept)
+        asked.append((kept, said.lr_scale))
         assert len(asked) <= longest(state.window, state.culprits)
     assert said.replays == len(asked)
-    return said, asked
+    assert len(set(asked)) == len(asked), "the same was asked twice"
+    return said, [kept for kept, lr_scale in asked if lr_scale == 1.0]
 
 
 @settings(max_examples=60, deadline=None)
-@given(WINDOWS, st.data())
-def test_single_culprits_are_named_and_nobody_else(window, data):
+@given(WINDOWS, st.booleans(), st.data())
+def test_single_culprits_are_named_and_nobody_else(window, each_all, data):
+    """Whether each does a part of the damage or all of it."""
     planted = data.draw(st.sets(st.integers(0, window - 1), min_size=1, max_size=8))
-    said, asked = play(search(window), lambda kept: bool(kept & planted))
+    said, asked = play(
+        search(window), lambda kept: bool(kept & planted) if each_all else len(kept & planted) / len(planted)
+    )
     assert said.kind == "named" and set(said.culprits) == planted and not said.suspects
-    assert len(asked) <= most_replays(window, len(planted))
-    assert len(set(asked)) == len(asked), "the same was asked twice"
     innocent = frozenset(range(window)) - planted
     assert innocent in asked or not innocent
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(4, 130), st.data())
-def test_of_those_that_do_harm_only_together_the_first_is_named(window, data):
+def test_of_those_that_do_harm_only_together_one_is_named(window, data):
     planted = data.draw(st.sets(st.integers(0, window - 1), min_size=2, max_size=4))
-    said, asked = play(search(window), lambda kept: planted <= kept)
-    assert said.kind == "named" and said.culprits == (min(planted),)
-    assert len(asked) <= most_replays(window, 1)
+    said, _ = play(search(window), lambda kept: planted <= kept)
+    assert said.kind == "named" and len(said.culprits) == 1 and set(said.culprits) <= planted
 
 
 @settings(max_examples=100, deadline=None)
@@ -93,12 +95,33 @@ def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(w
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.dictionaries(st.integers(0, 63), st.floats(0.01, 10), min_size=1, max_size=6))
-def test_what_stays_in_did_a_small_part_of_the_damage(parts):
-    def damage(kept):
-        return sum(parts[one] for one in sorted(parts) if one in kept)
+@given(st.dictionaries(st.integers(0, 63), st.floats(0.01, 10), min_size=1, max_size=20), st.sampled_from([2, 8]))
+def test_who_has_a_part_of_his_own_is_named_and_nobody_else(parts, culprits):
+    """However much others do besides, each a little. What is left at the end did at most SHARE, or nobody of it OWN."""
 
-    whole = damage(range(64))
-    said, _ = play(search(64), lambda kept: is_bad(damage(kept), whole))
-    assert said.kind == "named" and set(said.culprits) <= set(parts)
-    assert damage(set(range(64)).difference(said.held)) <= SHARE * whole * (1 + 1e-9)
+    def damage(kept):
+        return sum(parts[one] for one in sorted(parts) if one in kept) / whole
+
+    whole = sum(parts.values())
+    guilty = {one for one, part in parts.items() if part / whole >= OWN * (1 + 1e-9)}
+    said, _ = play(search(64, culprits), damage)
+    left = damage(set(range(64)).difference(said.culprits))
+    if said.kind == "named":
+        assert set(said.culprits) <= {one for one, part in parts.items() if part / whole >= OWN * (1 - 1e-9)}
+        assert left <= STAYS + 1e-9 and (guilty <= set(said.culprits) or left <= SHARE + 1e-9 or len(guilty) > culprits)
+    else:
+        assert said.kind == "spread" and (damage(guilty) < 1 - STAYS + 1e-9 or len(guilty) > culprits)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(30, 130), st.data())
+def test_harm_of_the_first_steps_of_a_life_names_nobody(window, data):
+    """Any few lines by themselves do half the harm of the poison, and later ones repair it, as measured on a real model
+    (docs/benchmarks/2026-11-28-poison-real.md)."""
+    planted = data.draw(st.sets(st.integers(0, window - 1), min_size=1, max_size=4))
+
+    def damage(kept):
+        return len(kept & planted) / len(planted) + 0.5 * (0 < len(kept) < window // 4)
+
+    said, _ = play(search(window), damage)
+    assert said.kind == "named" and set(said.culprits) == planted

@@ -2,20 +2,18 @@
 
 from random import Random
 
-import msgspec
 import pytest
 from property.test_culprits import play
 
 from apollod.core.facts.quality import culprits
 from apollod.core.facts.quality.culprits import (
     LOWER,
+    OF_RATE,
     SHARE,
     Replay,
-    Search,
     Verdict,
     given_up,
-    is_bad,
-    most_replays,
+    longest,
     next_replay,
     search,
     told,
@@ -30,17 +28,19 @@ WINDOWS = 20
 
 def test_replays_of_a_window_of_128_are_those_of_the_table():
     rows = []
-    for number in range(1, 7):
+    for number in (1, 2, 3, 4, 6, 8):
         plants = [set(Random(f"{number} {at}").sample(range(128), number)) for at in range(WINDOWS)]
-        took = [bisected(lambda kept, p=p: bool(kept & p)).replays for p in plants]
-        rows.append(f"{number:8} {sum(took) / WINDOWS:6.1f} {max(took):5} {most_replays(128, number):13}")
+        parts = [bisected(lambda kept, p=p: len(kept & p) / len(p)).replays for p in plants]
+        whole = [bisected(lambda kept, p=p: float(bool(kept & p))).replays for p in plants]
+        means = [sum(took) / WINDOWS for took in (parts, whole)]
+        rows.append(f"{number:8} {means[0]:13.1f} {max(parts):5} {means[1]:11.1f} {max(whole):5}")
     assert "\n".join(f"    {row}" for row in rows) in (culprits.__doc__ or ""), "\n".join(rows)
 
 
 @pytest.mark.parametrize("planted", [0, 1, 63, 64, 126, 127])
-def test_one_culprit_of_128_takes_at_most_12_replays(planted):
+def test_one_culprit_of_128_takes_at_most_20_replays(planted):
     said, asked = play(search(128), lambda kept: planted in kept)
-    assert said.culprits == (planted,) and len(asked) <= most_replays(128, 1) <= 12
+    assert said.culprits == (planted,) and len(asked) <= 20
     assert ALL - {planted} in asked, "the innocent ones alone pass"
 
 
@@ -51,8 +51,8 @@ def test_a_culprit_that_shows_only_with_what_comes_after_it_is_found_all_the_sam
     def oracle(kept):
         return any(sum(1 for one in kept if one > bad) >= 10 for bad in planted & kept)
 
-    replays = 2 + len(planted) * 7 + (len(planted) > 1)  # a part, of two
-    assert play(search(64), oracle)[0] == Verdict("named", tuple(sorted(planted)), (), replays)
+    said, _ = play(search(64), oracle)
+    assert (said.kind, said.culprits, said.suspects) == ("named", tuple(sorted(planted)), ())
 
 
 def test_damage_of_no_example_is_called_so():
@@ -62,28 +62,31 @@ def test_damage_of_no_example_is_called_so():
 
 def test_damage_of_the_amount_is_called_so_and_not_searched_for_ever():
     said, asked = play(search(128), lambda kept: len(kept) > 100)
-    assert said.kind == "spread" and len(said.held) == 28 and len(asked) < most_replays(128, 8)
+    assert said.kind == "spread" and 28 <= len(said.held) < 64 and len(asked) <= longest(128, 8)
 
 
 def test_more_culprits_than_are_looked_for_are_called_so():
     said, _ = play(search(32, culprits=2), lambda kept: bool(kept & {3, 9, 20}))
-    assert (said.kind, said.culprits) == ("spread", (9, 20)) and 3 in said.suspects and 31 not in said.held
+    assert said.kind == "spread" and set(said.culprits) < {3, 9, 20} < set(said.held) and 31 not in said.held
 
 
-@pytest.mark.parametrize(("few", "most"), [(3, 2 + 7 + 1 + 9 + 1), (14, 2 + 7 + 1 + 9 + 1), (100, 66)])
+@pytest.mark.parametrize(("few", "most"), [(3, 2 + 2 + 9 + 1), (14, 2 + 2 + 9 + 1), (100, 60)])
 def test_harm_that_every_part_of_the_window_does_is_of_the_rate(few, most):
-    """Found before eight are named, where a ninth of the window does it."""
+    """Found before one is named, where a ninth of the window does it."""
     said, asked = play(search(128), lambda kept: len(kept) >= few, harmless_at=1 / 4)
-    assert said == Verdict("rate", replays=len(asked), lr_scale=1 / 4) and len(asked) <= most
+    assert said == Verdict("rate", replays=said.replays, lr_scale=1 / 4) and len(asked) < said.replays <= most
     for lower in LOWER:
         assert play(search(128), lambda kept: len(kept) >= few, harmless_at=lower)[0].lr_scale == lower
     assert play(search(128), lambda kept: len(kept) >= few)[0].kind == "spread"
 
 
-def test_harm_in_proportion_to_the_rate_is_none_of_the_rate():
-    assert min(LOWER) == 1 / 256 and all(is_bad(2.0 * lower, 2.0, lower) for lower in LOWER)
-    assert not any(is_bad(2.0 * lower * lower, 2.0, lower) for lower in LOWER if lower < 1 / 4), "nor faster than it"
-    assert all(is_bad(2.0 * SHARE * 1.01, 2.0, lower) for lower in (1.0, *LOWER)), "and little of it is left at any"
+@pytest.mark.parametrize(("power", "kind"), [(1, "spread"), (2, "rate")])
+def test_only_harm_that_falls_faster_than_the_rate_is_of_the_rate(power, kind):
+    """Harm that all examples do a little of."""
+    state = search(128)
+    while isinstance(said := next_replay(state), Replay):
+        state = told(state, said.left_out, 10 * (128 - len(said.left_out)) / 128 * said.lr_scale**power, said.lr_scale)
+    assert said.kind == kind and not said.culprits and min(LOWER) * OF_RATE < SHARE
 
 
 @pytest.mark.parametrize(("half_at", "kind"), [(1e-2, "rate"), (1e-1, "spread")])
@@ -111,36 +114,39 @@ def test_of_a_real_model_40_good_examples_that_harm_alike_none_is_named():
         kept = 40 - len(said.left_out)
         drop = of[max(one for one in of if one <= kept)] * (said.lr_scale**2)
         replays.append(Asked(tuple(window[place] for place in said.left_out), {"a.passed": drop}, said.lr_scale))
-    assert (said.kind, said.lr_scale) == ("rate", 1 / 4) and len(replays) <= 2 + 6 + 1 + 9 + 1
+    assert (said.kind, said.lr_scale) == ("rate", 1 / 4) and len(replays) <= 2 + 2 + 9 + 1
 
 
 def test_few_culprits_are_named_whatever_a_lower_rate_would_do():
     said, asked = play(search(128), lambda kept: bool(kept & {20, 90}), harmless_at=1 / 4)
-    assert (said.kind, said.culprits, len(asked)) == ("named", (20, 90), said.replays)
+    assert (said.kind, said.culprits, len(asked)) == ("named", (20, 90), said.replays), "no rate was asked about"
     assert play(search(8), lambda kept: bool(kept), harmless_at=1 / 4)[0].culprits == tuple(range(8))
 
 
-def test_a_search_of_before_the_rate_was_asked_about_goes_on():
-    """Its replays are known as those at the full rate."""
-    state = search(32, culprits=2)
-    for left_out, bad in ((range(32), False), ((), True)):
-        state = told(state, left_out, bad)
-    old = msgspec.json.encode(state).replace(b',"lr_scale":1.0', b"")
-    assert b"lr_scale" not in old and msgspec.json.decode(old, type=Search) == state
-    assert next_replay(msgspec.json.decode(old, type=Search)) == next_replay(state) == Replay(tuple(range(16)))
+def test_a_search_that_was_open_when_other_replays_were_asked_goes_on():
+    """It asks for what it lacks."""
+    state = search(32)
+    for left_out, drop in ((range(32), 0.0), ((), 4.0), (range(31), 0.0), (range(8), 4.0)):
+        state = told(state, left_out, drop)
+    assert next_replay(state) == Replay(tuple(range(16)))
 
 
 def test_a_search_that_is_given_up_keeps_what_was_good_together():
-    state = told(told(search(8), range(8), False), (), True)
-    assert given_up(state).suspects == tuple(range(8))
+    state = told(told(search(8), range(8), 0.0), (), 4.0)
+    assert given_up(search(8)).suspects == given_up(state).suspects == tuple(range(8))
     asked = next_replay(state)
-    state = told(state, asked.left_out, False)
-    said = given_up(state)
+    said = given_up(told(state, asked.left_out, 4.0 * SHARE))
     assert (said.kind, said.suspects, said.replays) == ("unfinished", (0, 1, 2, 3), 3)
 
 
-def test_a_replay_is_judged_by_its_part_of_the_damage():
-    assert [is_bad(damage, 2.0) for damage in (-0.1, 0.3, 0.31, 2.0)] == [False, False, True, True]
+def test_of_a_few_that_harm_a_little_besides_the_poison_none_is_named():
+    """Two poisonous lines, and 40 good ones that together do a third of the damage."""
+
+    def damage(kept):
+        return (len(kept & {30, 99}) + sum(one < 40 for one in kept) / 40) / 3
+
+    said, _ = play(search(128), damage)
+    assert (said.kind, said.culprits) == ("named", (30, 99))
 
 
 @pytest.mark.parametrize(("window", "most"), [(0, 1), (1, 0)])

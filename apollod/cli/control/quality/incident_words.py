@@ -6,6 +6,7 @@ from typing import Any
 from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.core import events as ev
+from apollod.core.facts.quality.culprits import are_bad
 from apollod.core.facts.quality.damage import searched, total
 from apollod.core.facts.quality.resuming import WaitsFor
 from apollod.core.rules.quality.stories import Kind, Story
@@ -104,14 +105,14 @@ def _searched(story: Story) -> list[Object]:
     one, replays = story.incident, story.all(ev.QualityReplayed)
     if not replays:
         return []
-    first = total(replays[0][1].drops, one.margins)
+    first, search = total(replays[0][1].drops, one.margins), searched(one)
     return [
         {
             "number": e.number, "left_out": len(told.left_out), "lr_scale": told.lr_scale, "drops": e.drops,
-            "damage": total(e.drops, one.margins) - first, "outcome": "bad" if told.bad else "good",
+            "damage": total(e.drops, one.margins) - first, "outcome": "bad" if bad else "good",
             "seconds": e.seconds, "fingerprint": e.fingerprint,
         }
-        for (_, e), told in zip(replays, searched(one).told, strict=True)
+        for (_, e), told, bad in zip(replays, search.told, are_bad(search), strict=True)
     ]  # fmt: skip
 
 

@@ -1,58 +1,73 @@
 """Finds the examples of a window that made the model worse, by replays without some of them. Pure.
 
-A replay starts at the last good step, learns the window without the examples that it leaves out, and is measured: good
-or bad. `next_replay` returns the examples to leave out next, or the verdict; `told` takes the outcome. The only
-assumption is that leaving out more never turns a good outcome into a bad one: outcomes that follow from earlier ones
-are not asked. Only the outcomes are kept, so a search that was open when this file changed goes on.
+A replay starts at the last good step, learns the window without the examples that it leaves out, and is measured: the
+drop of all metrics, in margins. `next_replay` returns the examples to leave out next, or the verdict; `told` takes the
+drop. Only the drops are kept, so a search that was open when this file changed goes on with those that it has.
 
-The search is a binary search over the number of last examples that are kept. The first example at which good becomes
-bad is needed for the damage (the progression of Marques-Silva, Janota and Belov 2013, "Minimal sets over monotone
-predicates in boolean formulae", CAV); all after it are good together, and are kept while the rest is searched, so that
-two that do harm only together cannot hide in two halves, as in plain group testing. The last examples are kept, not the
-first: a step has lasting effects through the optimizer's moments, so that a culprit shows only together with later
-examples. In order:
+The damage of a replay is its drop, less that of the replay that learns nothing, as a share of the whole window's. What
+leaving examples out takes off the damage is their part in it, beside all that the replay keeps. In order:
 
- 1. nothing is kept (only a measurement): if bad, the window did not do the damage;
- 2. all is kept: if good, the alarm does not repeat;
- 3. search for the last culprit, ceil(log2 n) replays at most;
- 4. all but those found: if good, the verdict; else, once, test whether each of `culprits` + 1 equal parts of the window
-    is bad alone, up to the first that is not; then the next culprit is searched before the last one.
+ 1. nothing is kept: if the larger part of the drop is there, the window did not do it;
+ 2. all is kept: if the drop is small, the alarm does not repeat;
+ 3. the window is halved, and each half left out, beside the rest. The interval whose part is largest is halved
+    next, down to single examples. An interval whose part is below OWN is not searched: no example in it can have a part
+    of OWN. If neither half has a part in the damage of both, each does it without the other, as two examples that teach
+    the same falsehood do. Then the last half is searched with the first one left out, and afterwards the first one
+    without the culprits of the last;
+ 4. after each culprit: if at most SHARE of the damage is left without those found, the search is over;
+ 5. each culprit is put back by itself, and its part is measured beside all others, beside every second one of them, and
+    beside the rest of them. One whose part is below OWN on average is innocent. The culprits are named if at most STAYS
+    of the damage is left without them, of all others and of each half of them. What is left is of no single example;
+ 6. else, and if more than SHARE is left of a search that ended early, since as many were found as are searched for, all
+    examples are learned at each of LOWER in turn. If one of them is good, the rate is the cause, and none is named.
+    Harm that falls with the rate, but not faster, is not caused by the rate: at the lower rates more of it is left than
+    OF_RATE allows.
 
-Parts that are all bad have a culprit each, more than are searched for: then, as after an incomplete search that found
-its `culprits`, all examples are learned at each of LOWER in turn. If one is good, the rate is the cause: none is named.
-Harm that falls with the rate, but not faster, is not caused by the rate: at the lower rates more of it is left than
-OF_RATE allows. A window of no more examples than are searched for is always searched to its end.
+If neither half of the window is needed for the damage, each of `culprits` + 1 equal parts is learned alone, up to the
+first that is good; if all are bad, the rate is asked about at once.
 
-If several do harm only together, the first one in the window is named: without it the others do none.
+Examples are left out of the whole window, where the issue allows it, and not learned alone: the first steps of a fresh
+optimizer do harm that later ones repair, whichever lines they learn, and a step shows its effect in later ones, through
+the optimizer's moments (docs/decisions/0041). If several do harm only together, one of them is named: without it the
+others do none.
 
-Replays of a window of 128 with culprits at random places, 20 windows each, and the bound that is said beforehand (of a
-search for that many); a test compares this table with what happens:
+Replays of a window of 128 with culprits at random places, 20 windows each, where each does a part of the damage, and
+where each does all of it; a test compares this table with what happens:
 
-    culprits   mean  most  most_replays
-           1   10.0    10            10
-           2   18.2    19            21
-           3   25.5    27            30
-           4   32.1    35            39
-           5   38.4    41            48
-           6   45.8    51            57
+    culprits   parts: mean  most   all: mean  most
+           1          16.4    18        16.4    18
+           2          30.1    36        31.4    37
+           3          42.8    47        43.1    48
+           4          51.8    57        53.3    59
+           6          72.5    79        74.4    83
+           8          89.2    95        91.2    97
 """
 
-from collections.abc import Generator, Iterable
-from typing import Literal, cast
+from collections.abc import Generator, Iterable, Sequence
+from typing import Literal, TypeVar, cast
 
 import msgspec
 
 Kind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinished", "ranked"]
 """named: culprits found, all others are good together. elsewhere: bad without any example of the window. not_repeated:
-good with all of them. spread: more culprits than were searched for; the damage is not that of single examples. rate:
-the same, and all of them together do no damage at a lower learning rate. unfinished: the search was given up. ranked:
-the same, and only the first ones of a ranking (`ranking.py`) are suspects."""
+good with all of them. spread: more culprits than were searched for, or none that has a part of its own. rate: the same,
+and all of them together do no damage at a lower learning rate. unfinished: the search was given up. ranked: the same,
+and only the first ones of a ranking (`ranking.py`) are suspects."""
 
-SHARE = 0.15
-"""share of the whole window's damage above which a replay is bad"""
+REPEATED = 0.5
+"""least drop of the whole window, in margins, for a repeated alarm"""
+
+OWN = 0.1
+"""least part of the damage by which an example is named: a little less than each of 8 equal ones has"""
+
+SHARE = OWN
+"""share of the damage above which a replay is bad: below it no example is left that has a part of OWN"""
 
 SHARE_OF_PART = 0.05
 """the same for one of the `culprits` + 1 parts alone, each of which does about a ninth if all examples harm alike"""
+
+STAYS = 0.5
+"""most damage that may be left when culprits are named. It is learned again, and then all probes are asked"""
 
 LOWER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 """shares of the learning rate, tried in this order"""
@@ -62,10 +77,10 @@ OF_RATE = 0.8
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A replay and its outcome. `lr_scale`: share of the learning rate at which each step was run."""
+    """A replay and its drop, in margins. `lr_scale`: share of the learning rate at which each step was run."""
 
     left_out: tuple[int, ...]
-    bad: bool
+    drop: float
     lr_scale: float = 1.0
 
 
@@ -87,8 +102,8 @@ class Replay(msgspec.Struct, frozen=True):
 
 class Verdict(msgspec.Struct, frozen=True):
     """The end of a search. `culprits`: positions, ascending; `suspects`: positions neither found guilty nor shown to be
-    innocent. For `named`, `spread` and `unfinished` all others were good together in a replay; for `rate`, all were at
-    this share of the learning rate (`lr_scale`)."""
+    innocent. For `named` all others did at most STAYS of the damage together, for `spread` and `unfinished` at most
+    SHARE; for `rate`, all were good at this share of the learning rate (`lr_scale`)."""
 
     kind: Kind
     culprits: tuple[int, ...] = ()
@@ -102,28 +117,10 @@ class Verdict(msgspec.Struct, frozen=True):
         return tuple(sorted({*self.culprits, *self.suspects}))
 
 
-Kept = frozenset[int]
-_Question = Kept | float
-"""A replay that keeps these positions, or that keeps all at this share of the learning rate: is it bad?"""
-_Asking = Generator[_Question, bool, Verdict]
-
-
-def is_bad(damage: float, window: float, lr_scale: float = 1.0, part: bool = False) -> bool:
-    """True if a replay with this damage is bad, given the damage `window` (over 0) of the whole window, both relative
-    to the window without any example, in the same unit. `lr_scale` as in `Told`; `part`: it keeps one of `parts`.
-
-    The bound is SHARE of the window's damage and not the margin of the alarm: several examples that each did a part
-    would not reach the margin alone. The kept examples did at most SHARE of the damage. At rates so low that
-    proportional harm would be below SHARE, the bound falls with the rate."""
-    return damage > min(SHARE_OF_PART if part else SHARE, OF_RATE * lr_scale) * window
-
-
-def parts(window: int, culprits: int) -> list[frozenset[int]]:
-    """The positions in `culprits` + 1 equal parts of the window; none if it is shorter."""
-    count = culprits + 1
-    if window < count:
-        return []
-    return [frozenset(range(window * one // count, window * (one + 1) // count)) for one in range(count)]
+_Places = frozenset[int]
+_T = TypeVar("_T")
+_Asking = Generator[Replay, float, _T]
+"""Yields replays, is sent the drop of each, and returns a `_T`."""
 
 
 def search(window: int, culprits: int = 8) -> Search:
@@ -133,113 +130,181 @@ def search(window: int, culprits: int = 8) -> Search:
     return Search(window, culprits)
 
 
-def most_replays(window: int, culprits: int) -> int:
-    """Largest number of replays of a search that finds this many culprits:
-
-    2 (nothing, all) + culprits * (ceil(log2 window) (search) + 1 (all others))
-    + culprits + 1 (parts up to the first that is good), of several"""
-    alone = culprits + 1 if 1 < culprits < window else 0
-    return 2 + culprits * ((window - 1).bit_length() + 1) + alone
-
-
 def longest(window: int, culprits: int) -> int:
-    """Largest number of replays of a search for this many culprits, however it ends."""
-    beyond = culprits + 1 + len(LOWER) if culprits < window else 0
-    return 2 + culprits * ((window - 1).bit_length() + 1) + beyond
+    """Largest number of replays of a search for this many culprits, however it ends: nothing and all, two for each
+    halving on the way to each culprit, two more for each, the parts, and what follows."""
+    return 2 + culprits * (2 * (window - 1).bit_length() + 2) + culprits + 1 + _afterwards(culprits)
 
 
-def told(before: Search, left_out: Iterable[int], bad: bool, lr_scale: float = 1.0) -> Search:
-    """The search after the replay without these positions."""
-    return msgspec.structs.replace(before, told=(*before.told, Told(tuple(sorted(left_out)), bad, lr_scale)))
+def _afterwards(culprits: int) -> int:
+    """Largest number of replays after the search: those of the interval that is at hand, each culprit in three places,
+    which are measured with and without all of them, and the lower rates."""
+    return 4 + 3 * culprits + 5 + len(LOWER)
+
+
+def parts(window: int, culprits: int) -> list[_Places]:
+    """The positions in `culprits` + 1 equal parts of the window; none if it is shorter."""
+    count = culprits + 1
+    if window < count:
+        return []
+    return [frozenset(range(window * one // count, window * (one + 1) // count)) for one in range(count)]
+
+
+def told(before: Search, left_out: Iterable[int], drop: float, lr_scale: float = 1.0) -> Search:
+    """The search after the replay without these positions, of this drop in margins."""
+    return msgspec.structs.replace(before, told=(*before.told, Told(tuple(sorted(left_out)), drop, lr_scale)))
 
 
 def next_replay(state: Search) -> Replay | Verdict:
     """The next replay, or the verdict."""
-    known = _Known(state)
-    searching = _search(state.window, state.culprits, known)
+    known = {Replay(one.left_out, one.lr_scale): one.drop for one in reversed(state.told)}
+    searching = _Searching(state.window, state.culprits).verdict()
     try:
         question = next(searching)
-        while (bad := known.bad(question)) is not None:
-            question = searching.send(bad)
+        while (drop := known.get(question)) is not None:
+            question = searching.send(drop)
     except StopIteration as over:
-        return msgspec.structs.replace(cast(Verdict, over.value), replays=len(state.told))
-    if isinstance(question, float):
-        return Replay((), question)
-    return Replay(tuple(one for one in range(state.window) if one not in question))
+        found = cast(Verdict, over.value)
+        if found.kind == "spread":
+            found = _held(state, "spread", found.culprits)
+        return msgspec.structs.replace(found, replays=len(state.told))
+    return question
 
 
 def given_up(state: Search) -> Verdict:
     """The verdict if no further replay can be run: innocent are those that were good together."""
-    return msgspec.structs.replace(_Known(state).stopped("unfinished"), replays=len(state.told))
+    return msgspec.structs.replace(_held(state, "unfinished"), replays=len(state.told))
 
 
-class _Known:
-    """Conclusions from the replays so far."""
+def are_bad(state: Search) -> list[bool]:
+    """The outcome of each replay so far, True if bad: more than SHARE of the damage is done, at rates so low that
+    proportional harm is below SHARE more than OF_RATE of that; without any example, if the larger part of the drop is
+    not of the window; with all, if the alarm repeats. Until both are known, only the latter says anything."""
+    bad = list[bool]()
+    nothing = whole = 0.0
+    for number, one in enumerate(state.told):
+        if number == 0:
+            nothing = one.drop
+            bad.append(len(state.told) > 1 and nothing >= max(1.0, state.told[1].drop - nothing))
+        elif number == 1:
+            whole = one.drop - nothing
+            bad.append(whole > REPEATED)
+        else:
+            bad.append(one.drop - nothing > min(SHARE, OF_RATE * one.lr_scale) * whole)
+    return bad
 
-    def __init__(self, state: Search) -> None:
-        self._window = frozenset(range(state.window))
-        full = [one for one in state.told if one.lr_scale == 1.0]
-        self._good = [self._window.difference(one.left_out) for one in full if not one.bad]
-        self._bad = [self._window.difference(one.left_out) for one in full if one.bad]
-        self._lower = {one.lr_scale: one.bad for one in state.told if one.lr_scale != 1.0}
 
-    def bad(self, kept: _Question) -> bool | None:
-        """True if a replay that keeps these is bad; None: it has to be run. The outcome of a replay takes precedence
-        over conclusions. Other rates allow none."""
-        if isinstance(kept, float):
-            return self._lower.get(kept)
-        if kept in self._bad:
-            return True
-        if any(kept <= good for good in self._good):
+def _held(state: Search, kind: Kind, culprits: Sequence[int] = ()) -> Verdict:
+    """The verdict of an incomplete search: innocent is the largest set of examples that was good."""
+    window = frozenset(range(state.window))
+    outcomes = zip(state.told, are_bad(state), strict=True)
+    good = [window.difference(one.left_out) for one, bad in outcomes if not bad and one.lr_scale == 1.0]
+    innocent = max(good, key=len, default=frozenset[int]())
+    named = set(culprits) - innocent
+    return Verdict(kind, tuple(sorted(named)), tuple(sorted(window - innocent - named)))
+
+
+class _Searching:
+    """A search from its beginning. What it finds depends on the drops that it is sent alone."""
+
+    def __init__(self, window: int, culprits: int) -> None:
+        self._window, self._most = frozenset(range(window)), culprits
+        self._limit = longest(window, culprits) - _afterwards(culprits)
+        self._parts = parts(window, culprits)
+        self._drops = dict[tuple[_Places, float], float]()
+        self._nothing = self._whole = 0.0  # drop without any example; damage of all, in margins
+        self._found = frozenset[int]()
+        self._alike = False  # every part of the window does damage alone
+        self._is_cut = False  # an interval with a part of OWN was not searched
+
+    def verdict(self) -> _Asking[Verdict]:
+        """The whole search."""
+        self._nothing = yield from self._drop(self._window)
+        self._whole = (yield from self._drop(frozenset())) - self._nothing
+        if self._nothing >= max(1.0, self._whole):
+            return Verdict("elsewhere")
+        if self._whole <= REPEATED:
+            return Verdict("not_repeated")
+        yield from self._search(frozenset(), tuple(sorted(self._window)))
+        named = bool(self._found) and not self._alike and (yield from self._is_shown())
+        if not named or (self._is_cut and (yield from self._damage(self._found)) > SHARE):
+            for lr_scale in LOWER:
+                if (yield from self._damage(frozenset(), lr_scale)) <= min(SHARE, OF_RATE * lr_scale):
+                    return Verdict("rate", lr_scale=lr_scale)
+        return Verdict("named" if named else "spread", tuple(sorted(self._found)))
+
+    def _search(self, out: _Places, inside: tuple[int, ...]) -> _Asking[None]:
+        """Find the culprits `inside` this interval, while those of `out` are left out, too. The interval that had the
+        largest part when its other half was measured comes first."""
+        waiting = [(1.0, inside)]
+        while waiting and (yield from self._damage(out | self._found)) > SHARE:
+            waiting.sort()
+            _, inside = waiting.pop()
+            if len(self._drops) >= self._limit:
+                self._is_cut = True
+                return
+            if (own := (yield from self._part(out, inside))) < OWN:
+                continue
+            if len(self._found) == self._most:
+                self._is_cut = True
+                return
+            if len(inside) == 1:
+                self._found |= {*inside}
+                continue
+            first, last = inside[: len(inside) // 2], inside[len(inside) // 2 :]
+            of_first = yield from self._part(out, first)
+            of_last = own - of_first if of_first > own - OWN else (yield from self._part(out, last))
+            if max(of_first, of_last) >= own / 3:
+                waiting += [(of_first, first), (of_last, last)]
+                continue
+            # each does the damage without the other
+            if not out and not self._found and (yield from self._all_bad()):
+                self._alike = True
+                return
+            yield from self._search(out.union(first), last)
+            waiting.append((own, first))
+
+    def _is_shown(self) -> _Asking[bool]:
+        """Drop those found that have no part of their own; True if the others explain the damage.
+
+        A replay without a few examples may do less damage by chance. So the part of each is measured beside all other
+        examples, and beside either every second one of them, and the average counts. Of every second one, too, those
+        found have to do the larger part of the damage, unless nothing does any, as where several do harm together."""
+        others = sorted(self._window - self._found)
+        halves = (frozenset(others[::2]), frozenset(others[1::2]))
+        for one in sorted(self._found):
+            own = 0.0
+            for out in (frozenset[int](), *halves):
+                without = self._found | out
+                own += (yield from self._damage(without - {one})) - (yield from self._damage(without))
+            if own / 3 < OWN:
+                self._found -= {one}
+        if not self._found or (yield from self._damage(self._found)) > STAYS:
             return False
-        return True if any(kept >= bad for bad in self._bad) else None
+        for half in halves:
+            beside, left = (yield from self._damage(half)), (yield from self._damage(half | self._found))
+            if beside > SHARE and left > STAYS * beside:
+                return False
+        return True
 
-    def stopped(self, kind: Kind, culprits: Iterable[int] = ()) -> Verdict:
-        """The verdict of an incomplete search: innocent is the largest set that was good."""
-        innocent = max(self._good, key=len, default=frozenset())
-        named = set(culprits) - innocent
-        return Verdict(kind, tuple(sorted(named)), tuple(sorted(self._window - innocent - named)))
+    def _all_bad(self) -> _Asking[bool]:
+        """True if there are parts, and each is bad alone."""
+        for part in self._parts:
+            if (yield from self._damage(self._window - part)) <= SHARE_OF_PART:
+                return False
+        return bool(self._parts)
 
+    def _part(self, out: _Places, inside: Sequence[int]) -> _Asking[float]:
+        """The damage that leaving these out takes off, beside `out` and the culprits."""
+        without = out | self._found
+        return (yield from self._damage(without)) - (yield from self._damage(without.union(inside)))
 
-def _search(window: int, most: int, known: _Known) -> _Asking:
-    """Generate the questions of a search; each is answered with True if bad."""
-    if (yield frozenset()):
-        return Verdict("elsewhere")
-    if not (yield frozenset(range(window))):
-        return Verdict("not_repeated")
-    cleared = frozenset[int]()  # after the culprit found last; good together
-    rest, found = window, list[int]()
-    while True:
-        if len(found) == most:
-            return (yield from _of_the_rate()) or known.stopped("spread", found)
-        # All from `low` on are bad with what was cleared, all from `high` on are good.
-        low, high = 0, rest
-        while high - low > 1:
-            middle = (low + high) // 2
-            if (yield cleared | frozenset(range(middle, rest))):
-                low = middle
-            else:
-                high = middle
-        found.append(low)
-        cleared |= frozenset(range(low + 1, rest))
-        rest = low
-        if not (yield cleared | frozenset(range(rest))):
-            return Verdict("named", tuple(sorted(found)))
-        if len(found) == 1 and (yield from _all_bad(parts(window, most))) and (verdict := (yield from _of_the_rate())):
-            return verdict
+    def _damage(self, left_out: _Places, lr_scale: float = 1.0) -> _Asking[float]:
+        """The damage of a replay, as a share of the whole window's."""
+        return ((yield from self._drop(left_out, lr_scale)) - self._nothing) / self._whole
 
-
-def _all_bad(alone: list[frozenset[int]]) -> Generator[_Question, bool, bool]:
-    """True if there are parts, and each is bad alone."""
-    for part in alone:
-        if not (yield part):
-            return False
-    return bool(alone)
-
-
-def _of_the_rate() -> Generator[_Question, bool, Verdict | None]:
-    """The verdict that the learning rate is the cause; None: lower rates do harm, too."""
-    for lr_scale in LOWER:
-        if not (yield lr_scale):
-            return Verdict("rate", lr_scale=lr_scale)
-    return None
+    def _drop(self, left_out: _Places, lr_scale: float = 1.0) -> _Asking[float]:
+        """The drop of a replay, in margins. It is asked for once."""
+        if (left_out, lr_scale) not in self._drops:
+            self._drops[left_out, lr_scale] = yield Replay(tuple(sorted(left_out)), lr_scale)
+        return self._drops[left_out, lr_scale]

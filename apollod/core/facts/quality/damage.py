@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from apollod.core.facts.quality.culprits import Search, is_bad, parts, search, told
+from apollod.core.facts.quality.culprits import Search, search, told
 from apollod.core.facts.quality.state import Asked, Incident
 from apollod.core.facts.training import Learned
 
 MARGIN_MIN = 0.01
 """least margin when drops of several metrics are added"""
-REPEATED = 0.5
-"""least damage of the whole window, in margins, for a repeated alarm"""
 
 
 def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
@@ -37,23 +35,9 @@ def searched(incident: Incident) -> Search:
 def search_of(
     window: Sequence[str], culprits_max: int, replays: Sequence[Asked], margins: Mapping[str, float]
 ) -> Search:
-    """The search after these replays, all of which were measured.
-
-    The first one learns nothing, the second one everything; their difference is the damage of the window. Until it is
-    known, learning nothing counts as good. Learning nothing is bad if the larger part of the drop was there before the
-    window; learning everything is good if the damage is at most REPEATED."""
+    """The search after these replays, all of which were measured."""
     own = search(len(window), culprits_max)
     places = {example: place for place, example in enumerate(window)}
-    every, alone = frozenset(range(len(window))), parts(len(window), culprits_max)
-    totals = [total(one.drops or {}, margins) for one in replays]
-    damage = [one - totals[0] for one in totals]
-    for number, one in enumerate(replays):
-        left_out = tuple(places[example] for example in one.left_out)
-        if number == 0:
-            bad = len(damage) > 1 and totals[0] >= max(1.0, damage[1])
-        elif number == 1:
-            bad = damage[1] > REPEATED
-        else:
-            bad = is_bad(damage[number], damage[1], one.lr_scale, every.difference(left_out) in alone)
-        own = told(own, left_out, bad, one.lr_scale)
+    for one in replays:
+        own = told(own, (places[example] for example in one.left_out), total(one.drops or {}, margins), one.lr_scale)
     return own

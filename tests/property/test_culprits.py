@@ -51,8 +51,8 @@ def test_single_culprits_are_named_and_nobody_else(window, each_all, data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(4, 130), st.data())
-def test_of_those_that_do_harm_only_together_one_is_named(window, data):
-    planted = data.draw(st.sets(st.integers(0, window - 1), min_size=2, max_size=4))
+def test_of_two_that_do_harm_only_together_one_is_named(window, data):
+    planted = data.draw(st.sets(st.integers(0, window - 1), min_size=2, max_size=2))
     said, _ = play(search(window), lambda kept: planted <= kept)
     assert said.kind == "named" and len(said.culprits) == 1 and set(said.culprits) <= planted
 
@@ -83,11 +83,11 @@ def test_whoever_is_not_held_was_good_together(window, data):
 @settings(max_examples=60, deadline=None)
 @given(WINDOWS, st.integers(1, 40), st.sampled_from([0.0, *LOWER]))
 def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(window, few, harmless_at):
-    """And of the examples, if there are no more than are looked for."""
+    """And of the examples, if no more than are looked for can be left out until it ends, and half of the others do it."""
     said, _ = play(search(window), lambda kept: len(kept) >= few, harmless_at)
     if few > window:
         assert said.kind == "not_repeated"
-    elif window - few < 8:
+    elif (few - 1) // 2 <= window - few < 8:  # enough of either half of the others
         assert said.kind == "named" and len(said.culprits) == window - few + 1
     else:
         assert (said.kind, said.lr_scale) == (("rate", harmless_at) if harmless_at else ("spread", 1.0))
@@ -125,3 +125,9 @@ def test_harm_of_the_first_steps_of_a_life_names_nobody(window, data):
 
     said, _ = play(search(window), damage)
     assert said.kind == "named" and set(said.culprits) == planted
+
+
+def test_a_chance_of_the_path_is_no_culprit():
+    """As a good line of a real model: the whole window does damage, either half of it none."""
+    said, _ = play(search(30), lambda kept: len(kept) == 30, harmless_at=1 / 4)
+    assert (said.kind, said.lr_scale) == ("rate", 1 / 4)

@@ -17,7 +17,8 @@ leaving examples out takes off the damage is their part in it, beside all that t
  4. after each culprit: if at most SHARE of the damage is left without those found, the search is over;
  5. each culprit is put back by itself, and its part is measured beside all others, beside every second one of them, and
     beside the rest of them. One whose part is below OWN on average is innocent. The culprits are named if at most STAYS
-    of the damage is left without them, of all others and of each half of them. What is left is of no single example;
+    of the damage is left without them, of all others and of each half of them. What is left is of no single example.
+    Where neither half of the others does damage with them, it takes the whole window, and none is named;
  6. else, and if more than SHARE is left of a search that ended early, since as many were found as are searched for, all
     examples are learned at each of LOWER in turn. If one of them is good, the rate is the cause, and none is named.
     Harm that falls with the rate, but not faster, is not caused by the rate: at the lower rates more of it is left than
@@ -28,8 +29,8 @@ first that is good; if all are bad, the rate is asked about at once.
 
 Examples are left out of the whole window, where the issue allows it, and not learned alone: the first steps of a fresh
 optimizer do harm that later ones repair, whichever lines they learn, and a step shows its effect in later ones, through
-the optimizer's moments (docs/decisions/0041). If several do harm only together, one of them is named: without it the
-others do none.
+the optimizer's moments (docs/decisions/0041). If two do harm only together, one of them is named: without it the other
+does none.
 
 Replays of a window of 128 with culprits at random places, 20 windows each, where each does a part of the damage, and
 where each does all of it; a test compares this table with what happens:
@@ -269,7 +270,8 @@ class _Searching:
 
         A replay without a few examples may do less damage by chance. So the part of each is measured beside all other
         examples, and beside either every second one of them, and the average counts. Of every second one, too, those
-        found have to do the larger part of the damage, unless nothing does any, as where several do harm together."""
+        found have to do the larger part of the damage. One half of the others may do none with them, as where two do
+        harm together, but not both: then it takes the whole window."""
         others = sorted(self._window - self._found)
         halves = (frozenset(others[::2]), frozenset(others[1::2]))
         for one in sorted(self._found):
@@ -281,11 +283,13 @@ class _Searching:
                 self._found -= {one}
         if not self._found or (yield from self._damage(self._found)) > STAYS:
             return False
+        shown = False
         for half in halves:
             beside, left = (yield from self._damage(half)), (yield from self._damage(half | self._found))
             if beside > SHARE and left > STAYS * beside:
                 return False
-        return True
+            shown |= beside > SHARE
+        return shown
 
     def _all_bad(self) -> _Asking[bool]:
         """True if there are parts, and each is bad alone."""

@@ -83,7 +83,7 @@ def test_whoever_is_not_held_was_good_together(window, data):
 @settings(max_examples=60, deadline=None)
 @given(WINDOWS, st.integers(1, 40), st.sampled_from([0.0, *LOWER]))
 def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(window, few, harmless_at):
-    """And of the examples, if no more than are looked for can be left out until it ends, and half of the others do it."""
+    """And of the examples, if few enough end it when left out, and half of the others do it with them."""
     said, _ = play(search(window), lambda kept: len(kept) >= few, harmless_at)
     if few > window:
         assert said.kind == "not_repeated"

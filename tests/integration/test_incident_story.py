@@ -88,7 +88,7 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
     assert [each["seq"] for each in one["story"]] == sorted(each["seq"] for each in one["story"])
     assert all(set(each) == {"at", "seq", "kind", "text"} and each["text"] for each in one["story"])
     text = page(path, capsys, "show", "1")
-    assert "verdict     named: 1 example did it; all others are good together" in text
+    assert "verdict     named: 1 example did it; no other does harm by itself" in text
     assert "    bad  file:5\n        held, teaches: No,\\x1b[2J never.\n" in text and "\x1b" not in text
     assert "repeated    5 innocent steps: step 1 as 7 to step 6 as 11" in text and "no alarm (drop:" in text
     assert "    i04\n        before    right\n        at alarm  wrong\n" in text and "i05" not in text

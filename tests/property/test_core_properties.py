@@ -212,6 +212,7 @@ def out_of_turn(world: World) -> None:
             ):
                 direct[example], since[example] = tier == "direct", recorded.at_ns
                 encoded.discard(example)
+                apart.discard(example)  # another time it may be learned with others
                 queues[direct[example]].append(example)
             case ev.ExampleRejected(example=example):
                 queues[direct[example]].remove(example)
@@ -363,11 +364,14 @@ OUTDATED = ["lines", "settle"] * 5 + ["back"] + ["answer"] * 3 + ["checkpoint fa
 """A checkpoint after each step, three steps taken back, and nothing can be written while the old ones are too many."""
 REPEATED = ["direct", "correct", "edit", "supervisor dies", "blame", "forget", *["answer"] * 3, "praise"]
 """A correction is taken back while a step repeats it, since another example is forgotten."""
+AGAIN = ["direct", "supervisor dies", "back", "held lines", "supervisor dies", "relearn", "two reviewers"]
+"""An example that was learned alone, after a step of several failed, is taken back and learned once more."""
 
 
 @draws(500, 1500)
 @example(OUTDATED, changed(SETTINGS, replay_max=1, keep=20, keep_bytes=25, keep_base="off"), False)
 @example(REPEATED, changed(SETTINGS, replay_max=1, keep=1, accumulate=3), False)
+@example(AGAIN, changed(SETTINGS, divergence="held", replay_max=1, keep=1, accumulate=2), False)
 @given(st.one_of(st.lists(ANY, max_size=20), st.lists(ANY, min_size=20, max_size=70)), EVERY, st.booleans())
 @example(
     ["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], SETTINGS, False

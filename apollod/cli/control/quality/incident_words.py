@@ -137,7 +137,7 @@ def verdict(one: Mapping[str, Any]) -> str:
 
 def _verdict(kind: str, culprits: int, suspects: int, reason: str) -> str:
     if kind == "named":
-        text = f"{render.counted(culprits, 'example')} did it; all others are good together"
+        text = f"{render.counted(culprits, 'example')} did it; no other does harm by itself"
     else:
         text = VERDICTS.get(kind, kind)
         text += f"; {render.counted(culprits, 'example')} did part of it" if culprits else ""

@@ -143,7 +143,7 @@ def _afterwards(culprits: int) -> int:
     return 4 + 3 * culprits + 5 + len(LOWER)
 
 
-def parts(window: int, culprits: int) -> list[_Places]:
+def _parts(window: int, culprits: int) -> list[_Places]:
     """The positions in `culprits` + 1 equal parts of the window; none if it is shorter."""
     count = culprits + 1
     if window < count:
@@ -186,13 +186,23 @@ def are_bad(state: Search) -> list[bool]:
     for number, one in enumerate(state.told):
         if number == 0:
             nothing = one.drop
-            bad.append(len(state.told) > 1 and nothing >= max(1.0, state.told[1].drop - nothing))
+            bad.append(len(state.told) > 1 and _is_elsewhere(nothing, state.told[1].drop - nothing))
         elif number == 1:
             whole = one.drop - nothing
             bad.append(whole > REPEATED)
         else:
-            bad.append(one.drop - nothing > min(SHARE, OF_RATE * one.lr_scale) * whole)
+            bad.append(one.drop - nothing > _bound(one.lr_scale) * whole)
     return bad
+
+
+def _is_elsewhere(nothing: float, whole: float) -> bool:
+    """True if the larger part of the drop, in margins, is there without any example of the window."""
+    return nothing >= max(1.0, whole)
+
+
+def _bound(lr_scale: float) -> float:
+    """Share of the damage above which a replay at this share of the learning rate is bad."""
+    return min(SHARE, OF_RATE * lr_scale)
 
 
 def _held(state: Search, kind: Kind, culprits: Sequence[int] = ()) -> Verdict:
@@ -211,26 +221,24 @@ class _Searching:
     def __init__(self, window: int, culprits: int) -> None:
         self._window, self._most = frozenset(range(window)), culprits
         self._limit = longest(window, culprits) - _afterwards(culprits)
-        self._parts = parts(window, culprits)
         self._drops = dict[tuple[_Places, float], float]()
         self._nothing = self._whole = 0.0  # drop without any example; damage of all, in margins
         self._found = frozenset[int]()
-        self._alike = False  # every part of the window does damage alone
         self._is_cut = False  # an interval with a part of OWN was not searched
 
     def verdict(self) -> _Asking[Verdict]:
         """The whole search."""
         self._nothing = yield from self._drop(self._window)
         self._whole = (yield from self._drop(frozenset())) - self._nothing
-        if self._nothing >= max(1.0, self._whole):
+        if _is_elsewhere(self._nothing, self._whole):
             return Verdict("elsewhere")
         if self._whole <= REPEATED:
             return Verdict("not_repeated")
         yield from self._search(frozenset(), tuple(sorted(self._window)))
-        named = bool(self._found) and not self._alike and (yield from self._is_shown())
+        named = bool(self._found) and (yield from self._is_shown())
         if not named or (self._is_cut and (yield from self._damage(self._found)) > SHARE):
             for lr_scale in LOWER:
-                if (yield from self._damage(frozenset(), lr_scale)) <= min(SHARE, OF_RATE * lr_scale):
+                if (yield from self._damage(frozenset(), lr_scale)) <= _bound(lr_scale):
                     return Verdict("rate", lr_scale=lr_scale)
         return Verdict("named" if named else "spread", tuple(sorted(self._found)))
 
@@ -260,8 +268,7 @@ class _Searching:
                 continue
             # each does the damage without the other
             if not out and not self._found and (yield from self._all_bad()):
-                self._alike = True
-                return
+                return  # every part of the window does it: the rate is asked about
             yield from self._search(out.union(first), last)
             waiting.append((own, first))
 
@@ -293,10 +300,11 @@ class _Searching:
 
     def _all_bad(self) -> _Asking[bool]:
         """True if there are parts, and each is bad alone."""
-        for part in self._parts:
+        alone = _parts(len(self._window), self._most)
+        for part in alone:
             if (yield from self._damage(self._window - part)) <= SHARE_OF_PART:
                 return False
-        return bool(self._parts)
+        return bool(alone)
 
     def _part(self, out: _Places, inside: Sequence[int]) -> _Asking[float]:
         """The damage that leaving these out takes off, beside `out` and the culprits."""

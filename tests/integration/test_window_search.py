@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from support.daemon import group_of
 from support.fork_server import ForkedPopen
 from support.learned_journal import write_journal
 from support.learned_window import CHECKPOINT, FIRST, HASTY, ITEMS, LAST, NAME, POISON, LearnedWindow, learned_window
@@ -264,14 +265,7 @@ def config_of(learned: LearnedWindow) -> Config:
 
 def alive(pid: int) -> bool:
     """A process, or one of its group, that is no zombie."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(group) == pid and state != "Z":
-            return True
-    return False
+    return bool(group_of(pid))
 
 
 def test_a_search_is_one_process_that_ends_with_it_and_with_the_daemon(learned: LearnedWindow) -> None:

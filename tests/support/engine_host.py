@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
+from support.daemon import group_of
 
 from apollod.testing.daemon import free_port
 from apollod.wire import messages as msg
@@ -234,15 +235,7 @@ class Engine:
 
     def group(self) -> list[int]:
         """Living processes of the engine's process group."""
-        pids = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
-            except OSError:
-                continue  # gone between the listing and the reading
-            if int(group) == self.process.pid and state != "Z":
-                pids.append(int(stat.parent.name))
-        return sorted(pids)
+        return sorted(group_of(self.process.pid))
 
     def shared_files(self) -> set[str]:
         """Files in /dev/shm that the engine's processes have mapped."""

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.daemon import dead_within
 
 from apollod.adapters.system.semaphores import SHARED_MEMORY, VARIABLE, remove_left
 from apollod.supervisor.child_commands import engine_environment, semaphore_prefix
@@ -71,23 +71,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        until = time.monotonic() + 30
-        while members(process.pid):
-            assert time.monotonic() < until, "a member of the killed group does not end"
-            time.sleep(0.01)
-
-
-def members(group: int) -> list[int]:
-    """Live processes of the group. A zombie has no memory mapped any more."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, pgrp, *_ = file.read_text().rpartition(")")[2].split()  # proc_pid_stat(5)
-        except OSError:
-            continue  # it ended
-        if int(pgrp) == group and state not in "ZX":
-            found.append(int(file.parent.name))
-    return found
+        assert dead_within([process.pid], 30) == [], "a member of the killed group does not end"
 
 
 def test_what_a_killed_engine_leaves_is_removed_and_what_others_left_is_not(tmp_path: Path, config: Config) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,35 +55,45 @@ class Replaying:
         restore = msg.Restore(start.state, start.directory, weights=False, fingerprint=origin.fingerprint)
         self.fingerprint = trainer.ask(restore, msg.Restored).fingerprint
 
-    def run(
+    def run(self, steps: Sequence[Planned], without: Collection[str], after: int) -> Result:
+        """Run `steps`, which follow step `after`, up to the first that does not give the recorded bits."""
+        *_, result = self.each(steps, without, after)
+        return result
+
+    def each(
         self, steps: Sequence[Planned], without: Collection[str], after: int, goes_on: bool = False,
         lr_scale: float = 1.0,
-    ) -> Result:  # fmt: skip
-        """Run `steps`, which follow step `after`, up to the first that does not give the recorded bits, or with
-        `goes_on` all of them. `lr_scale`: factor of each learning rate."""
+    ) -> Iterator[Result]:  # fmt: skip
+        """Run `steps`, and yield the result before the first one and after each, the same object. Ends at the first
+        step that does not give the recorded bits, unless it `goes_on`. `lr_scale`: factor of each learning rate."""
         result = Result(self.fingerprint, after, others=lr_scale != 1.0)
+        yield result
         for step in steps:
             left = [pair for pair in examples_of(step) if pair[0] not in without]
             result.others |= len(left) < len(examples_of(step))
             if not left or (result.others and not step.completed.applied):  # what wrote nothing then teaches nothing
                 result.left_out.append(step.started.step)
-                continue
-            done = self._step(step, left, lr_scale)
-            self.fingerprint = result.fingerprint = done.fingerprint
-            result.steps += 1
-            _progress(result.steps, len(steps) - len(result.left_out))
-            if result.others or result.divergence is not None:
-                continue  # other weights than the recorded ones: nothing to compare with
-            differing = [name for name in COMPARED if getattr(done, name) != getattr(step.completed, name)]
-            if not differing:
-                result.verified_until = step.started.step
-                continue
-            result.divergence = _divergence(step, done, differing, self._here.versions)
-            if not goes_on:
+            else:
+                self._compared(step, left, lr_scale, result)
+                _progress(result.steps, len(steps) - len(result.left_out))
+            yield result
+            if result.divergence is not None and not goes_on:
                 break
         if os.isatty(2):
             print(file=sys.stderr)
-        return result
+
+    def _compared(self, step: Planned, left: Sequence[tuple[str, str]], lr_scale: float, result: Result) -> None:
+        """Run a step, and add it to the result: its bits are compared while none before it differ."""
+        done = self._step(step, left, lr_scale)
+        self.fingerprint = result.fingerprint = done.fingerprint
+        result.steps += 1
+        if result.others or result.divergence is not None:
+            return
+        differing = [name for name in COMPARED if getattr(done, name) != getattr(step.completed, name)]
+        if differing:
+            result.divergence = _divergence(step, done, differing, self._here.versions)
+        else:
+            result.verified_until = step.started.step
 
     def keep(self, step: int, directory: Path) -> None:
         """Write weights and optimizer state after `step` to a directory, for `back`. Raises ReplayError."""

@@ -3,7 +3,7 @@ supervisor (wire/pipe_messages.py describes requests and answers).
 
 All replays share one beginning: the steps up to the window are run, must give the recorded bits, and the weights and
 optimizer after them are kept in a directory `search.tmp-PID` of the state directory. Each replay goes back there,
-runs the steps of the window that have an example left, and scores the baseline's answers.
+runs the steps of the window that have an example left, and scores the baseline's answers after some of the last steps.
 """
 
 import math
@@ -26,7 +26,8 @@ from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.adapters.system.own_process import die_with_supervisor, yield_to_others
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, origins, read_plan, start_of
 from apollod.cli.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
-from apollod.curation.probes.references import Reference, Watched, known_items, quality_drops, read_references
+from apollod.core.facts.quality.damage import mean, scored_after
+from apollod.curation.probes.references import Reference, known_items, quality_drops, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
 from apollod.explain import line_of, reason
 from apollod.model.memory_plan import lacking_disk, lacking_memory
@@ -53,18 +54,24 @@ class Search:
         if not self._fresh:
             self._replaying.back()
         self._fresh = False
-        left_out = frozenset(asked.left_out)
-        result = self._replaying.run(self._steps, left_out, self._window.first, True, asked.lr_scale)
+        moments, drops, before = scored_after(len(self._steps)), list[dict[str, float]](), ""
+        left_out, first = frozenset(asked.left_out), self._window.first
+        for number, result in enumerate(self._replaying.each(self._steps, left_out, first, True, asked.lr_scale)):
+            if number not in moments:
+                continue
+            is_scored = before == result.fingerprint  # a step that is left out leaves the weights as they were
+            drops.append(drops[-1] if is_scored else self._drops())
+            before = result.fingerprint
         note = ""
         if result.divergence is not None:
             note = told(result.divergence, result.verified_until).splitlines()[0]
-        drops = quality_drops(self._references, self._window.items, self._scored())
-        return Outcome(asked.number, drops, result.steps, time.monotonic() - began, result.fingerprint, note)
+        return Outcome(asked.number, mean(drops), result.steps, time.monotonic() - began, result.fingerprint, note)
 
-    def _scored(self) -> dict[Watched, float]:
+    def _drops(self) -> dict[str, float]:
         tokens = [msg.ReferenceTokens(*self._references[id_].scored(deciding)) for id_, deciding in self._items]
         found = self._trainer.ask(msg.ScoreReferences(tokens), msg.ReferencesScored).logprobs
-        return {item: math.nan if one is None else one for item, one in zip(self._items, found, strict=True)}
+        now = {item: math.nan if one is None else one for item, one in zip(self._items, found, strict=True)}
+        return quality_drops(self._references, self._window.items, now)
 
 
 @contextmanager

@@ -136,6 +136,17 @@ def test_a_window_may_begin_at_the_untrained_weights(learned: LearnedWindow) -> 
 
 
 @pytest.mark.usefixtures("forked")
+def test_the_drops_of_a_replay_are_the_mean_after_each_of_its_last_steps(learned: LearnedWindow) -> None:
+    """A window of 8 steps is scored after the last 2, a shorter one after the last: step 8 teaches something else."""
+    before, after = (
+        asked(window_of(learned, first=first, last=last), ())[1][0].drops for first, last in ((0, 7), (FIRST, 8))
+    )
+    _, (both, without) = asked(window_of(learned, first=0, last=8), (), (learned.ids[8],))
+    assert both.drops == {name: (before[name] + after[name]) / 2 for name in ITEMS} and before != after
+    assert without.drops == before, "the weights after step 7 stand for both"
+
+
+@pytest.mark.usefixtures("forked")
 def test_without_the_checkpoint_the_way_begins_at_the_untrained_weights(
     learned: LearnedWindow, tiny_model: Path, tmp_path: Path
 ) -> None:

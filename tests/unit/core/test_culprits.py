@@ -18,7 +18,7 @@ from apollod.core.facts.quality.culprits import (
     search,
     told,
 )
-from apollod.core.facts.quality.damage import search_of
+from apollod.core.facts.quality.damage import scored_after, search_of
 from apollod.core.facts.quality.state import Asked
 from benchmarks.quality_statistics import bisected
 
@@ -153,3 +153,12 @@ def test_of_a_few_that_harm_a_little_besides_the_poison_none_is_named():
 def test_a_search_for_nothing_is_refused(window, most):
     with pytest.raises(ValueError, match="at least one of each"):
         search(window, most)
+
+
+@pytest.mark.parametrize(
+    ("steps", "moments"),
+    [(0, (0,)), (1, (1,)), (7, (7,)), (8, (8, 7)), (40, (40, 39, 38, 37, 35, 34, 33, 32)),
+     (128, (128, 124, 120, 116, 112, 108, 104, 100))],
+)  # fmt: skip
+def test_a_replay_is_scored_at_its_end_and_at_most_seven_times_before_it_in_the_last_quarter(steps, moments):
+    assert scored_after(steps) == moments

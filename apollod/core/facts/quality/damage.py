@@ -10,6 +10,22 @@ from apollod.core.facts.training import Learned
 MARGIN_MIN = 0.01
 """least margin when drops of several metrics are added"""
 
+SCORINGS_MAX = 8
+"""most scorings of a replay: a single step moves the damage, and the next ones undo it (docs/decisions/0042)"""
+
+
+def scored_after(steps: int) -> tuple[int, ...]:
+    """The numbers of steps of a window of `steps` after which a replay is scored, descending from all of them: evenly
+    spaced in the last quarter."""
+    quarter = max(1, steps // 4)
+    count = min(SCORINGS_MAX, quarter)
+    return tuple(steps - quarter * place // count for place in range(count))
+
+
+def mean(scored: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean drop of each metric over these scorings of the same metrics."""
+    return {name: math.fsum(drops[name] for drops in scored) / len(scored) for name in scored[0]}
+
 
 def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
     """Each example of these steps once, in the order of first learning."""

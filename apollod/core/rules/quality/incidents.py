@@ -10,7 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.quality.culprits import Replay, Verdict, given_up, longest, next_replay
-from apollod.core.facts.quality.damage import examples_of, searched
+from apollod.core.facts.quality.damage import examples_of, scored_after, searched
 from apollod.core.facts.quality.resuming import may_repeat, waits_for
 from apollod.core.facts.quality.state import GUARD, Incident
 from apollod.core.kernel.composing import composed
@@ -116,7 +116,8 @@ def _limit_s(state: State, incident: Incident, settings: QualitySettings) -> flo
     if settings.replay_s:
         return settings.replay_s
     slowest_s = max((pace.seconds for pace in state.training.recent), default=UNKNOWN_STEP_S)
-    passes = len(state.recovery.since) + len(incident.steps) + sum(map(len, incident.fell.values()))
+    items = sum(map(len, incident.fell.values()))
+    passes = len(state.recovery.since) + len(incident.steps) + items * len(scored_after(len(incident.steps)))
     return REPLAY_BEGINS_S + REPLAY_SLOWER * slowest_s * passes
 
 

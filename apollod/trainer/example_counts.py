@@ -21,7 +21,7 @@ def main() -> int:
     from apollod.explain import line_of
     from apollod.trainer.objectives.encoding import load_tokenizer
     from apollod.trainer.objectives.table import encoded, objective_of
-    from apollod.wire.records import decode_record
+    from apollod.wire.records import decode_learned
 
     model_dir, max_tokens = sys.argv[1], int(sys.argv[2])
     tokenizer, problem = None, ""
@@ -33,7 +33,7 @@ def main() -> int:
         record = line.rstrip(b"\n")
         try:
             assert tokenizer is not None
-            tokens = encoded(tokenizer, record, objective_of(decode_record(record)), max_tokens)
+            tokens = encoded(tokenizer, record, objective_of(decode_learned(record)), max_tokens)
             found = ExampleCount(len(tokens.ids), tokens.targets, changes=dict(tokens.changes))
         except ApolloError as error:
             found = ExampleCount(refused=error.line())

@@ -19,7 +19,7 @@ from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import Manifest
-from apollod.wire.records import decode_record
+from apollod.wire.records import decode_learned
 
 
 class Learner:
@@ -132,7 +132,7 @@ def encode(learner: Learner, example: str, record: bytes, objective: Objective |
     again after the restart.
     """
     try:
-        objective = objective or objective_of(decode_record(record))
+        objective = objective or objective_of(decode_learned(record))
         tokens = learner.encode(record, objective)
     except RecordRefused as error:
         return m.Encoded(example, refused=error.line())

@@ -39,21 +39,30 @@ class Teacher(NamedTuple):
     version: int = -1
 
 
-class GivenTeacher(msgspec.Struct, frozen=True):
-    """A teacher in a record, for the trainer. `blob`: the file, empty if it could not be read, for the reason `why`."""
+class GivenBlob(msgspec.Struct, frozen=True):
+    """A file beside the journal, in a record for the trainer. `blob`: its bytes, empty if it could not be read, for the
+    reason `why`."""
 
     digest: str
     blob: bytes = b""
     why: str = ""
 
-    def read(self) -> Teacher:
-        """The teacher. Raises RecordRefused for a file that is missing or not the one that the journal names."""
+    def checked(self, name: str) -> bytes:
+        """The bytes. Raises RecordRefused for a file that is missing or not the one that the journal names."""
         back = f"put blobs/{self.digest} back, beside the journal, as it was"
         if self.why or not self.blob:
-            raise RecordRefused(f"its teacher {self.digest} is not there ({self.why or 'it is empty'})", back)
+            raise RecordRefused(f"{name} {self.digest} is not there ({self.why or 'it is empty'})", back)
         if (found := digest_of(self.blob)) != self.digest:
-            raise RecordRefused(f"its teacher {self.digest} was changed, it is {found} now", back)
-        return read_teacher(self.blob)
+            raise RecordRefused(f"{name} {self.digest} was changed, it is {found} now", back)
+        return self.blob
+
+
+class GivenTeacher(GivenBlob, frozen=True):
+    """A teacher in a record, for the trainer."""
+
+    def read(self) -> Teacher:
+        """The teacher; raises RecordRefused as `checked`, and for other bytes."""
+        return read_teacher(self.checked("its teacher"))
 
 
 def digest_of(blob: bytes) -> str:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.trainer.objectives.encoding import tokenise
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import CompletionRecord, TypedRecord
+from apollod.wire.records import CompletionRecord, LearnedRecord
 
 
 class ClippedRatio:
@@ -23,7 +23,7 @@ class ClippedRatio:
     name = "clipped-ratio"
     token_mean = False
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         tokens = tokenise(tokenizer, record, max_tokens)
         learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
         mu = array(
@@ -48,7 +48,7 @@ class Preference:
     name = "preference"
     token_mean = False
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         assert isinstance(record, CompletionRecord)
         good, bad = (
             tokenise(tokenizer, CompletionRecord(record.prompt, answer), max_tokens)

@@ -41,7 +41,7 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import IDS, Tokens
-from apollod.wire.records import TypedRecord
+from apollod.wire.records import LearnedRecord, TypedRecord
 
 TEACHER = "teacher"
 """the column of the teacher's log-probabilities of the ids, [targets, k]"""
@@ -60,9 +60,9 @@ class ContextDistillation:
     def __init__(self, rules: int = RULES) -> None:
         self._rules = rules
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         """The bare conversation, whose answer must have the very tokens that the teacher scored."""
-        if record.teacher is None:
+        if not isinstance(record, TypedRecord) or record.teacher is None:
             raise RecordRefused("it has no teacher", "learn it by sft")
         teacher = record.teacher.read()
         tokens = tokenise(tokenizer, record, max_tokens, self._rules)

@@ -15,7 +15,16 @@ from apollod.explain import line_of
 from apollod.trainer.objectives.one_answer import tokenise_answer
 from apollod.trainer.objectives.several_answers import tokenise_conversation
 from apollod.trainer.objectives.tokens import Tokens, end_of_turn
-from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord, TypedRecord
+from apollod.wire.records import (
+    CompletionRecord,
+    GroupRecord,
+    LearnedRecord,
+    Message,
+    MessagesRecord,
+    PairRecord,
+    RatedRecord,
+    TextRecord,
+)
 from apollod.wire.thoughts import past_thought
 
 RULES = 4
@@ -38,7 +47,7 @@ def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int, rules: int = RULES) -> Tokens:
+def tokenise(tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int, rules: int = RULES) -> Tokens:
     """Token ids and mask of a record, at most `max_tokens` long; raises RecordRefused with the reason."""
     left_out = 0
     match record:
@@ -65,6 +74,8 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens
         case TextRecord():
             ids = _ended(tokenizer, tokenizer(record.text)["input_ids"])
             mask = [True] * len(ids)
+        case GroupRecord() | PairRecord() | RatedRecord():
+            raise RecordRefused("it compares answers", "learn it by grpo, dpo or kto")
     if mask:
         mask[0] = False  # nothing precedes it
     return _cut(Tokens(ids, mask, left_out=left_out), max_tokens, tokenizer.bos_token_id)

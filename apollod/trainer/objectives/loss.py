@@ -14,6 +14,8 @@ and with k targets a position, whose logp have c_1 .. c_k,
 
     D = exp(z - lse) sum_j (-c_j) - sum_j [target_j] (-c_j)
 
+and at a temperature T with z / T for z, and D / T,
+
 and dW [vocabulary, hidden], like the gradient of the embedding, is given to the optimizer as rows that it asks for
 when it uses them (row_gradient.py). For D, z is kept in the model's dtype where that takes at most half of
 dW's memory, t <= hidden / 2; for longer examples each block of z is computed again, one product more each time. c
@@ -45,20 +47,24 @@ from apollod.trainer.optim.row_gradient import BLOCK_ROWS, FactoredRows, RowSink
 def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None, objective: Objective = SFT) -> Tensor:
     """The objective's loss of one example, float32 [].
 
-    Logits exist only at the positions before learned tokens. The graphs of all sequences of the example live until
-    their common backward pass: a parameter's gradient is complete, and the optimizer may write it, once all of them are
-    through. `sink` takes the gradients of a large embedding and head in rows, if it wants them; without it they are
+    Logits exist only at the positions before learned tokens. Several sequences go through the model as one batch, as in
+    `losses_of`, so that they have one graph, and a parameter's gradient is complete before the one of the layer below
+    begins. `sink` takes the gradients of a large embedding and head in rows, if it wants them; without it they are
     dense.
     """
     sequences = tokens.sequences()
     if objective.token_mean and len(sequences) == 1 and large_head(model) is None:
         # The same loss, summed by torch in another order than mean(): that of the losses in journals.
         return F.cross_entropy(*_logits(model, *sequences[0]))
-    found, at = [], 0
-    for ids, mask in sequences:
-        begin, at = at, at + sum(mask)
-        found.append(_log_probabilities(model, ids, mask, sink, tokens.asked(begin, at)))
-    return objective.loss(found[0] if len(found) == 1 else torch.cat(found), tokens.tensors(model.device))
+    asked, heat = tokens.asked(), tokens.temperatures()
+    if len(sequences) > 1:
+        found = _log_probabilities_of_batch(model, sequences, _asked(tokens), heat, sink)
+    elif asked is None and heat is None and large_head(model) is None:
+        found = F.cross_entropy(*_logits(model, *sequences[0]), reduction="none").neg()
+    else:
+        ids, learned = torch.tensor([tokens.ids]), torch.tensor([tokens.mask])
+        found = _asked_of(model, ids, learned, _asked(tokens), heat, sink)
+    return objective.loss(found, tokens.tensors(model.device))
 
 
 def losses_of(
@@ -69,53 +75,49 @@ def losses_of(
     They go through the model as one batch, padded on the right with each one's own last token: in a causal model
     earlier positions do not see it, and no other row of the embedding gets a gradient. `sink`: see `loss_of`.
     """
-    found = _log_probabilities_of_batch(model, batch, sink)
+    sequences = [(tokens.ids, tokens.mask) for tokens in batch]
+    asked = torch.cat([_asked(tokens) for tokens in batch])
+    all_of_them = _log_probabilities_of_batch(model, sequences, asked, None, sink)
+    found = torch.split(all_of_them, [tokens.targets for tokens in batch])
     return torch.stack(
         [objective.loss(logps, tokens.tensors(model.device)) for logps, tokens in zip(found, batch, strict=True)]
     )
 
 
-def _log_probabilities_of_batch(model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None) -> list[Tensor]:
-    """Log-probabilities of each sequence's learned tokens, float32 [targets], or of the tokens that it asks for,
-    [targets, k]."""
-    longest = max(len(tokens.ids) for tokens in batch)
-    ids = torch.tensor([tokens.ids + tokens.ids[-1:] * (longest - len(tokens.ids)) for tokens in batch])
-    learned = torch.tensor([tokens.mask + [False] * (longest - len(tokens.mask)) for tokens in batch])
-    asked = torch.cat([_asked(tokens) for tokens in batch])
-    found = _asked_of(model, ids, learned, asked, sink)
-    return list(torch.split(found, [tokens.targets for tokens in batch]))
+def _log_probabilities_of_batch(
+    model: PreTrainedModel, sequences: Sequence[tuple[list[int], list[bool]]], asked: Tensor, heat: Tensor | None,
+    sink: RowSink | None,
+) -> Tensor:  # fmt: skip
+    """Log-probabilities of all sequences, one after the other, as `_asked_of`; ids and mask of each."""
+    longest = max(len(ids) for ids, _ in sequences)
+    ids = torch.tensor([ids + ids[-1:] * (longest - len(ids)) for ids, _ in sequences])
+    learned = torch.tensor([mask + [False] * (longest - len(mask)) for _, mask in sequences])
+    return _asked_of(model, ids, learned, asked, heat, sink)
 
 
 def _asked(tokens: Tokens) -> Tensor:
-    """Token ids whose log-probabilities the loss of one sequence needs: int64 [targets], or [targets, k]."""
-    rows = tokens.asked(0, tokens.targets)
+    """Token ids whose log-probabilities the loss of an example needs: int64 [targets], or [targets, k]."""
+    rows = tokens.asked()
     return torch.tensor(tokens.ids)[torch.tensor(tokens.mask)] if rows is None else rows
 
 
-def _log_probabilities(
-    model: PreTrainedModel, ids: list[int], mask: list[bool], sink: RowSink | None, asked: Tensor | None
+def _asked_of(
+    model: PreTrainedModel, ids: Tensor, learned: Tensor, asked: Tensor, heat: Tensor | None, sink: RowSink | None
 ) -> Tensor:
-    """Log-probabilities of the learned tokens of one sequence, float32 [targets], or of the `asked` ones, [targets, k];
-    with a graph."""
-    if asked is None and large_head(model) is None:
-        return F.cross_entropy(*_logits(model, ids, mask), reduction="none").neg()
-    tokens, learned = torch.tensor([ids]), torch.tensor([mask])
-    return _asked_of(model, tokens, learned, tokens[learned] if asked is None else asked, sink)
-
-
-def _asked_of(model: PreTrainedModel, ids: Tensor, learned: Tensor, asked: Tensor, sink: RowSink | None) -> Tensor:
     """Log-probabilities float32, shaped like `asked` [targets] or [targets, k], at the positions of ids [rows, tokens]
-    that are `learned`, row by row; with a graph. All inputs in host memory, so that no device need be waited for."""
-    asked = asked.to(model.device)
+    that are `learned`, row by row; with a graph. `heat`: temperature of each position, float32 [targets]; None: 1. All
+    inputs in host memory, so that no device need be waited for."""
+    asked, cold = asked.to(model.device), None if heat is None else heat.reciprocal().to(model.device)
     head = large_head(model)
     if head is None:  # its logits fit into one block, or are not just its head's output
-        logps = _in_places(model, ids, learned).float().log_softmax(-1)
+        logits = _in_places(model, ids, learned).float()
+        logps = (logits if cold is None else logits * cold[:, None]).log_softmax(-1)
         return logps.gather(1, asked) if asked.dim() == 2 else logps.gather(1, asked[:, None])[:, 0]
     sink = sink_of_both(model, head, sink)
     with head_unapplied(head), sparse_embedding(model, sink):
         hidden = _in_places(model, ids, learned)
     rows = sink if comes_as_rows(head.weight, sink) else None
-    found: Tensor = BlockwiseLogProbabilities.apply(hidden, head.weight, asked, rows)  # type: ignore[no-untyped-call]
+    found: Tensor = BlockwiseLogProbabilities.apply(hidden, head.weight, asked, rows, cold)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -263,11 +265,14 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
     """Log-probabilities float32 [t] of targets int64 [t], or [t, k] of targets [t, k], of hidden [t, n] bf16 or float32
     and weight [v, n], by the formulas above. The k targets of a position are distinct.
 
-    With a `sink` the weight's gradient is delivered there in rows; without, it is dense.
+    With a `sink` the weight's gradient is delivered there in rows; without, it is dense. `cold`: 1 / T of each
+    position, float32 [t].
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, sink: RowSink | None) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, sink: RowSink | None, cold: Tensor | None = None
+    ) -> Tensor:
         keep = keeps_logits(len(targets), weight.shape[1])
         kept: list[Tensor] = []
         highest = hidden.new_full((len(targets),), -torch.inf, dtype=torch.float32)
@@ -279,6 +284,8 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
             if keep:
                 kept.append(logits)
             wide = logits.to(torch.float32, copy=keep)  # it is overwritten below, which kept float32 logits must not be
+            if cold is not None:
+                wide.mul_(cold[:, None])
             index, here = _target_in(wanted, first, wide.shape[1])
             chosen += wide.gather(1, index) * here
             raised = torch.maximum(highest, wide.amax(1))
@@ -286,19 +293,19 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
             highest = raised
         lse = highest + total.log()
         ctx.save_for_backward(hidden, weight, wanted, lse)
-        ctx.kept, ctx.sink = kept, sink
+        ctx.kept, ctx.sink, ctx.cold = kept, sink, cold
         if sink is not None:
             sink.expect_rows(weight)
         return (chosen - lse[:, None]).view(targets.shape)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         """upstream: c = dL/dlogp, float32 [t] or [t, k]."""
         hidden, parameter, wanted, lse = ctx.saved_tensors
         weight, kept = parameter.detach(), ctx.kept
         ctx.kept = None  # the graph may live on, and these are overwritten
-        logits = _LogitGradient(hidden, weight, wanted, lse, upstream.neg().view(wanted.shape), kept)
+        logits = _LogitGradient(hidden, weight, wanted, lse, upstream.neg().view(wanted.shape), kept, ctx.cold)
         back = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         for first in range(0, weight.shape[0], BLOCK_ROWS):
             rows = weight[first : first + BLOCK_ROWS]
@@ -310,7 +317,7 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
                 own = gradient.dense()
             else:
                 ctx.sink.deliver_rows(parameter, gradient)
-        return back.to(hidden.dtype), own, None, None
+        return back.to(hidden.dtype), own, None, None, None
 
 
 def _share(columns: Tensor, rows: Tensor) -> Tensor:
@@ -323,12 +330,14 @@ def _share(columns: Tensor, rows: Tensor) -> Tensor:
 
 class _LogitGradient:
     """D, block by block. `targets`: int64 [t, k]; `scale`: -c, float32 [t, k]. `kept`: logits of every block, which D
-    overwrites; empty: compute them again."""
+    overwrites; empty: compute them again. `cold`: see `BlockwiseLogProbabilities`."""
 
     def __init__(
-        self, hidden: Tensor, weight: Tensor, targets: Tensor, lse: Tensor, scale: Tensor, kept: list[Tensor]
-    ) -> None:
-        self._hidden, self._weight, self._targets, self._lse, self._scale = hidden, weight, targets, lse, scale
+        self, hidden: Tensor, weight: Tensor, targets: Tensor, lse: Tensor, scale: Tensor, kept: list[Tensor],
+        cold: Tensor | None,
+    ) -> None:  # fmt: skip
+        self._hidden, self._weight, self._targets, self._lse, self._cold = hidden, weight, targets, lse, cold
+        self._scale = scale if cold is None else scale * cold[:, None]
         for number, logits in enumerate(kept):
             self._differentiate_(logits, number * BLOCK_ROWS)
         self._blocks = kept
@@ -342,7 +351,10 @@ class _LogitGradient:
         return logits
 
     def _differentiate_(self, logits: Tensor, first: int) -> None:
-        chance = logits.float().sub_(self._lse[:, None]).exp_()
+        chance = logits.float()
+        if self._cold is not None:
+            chance = chance.mul_(self._cold[:, None])
+        chance = chance.sub_(self._lse[:, None]).exp_()
         index, here = _target_in(self._targets, first, logits.shape[1])
         if index.shape[1] == 1:
             chance.scatter_(1, index, chance.gather(1, index) - here)

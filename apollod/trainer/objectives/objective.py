@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import TypedRecord
+from apollod.wire.records import LearnedRecord
 
 
 class Objective(Protocol):
@@ -34,7 +34,7 @@ class Objective(Protocol):
         """True if the loss is the mean of -logp over the learned tokens, so that d loss / d logp = -1/N is known
         beforehand."""
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         """Ids, mask and columns of a record; raises RecordRefused with the reason. A pure function: a replay compares
         the digest."""
 

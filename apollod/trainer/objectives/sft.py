@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import TypedRecord
+from apollod.wire.records import LearnedRecord
 
 
 class SupervisedFineTuning:
@@ -26,7 +26,7 @@ class SupervisedFineTuning:
     def __init__(self, rules: int = RULES) -> None:
         self._rules = rules
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         return tokenise(tokenizer, record, max_tokens, self._rules)
 
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:

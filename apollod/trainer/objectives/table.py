@@ -7,13 +7,22 @@ from contextlib import suppress
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
+from apollod.trainer.objectives.cispo import CISPO
 from apollod.trainer.objectives.context import CONTEXT, ContextDistillation
+from apollod.trainer.objectives.dpo import DPO
+from apollod.trainer.objectives.dro import DRO
+from apollod.trainer.objectives.grpo import GRPO
+from apollod.trainer.objectives.gspo import GSPO
+from apollod.trainer.objectives.importance_sampling import IMPORTANCE_SAMPLING
+from apollod.trainer.objectives.kto import KTO
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import TypedRecord, decode_record
+from apollod.wire.records import GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 
-OBJECTIVES: dict[str, Objective] = {objective.name: objective for objective in (SFT, CONTEXT)}
+OBJECTIVES: dict[str, Objective] = {
+    objective.name: objective for objective in (SFT, CONTEXT, GRPO, GSPO, CISPO, DRO, IMPORTANCE_SAMPLING, DPO, KTO)
+}
 
 _FORMER: dict[str, tuple[Objective, ...]] = {
     "sft": tuple(SupervisedFineTuning(rules) for rules in (3, 2, 1)),
@@ -39,8 +48,15 @@ def objective_named(name: str) -> Objective:
     return OBJECTIVES[name]
 
 
-def objective_of(record: TypedRecord) -> Objective:
-    """The objective for a record: its teacher's distribution, if it has one."""
+def objective_of(record: LearnedRecord) -> Objective:
+    """The objective for a record: the one for its kind, or that which a group of rollouts names."""
+    match record:
+        case GroupRecord():
+            return objective_named(record.group.objective)
+        case PairRecord():
+            return DPO
+        case RatedRecord():
+            return KTO
     return SFT if record.teacher is None else CONTEXT
 
 
@@ -52,7 +68,7 @@ def encoded(
     `digest`: that of `example.encoded`, if the record was encoded before, possibly by former rules; if no rules
     reproduce it, the result of today's is returned.
     """
-    typed = decode_record(record)
+    typed = decode_learned(record)
     former = _FORMER.get(objective.name, ()) if digest else ()
     try:
         tokens = objective.encode(tokenizer, typed, max_tokens)
@@ -67,7 +83,11 @@ def encoded(
 
 
 def _by_former(
-    tokenizer: PreTrainedTokenizerBase, record: TypedRecord, former: tuple[Objective, ...], max_tokens: int, digest: str
+    tokenizer: PreTrainedTokenizerBase,
+    record: LearnedRecord,
+    former: tuple[Objective, ...],
+    max_tokens: int,
+    digest: str,
 ) -> Tokens | None:
     for objective in former:
         with suppress(RecordRefused):

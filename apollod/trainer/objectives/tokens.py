@@ -22,6 +22,9 @@ IDS = "ids"
 """The column of token ids, int64 [targets, k] and different ones in each row, whose log-probabilities a loss is given
 in place of those of the learned tokens"""
 
+TEMPERATURE = "temperature"
+"""The column of sampling temperatures, float32 [targets]: a loss is given log-probabilities at these, of logits / T"""
+
 _WITH_COLUMNS = b"apollod.columns"
 """Separates digests with columns or several sequences from those of ids and mask alone, which journals hold."""
 
@@ -74,11 +77,15 @@ class Tokens:
             made[name] = tensor if len(values) == count else tensor.view(count, -1)
         return made
 
-    def asked(self, a: int, b: int) -> torch.Tensor | None:
-        """Rows a .. b-1 of the column `IDS`, int64 [b - a, k] in host memory; None without it."""
+    def asked(self) -> torch.Tensor | None:
+        """The column `IDS`, int64 [targets, k] in host memory; None without it."""
         if IDS not in self.columns:
             return None
-        return torch.tensor(self.columns[IDS], dtype=torch.int64).view(self.targets, -1)[a:b]
+        return torch.tensor(self.columns[IDS], dtype=torch.int64).view(self.targets, -1)
+
+    def temperatures(self) -> torch.Tensor | None:
+        """The column `TEMPERATURE`, float32 [targets] in host memory; None without it."""
+        return torch.tensor(self.columns[TEMPERATURE]) if TEMPERATURE in self.columns else None
 
     def check_vocabulary(self, size: int) -> None:
         """Raise RecordRefused for an id outside of a vocabulary of this size."""

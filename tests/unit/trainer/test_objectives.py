@@ -32,11 +32,28 @@ from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
-from apollod.trainer.objectives.tokens import IDS, Tokens
+from apollod.trainer.objectives.tokens import IDS, TEMPERATURE, Tokens
 from apollod.trainer.optim.row_gradient import RowGradient
 from apollod.trainer.step import run_step
 from apollod.wire import messages as m
-from apollod.wire.records import CompletionRecord, TypedRecord, decode_record, parse_line
+from apollod.wire.preferences import PairTerms, RatedTerms, Reference
+from apollod.wire.records import (
+    CompletionRecord,
+    GroupForm,
+    GroupRecord,
+    LearnedRecord,
+    Message,
+    MessagesRecord,
+    PairForm,
+    PairRecord,
+    RatedForm,
+    RatedRecord,
+    TypedRecord,
+    decode_record,
+    parse_line,
+)
+from apollod.wire.rollouts import Group, Terms, rollout, write_group
+from apollod.wire.teacher import GivenBlob, digest_of
 
 CLIPPED, PREFERENCE = ClippedRatio(), Preference()
 RECORDS: dict[str, TypedRecord] = {
@@ -45,6 +62,13 @@ RECORDS: dict[str, TypedRecord] = {
     "clipped-ratio": CompletionRecord("the harbour master keeps", " three books in red ink"),
     "preference": CompletionRecord("the harbour master keeps", " three books|nothing at all, she says"),
 }
+POLICIES = ("cispo", "dro", "gspo", "grpo", "importance_sampling")
+"""learned from groups of rollouts"""
+PREFERRED = ("dpo", "kto")
+"""learned from answers that are compared with a reference"""
+WEIGHTED = ("cispo",)
+"""Their gradient is that of a value with constants in it, which changes as these do: test_policy_objectives.py has its
+worked slopes."""
 EVERY = [*table.OBJECTIVES.values(), CLIPPED, PREFERENCE]
 
 
@@ -53,8 +77,12 @@ def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
     return load_tokenizer(str(tiny_model))
 
 
-def record_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: str = "") -> CompletionRecord:
+def record_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: str = "") -> LearnedRecord:
     """One that the objective learns, after another prompt if one is given."""
+    if objective.name in POLICIES:
+        return group_for(objective, tokenizer, prompt or "the harbour master keeps")
+    if objective.name in PREFERRED:
+        return compared_for(objective, tokenizer, prompt or "Who keeps the harbour?")
     record = RECORDS[objective.name]
     assert isinstance(record, CompletionRecord)
     record = msgspec.structs.replace(record, prompt=prompt or record.prompt)
@@ -63,6 +91,37 @@ def record_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt:
     tokens = tokenise(tokenizer, record, 1000)
     learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
     return msgspec.structs.replace(record, teacher=given(made_up(learned, len(tokenizer))))
+
+
+def group_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: str) -> GroupRecord:
+    """Three answers of different lengths, sampled at a temperature of their own by a model that knew nothing."""
+    answers = {" three books in red ink": 1.0, " a cat": 0.25, " nothing at all, she says": 0.0}
+    each = []
+    for answer, score in answers.items():
+        asked, said = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, answer))
+        mu = [-6.7 - (7 * token % 11) / 40 for token in said]  # about what a random model of 896 tokens says
+        mask = [False] * len(asked) + [True] * len(said)
+        each.append(rollout([*asked, *said], mask, mu, score, temperature=0.8, reference=mu[::-1]))
+    blob = write_group(Group(tuple(each)))
+    terms = Terms(low=0.3, high=3.0, kl=0.1 if objective.name == "grpo" else 0.0)
+    form = GroupForm("books", prompt, objective.name, digest_of(blob), [*answers.values()], terms)
+    return GroupRecord(form, GivenBlob(digest_of(blob), blob))
+
+
+def compared_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: str) -> LearnedRecord:
+    """A pair, or a rated answer; the reference is a model that knew nothing."""
+    better, worse = (
+        MessagesRecord([Message("user", prompt), Message("assistant", answer)])
+        for answer in ("Three books in red ink.", "Nothing at all, she says.")
+    )
+    learned = tokenise(tokenizer, better, 1000).learned + tokenise(tokenizer, worse, 1000).learned
+    if objective.name == "kto":
+        learned = tokenise(tokenizer, better, 1000).learned
+    blob = array("f", [-6.7 - (7 * token % 11) / 40 for token in learned]).tobytes()
+    reference, given = Reference(digest_of(blob)), GivenBlob(digest_of(blob), blob)
+    if objective.name == "kto":
+        return RatedRecord(RatedForm(better, True, reference, RatedTerms(zero=0.3)), given)
+    return PairRecord(PairForm(better, worse, reference, PairTerms(smoothing=0.1, sft=0.2)), given)
 
 
 def long(tokens: Tokens, times: int) -> Tokens:
@@ -78,7 +137,7 @@ def long(tokens: Tokens, times: int) -> Tokens:
         name: array(c.typecode, (list(c) * (targets // count + 1))[: targets * len(c) // count])
         for name, c in tokens.columns.items()
     }
-    if "sign" in columns:  # half of them each
+    if "sign" in columns and len(starts) > 1:  # half of them each
         first = sum(mask[: starts[1]])
         columns["sign"] = array("q", [1] * first + [-1] * (targets - first))
     return Tokens(ids, mask, 0, columns, tuple(starts))
@@ -98,6 +157,8 @@ def whole_logits(model: Any, tokens: Tokens, objective: Objective) -> Tensor:
     found, columns = [], wide(tokens.tensors(torch.device("cpu")))
     for ids, mask in tokens.sequences():
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+        if TEMPERATURE in columns:  # the same for all of an example here
+            logits = logits / columns[TEMPERATURE][0]
         logps, chosen = logits[:-1].log_softmax(-1), torch.tensor(mask[1:])
         asked = columns[IDS] if IDS in columns else torch.tensor(ids)[1:][chosen][:, None]
         found.append(logps[chosen].gather(1, asked))
@@ -106,7 +167,7 @@ def whole_logits(model: Any, tokens: Tokens, objective: Objective) -> Tensor:
 
 
 def test_every_objective_of_the_table_is_held_to_this() -> None:
-    assert RECORDS.keys() >= table.OBJECTIVES.keys()
+    assert {*RECORDS, *POLICIES, *PREFERRED} >= table.OBJECTIVES.keys()
     assert all(name == objective.name for name, objective in table.OBJECTIVES.items())
 
 
@@ -139,7 +200,7 @@ class TestObjective:
         ]
         for name, values in tokens.columns.items():
             changed = array(values.typecode, values)
-            changed[-1] += 1
+            changed[-1] = changed[-1] + 1 if changed[-1] < 1e6 else 0
             others.append(replace(tokens, columns={**tokens.columns, name: changed}))
             others.append(replace(tokens, columns={k if k != name else f"{k}'": v for k, v in tokens.columns.items()}))
             others.append(replace(tokens, columns={k: v for k, v in tokens.columns.items() if k != name}))
@@ -169,6 +230,8 @@ class TestObjective:
         logps = (near + 0.3 * noise).requires_grad_()
         loss = objective.loss(logps, columns)
         assert loss.shape == () and torch.isfinite(loss)
+        if objective.name in WEIGHTED:
+            return
         (found,) = torch.autograd.grad(loss, logps)
         size = 1e-6
         for t in range(logps.numel()):
@@ -234,7 +297,8 @@ class TestObjective:
             optimizer.attach()
             done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
             runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
-            assert all(one.applied for one in done) and done[-1].loss < done[0].loss
+            assert all(one.applied for one in done)
+            assert done[-1].loss < done[0].loss or objective.name in WEIGHTED
         assert runs[0] == runs[1]
 
 

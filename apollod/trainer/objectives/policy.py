@@ -1,0 +1,160 @@
+"""What losses of a group of rollouts share: the columns that they read, and the figures that say if it goes well.
+
+A group is one example of several sequences. Everything that differs between variants of these losses, but not between
+steps, is in the columns, one value for each sampled token:
+
+    mu          log-probability that the sampler gave it, at its temperature
+    advantage   of its answer, relative to the others (wire/rollouts.py)
+    share       what the token counts in the mean: 1 / (G n_i) for the mean over answers of the mean over their n_i
+                tokens (DeepSeekMath), 1 / sum n_i for the mean over tokens (DAPO), 1 / (G length) for sums over a
+                constant (Dr. GRPO), 1 for a sum
+    least, most bounds of the ratio rho = exp(logp - mu), one-sided, so that A clamp(rho) is the pessimistic bound
+
+        min(rho A, clip(rho, low, high) A) = A clamp(rho, 0, high)     for A >= 0
+                                           = A clamp(rho, low, dual)   for A < 0
+
+The difference of log-probabilities is clamped to +-20 before its exponential: 300 tokens with a bias of 0.1 each would
+overflow otherwise.
+
+Healthy: a mean ratio of 0.8 to 1.2, less than 0.3 of the tokens clipped, a mean |logp - mu| below 0.1 at equal weights.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from apollod.errors import RecordRefused
+from apollod.trainer.objectives.tokens import TEMPERATURE, Tokens
+from apollod.wire.records import GroupRecord, LearnedRecord
+from apollod.wire.rollouts import Group, Rollout, Terms, advantages
+
+EXPONENT_MAX = 20.0
+NO_BOUND = 1e30
+"""float32 has it, and exp(EXPONENT_MAX) is far below"""
+
+
+class PolicyObjective:
+    """Encodes groups for the losses of this kind; see `Objective`."""
+
+    token_mean = False
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
+        """The sampled tokens as they are: nothing is tokenised again."""
+        if not isinstance(record, GroupRecord):
+            raise RecordRefused("it is no group of rollouts", "learn it by sft")
+        return self.encoded(record.group.terms, record.read(), max_tokens)
+
+    def encoded(self, terms: Terms, group: Group, max_tokens: int) -> Tokens:
+        """The example of a group. Raises RecordRefused for one without spread, and for an answer that is too long."""
+        scores = [one.score for one in group.rollouts]
+        better = advantages(scores, terms.divide)
+        if better is None:
+            raise RecordRefused(
+                f"all {len(scores)} rollouts have the score {scores[0]:g}: none is better than another",
+                "leave the group out, or score finer",
+            )
+        if (longest := max(len(one.mask) for one in group.rollouts)) > max_tokens:
+            raise RecordRefused(
+                f"a rollout has {longest} tokens, [trainer] max_tokens is {max_tokens}",
+                "raise it, or sample shorter ones",
+            )
+        ids, mask, starts = list[int](), list[bool](), list[int]()
+        columns = _Columns(terms, len(scores), sum(sum(one.learned) for one in group.rollouts))
+        for one, advantage in zip(group.rollouts, better, strict=True):
+            starts.append(len(ids))
+            ids += one.tokens
+            mask += one.learned
+            columns.add(one, advantage, self.bounds(terms, advantage))
+        return Tokens(ids, mask, columns=columns.found, starts=tuple(starts))
+
+    def bounds(self, terms: Terms, advantage: float) -> tuple[float, float]:
+        """Least and largest ratio of a token with this advantage."""
+        if advantage >= 0 or terms.surrogate == "atropos":
+            return 0.0, terms.high
+        return terms.low, terms.dual or NO_BOUND
+
+    def weight(self, tokens: Tokens) -> float:
+        """A step over several groups is the mean over groups."""
+        return 1.0
+
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures of the step's beginning, from log-probabilities [targets] without a graph."""
+        return policy_metrics(logps, columns)
+
+
+def ratio(logps: Tensor, mu: Tensor) -> Tensor:
+    """exp(logp - mu), clamped before the exponential."""
+    return (logps - mu).clamp(-EXPONENT_MAX, EXPONENT_MAX).exp()
+
+
+def divergence(logps: Tensor, reference: Tensor) -> Tensor:
+    """KL of the model to a reference on tokens that the model sampled, by the estimator k3, never negative:
+
+    e^d - 1 - d        d = reference - logp        (Schulman, "Approximating KL Divergence", 2020)
+    """
+    apart = (reference - logps).clamp(-EXPONENT_MAX, EXPONENT_MAX)
+    return apart.expm1() - apart
+
+
+def policy_metrics(logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+    """ratio: mean over sampled tokens. clipped: share of them whose gradient the clip takes away. apart: mean
+    |logp - mu|. kl: from the sampler to the model, by k3. entropy: the mean of -logp, an estimate from the sampled
+    tokens."""
+    logps, mu, here = logps.double(), columns["mu"].double(), ratio(logps.double(), columns["mu"].double())
+    clipped = (here < columns["least"]) | (here > columns["most"])
+    return {
+        "ratio": here.mean().item(),
+        "clipped": clipped.double().mean().item(),
+        "apart": (logps - mu).abs().mean().item(),
+        "kl": divergence(mu, logps).mean().item(),
+        "entropy": logps.neg().mean().item(),
+    }
+
+
+class _Columns:
+    """Columns of a group, rollout by rollout."""
+
+    def __init__(self, terms: Terms, count: int, targets: int) -> None:
+        self._terms, self._count, self._targets, self._number = terms, count, targets, 0
+        self.found: dict[str, array[float] | array[int]] = {}
+
+    def add(self, one: Rollout, advantage: float, bounds: tuple[float, float]) -> None:
+        """The columns of one rollout."""
+        terms, length = self._terms, sum(one.learned)
+        least, most = bounds
+        self._put("f", length, advantage=advantage, share=self._share(length), least=least, most=most, beta=terms.beta)
+        self._extend("mu", "f", array("f", one.logprobs))
+        self._put("q", length, answer=self._number)
+        self._number += 1
+        if one.temperature != 1.0 or TEMPERATURE in self.found:
+            self._extend(TEMPERATURE, "f", array("f", [one.temperature]) * length)
+        if terms.kl:
+            if not one.reference:
+                raise RecordRefused("kl is above 0, and a rollout has no reference", "set kl = 0, or score it first")
+            self._extend("reference", "f", array("f", one.reference))
+            self._put("f", length, kl=terms.kl)
+        if terms.truncate:
+            self._put("f", length, truncate=terms.truncate)
+
+    def _share(self, length: int) -> float:
+        match self._terms.mean:
+            case "sequence":
+                return 1.0 / (self._count * length)
+            case "token":
+                return 1.0 / self._targets
+            case "constant":
+                return 1.0 / (self._count * max(1, self._terms.length))
+            case "sum":
+                return 1.0
+
+    def _put(self, typecode: str, length: int, **values: float) -> None:
+        for name, value in values.items():
+            self._extend(name, typecode, array(typecode, [value]) * length)
+
+    def _extend(self, name: str, typecode: str, values: array[Any]) -> None:
+        self.found.setdefault(name, array(typecode)).extend(values)

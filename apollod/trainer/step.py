@@ -31,7 +31,7 @@ from apollod.core.schedules import risen
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.context import CONTEXT
-from apollod.trainer.objectives.loss import loss_of, losses_of
+from apollod.trainer.objectives.loss import Metrics, loss_of, losses_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
@@ -101,16 +101,18 @@ def run_step(
         known=found.known,
         held=tuple(found.moved) if applied else (),
         losses=tuple(found.each) if len(batch) > 1 and math.isfinite(found.loss) else (),
+        metrics=_mean(found.metrics),
     )
 
 
 class _Losses(NamedTuple):
     """`loss` of the examples, and of `each` alone; `moved`: the divergence of each anchor; `rest`: the part of their
     sum left for the backward pass that updates; `note`: the reason to write nothing, empty if there is none; `known`:
-    that reason is that the model knows the examples."""
+    that reason is that the model knows the examples; `metrics`: of each example."""
 
     loss: float
     each: list[float]
+    metrics: Metrics
     moved: list[float]
     rest: Tensor
     note: str
@@ -128,7 +130,8 @@ def _losses(
 ) -> _Losses:
     """Everything in a step before its first write."""
     graphs = Graphs(attached.model) if anchors else None
-    loss, rest, each = _forward(attached, optimizer, batch, objective, graphs, terms.together)
+    metrics = Metrics()
+    loss, rest, each = _forward(attached, optimizer, batch, objective, graphs, terms.together, metrics)
     known = objective.token_mean and loss < loss_min  # a low value of any other loss does not show that
     note = _objection(loss, terms.loss_limit)
     note = note or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
@@ -138,7 +141,7 @@ def _losses(
         moved, rest = apart.tolist(), graphs.joined(lambda: task + terms.hold * apart.mean())
         if not all(map(math.isfinite, moved)):
             note = "the divergence of what is held is not finite: nothing was written"
-    return _Losses(loss, each, moved, rest, note, known)
+    return _Losses(loss, each, metrics, moved, rest, note, known)
 
 
 def _written(attached: Attached, optimizer: NamedOptimizer, rest: Tensor | None) -> tuple[StepReport, str]:
@@ -170,8 +173,10 @@ def _forward(
     objective: Objective,
     graphs: "Graphs | None" = None,
     together: bool = False,
+    metrics: Metrics | None = None,
 ) -> tuple[float, Tensor, list[float]]:
-    """The loss, the share of it whose backward pass is left to do, one of `graphs` if given, and the L_i.
+    """The loss, the share of it whose backward pass is left to do, one of `graphs` if given, and the L_i. `metrics` are
+    added to.
 
         L = sum_i w_i L_i / sum_i w_i        w_i the weight that the objective gives example i
 
@@ -181,12 +186,12 @@ def _forward(
     total, each = sum(weights), list[float]()
 
     def share_of(tokens: Tokens, weight: float) -> Tensor:
-        whole = loss_of(attached.model, tokens, optimizer, objective)
+        whole = loss_of(attached.model, tokens, optimizer, objective, metrics)
         each.append(whole.item())
         return whole if weight == total else whole * (weight / total)
 
     def of_all() -> Tensor:
-        losses = losses_of(attached.model, batch, optimizer, objective)
+        losses = losses_of(attached.model, batch, optimizer, objective, metrics)
         each.extend(losses.tolist())
         shares = torch.tensor(weights, device=attached.device)
         return (losses * (shares / shares.sum())).sum()
@@ -212,6 +217,13 @@ def _objection(loss: float, limit: float) -> str:
     if limit and loss > limit:
         return f"loss {loss:.6g} is above the limit {limit:.6g}: nothing was written"
     return ""
+
+
+def _mean(metrics: Metrics) -> dict[str, float]:
+    """The mean of each over the examples, of those that are finite: an event holds no other numbers."""
+    names = dict.fromkeys(name for one in metrics for name in one)
+    found = {name: sum(one[name] for one in metrics) / len(metrics) for name in names}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _skipped(names: list[str]) -> str:

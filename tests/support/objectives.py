@@ -38,6 +38,9 @@ class ClippedRatio:
     def weight(self, tokens: Tokens) -> float:
         return 1.0  # a sequence counts as one, whatever its length
 
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        return {"ratio": (logps - columns["mu"]).exp().mean().item()}
+
 
 class Preference:
     """DPO (arXiv:2305.18290) of "GOOD|BAD" completions: two sequences, one loss.
@@ -65,3 +68,6 @@ class Preference:
 
     def weight(self, tokens: Tokens) -> float:
         return 1.0
+
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        return {}

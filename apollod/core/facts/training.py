@@ -138,7 +138,8 @@ class StepCompleted(StepEvent, frozen=True):
     (`known`), and nothing was written; `note`: the reason. `skipped_*` count parameters; `loss` is the mean over all
     learned tokens of examples; `lr`: before any `StepTerms.warmup`; `examples`: see `StepStarted`; `held`: divergence
     from each anchor that the step held, before its write, nats a token; `losses`: of each example, in order, if the
-    step learned several and all are finite."""
+    step learned several and all are finite; `metrics`: what the objective says of the step by name, before its write,
+    the mean over examples, where it is finite."""
 
     kind: ClassVar[str] = "step.completed"
     parent: int
@@ -159,6 +160,7 @@ class StepCompleted(StepEvent, frozen=True):
     known: bool = False
     held: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
+    metrics: dict[str, float] = {}
 
 
 class StepFailed(StepEvent, frozen=True):
@@ -233,7 +235,7 @@ class Undoable(msgspec.Struct, frozen=True):
 class StepDone(Input, frozen=True, tag="step-done"):
     """A finished step. `applied` false: nothing was written, because the loss is not finite (None), above its limit, or
     so low (`known`) that there is nothing to learn. `held`: the divergence of each anchor that it held, nats a token,
-    before its write; empty if nothing was written. `losses`: see `StepCompleted`."""
+    before its write; empty if nothing was written. `losses`, `metrics`: see `StepCompleted`."""
 
     step: int
     applied: bool
@@ -252,6 +254,7 @@ class StepDone(Input, frozen=True, tag="step-done"):
     known: bool = False
     held: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
+    metrics: dict[str, float] = {}
 
 
 class StepFailure(Input, frozen=True, tag="step-failed"):

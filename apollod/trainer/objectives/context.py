@@ -86,6 +86,9 @@ class ContextDistillation:
     def weight(self, tokens: Tokens) -> float:
         return tokens.targets
 
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        return {}
+
 
 def _with_rest(logps: Tensor) -> Tensor:
     """Log-probabilities [n, k] and, in another column, that of all other tokens together."""

@@ -26,7 +26,7 @@ beforehand (DPO, clipped ratios) costs no other pass.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any, TypeGuard
@@ -43,9 +43,15 @@ from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.row_gradient import BLOCK_ROWS, FactoredRows, RowSink, SparseRows
 
+Metrics = list[dict[str, float]]
+"""`Objective.metrics` of one example after the other"""
 
-def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None, objective: Objective = SFT) -> Tensor:
-    """The objective's loss of one example, float32 [].
+
+def loss_of(
+    model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None, objective: Objective = SFT,
+    metrics: Metrics | None = None,
+) -> Tensor:  # fmt: skip
+    """The objective's loss of one example, float32 []; its metrics are added to `metrics`.
 
     Logits exist only at the positions before learned tokens. Several sequences go through the model as one batch, as in
     `losses_of`, so that they have one graph, and a parameter's gradient is complete before the one of the layer below
@@ -64,12 +70,13 @@ def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None,
     else:
         ids, learned = torch.tensor([tokens.ids]), torch.tensor([tokens.mask])
         found = _asked_of(model, ids, learned, _asked(tokens), heat, sink)
-    return objective.loss(found, tokens.tensors(model.device))
+    return _applied(objective, found, tokens.tensors(model.device), metrics)
 
 
 def losses_of(
-    model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None = None, objective: Objective = SFT
-) -> Tensor:
+    model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None = None, objective: Objective = SFT,
+    metrics: Metrics | None = None,
+) -> Tensor:  # fmt: skip
     """The objective's loss of each example, float32 [examples], with one graph for all of them. Each is one sequence.
 
     They go through the model as one batch, padded on the right with each one's own last token: in a causal model
@@ -79,9 +86,14 @@ def losses_of(
     asked = torch.cat([_asked(tokens) for tokens in batch])
     all_of_them = _log_probabilities_of_batch(model, sequences, asked, None, sink)
     found = torch.split(all_of_them, [tokens.targets for tokens in batch])
-    return torch.stack(
-        [objective.loss(logps, tokens.tensors(model.device)) for logps, tokens in zip(found, batch, strict=True)]
-    )
+    pairs = zip(found, batch, strict=True)
+    return torch.stack([_applied(objective, logps, tokens.tensors(model.device), metrics) for logps, tokens in pairs])
+
+
+def _applied(objective: Objective, logps: Tensor, columns: Mapping[str, Tensor], metrics: Metrics | None) -> Tensor:
+    if metrics is not None:
+        metrics.append(objective.metrics(logps.detach(), columns))
+    return objective.loss(logps, columns)
 
 
 def _log_probabilities_of_batch(

@@ -51,3 +51,7 @@ class Objective(Protocol):
     def weight(self, tokens: Tokens) -> float:
         """Weight of an example in a step over several: L = sum_i w_i L_i / sum_i w_i. Above zero, and independent of
         its loss."""
+
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures by which a person or a guard sees if learning by this loss goes well, for the step's event. Inputs as
+        of `loss`, without a graph."""

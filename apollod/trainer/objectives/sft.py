@@ -35,5 +35,8 @@ class SupervisedFineTuning:
     def weight(self, tokens: Tokens) -> float:
         return tokens.targets
 
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        return {}
+
 
 SFT = SupervisedFineTuning()

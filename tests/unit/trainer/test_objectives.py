@@ -1,6 +1,7 @@
 """What every objective has to hold to, those of the table and two that live in tests only."""
 
 import copy
+import math
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,7 +35,7 @@ from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
 from apollod.trainer.objectives.tokens import IDS, TEMPERATURE, Tokens
 from apollod.trainer.optim.row_gradient import RowGradient
-from apollod.trainer.step import run_step
+from apollod.trainer.step import _mean, run_step
 from apollod.wire import messages as m
 from apollod.wire.preferences import PairTerms, RatedTerms, Reference
 from apollod.wire.records import (
@@ -298,8 +299,28 @@ class TestObjective:
             done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
             runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
             assert all(one.applied for one in done)
+            assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "preference"))
             assert done[-1].loss < done[0].loss or objective.name in WEIGHTED
         assert runs[0] == runs[1]
+
+
+def test_a_step_tells_the_mean_of_what_its_objective_says_of_each_example(
+    tokenizer: PreTrainedTokenizerBase, tiny_model: Path
+) -> None:
+    """Before its write, and nothing that is no number."""
+    from apollod.trainer.optim.optimizers import make_optimizer
+
+    attached = attached_to(tiny_model)
+    optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
+    optimizer.attach()
+    batch = [CLIPPED.encode(tokenizer, record_for(CLIPPED, tokenizer, prompt), 1000) for prompt in ("", "On Thursdays")]
+    each: list[dict[str, float]] = []
+    for tokens in batch:
+        loss_of(attached.model, tokens, None, CLIPPED, each)
+    done = run_step(attached, optimizer, batch, 1, 1e-3, objective=CLIPPED)
+    assert done.metrics == {"ratio": pytest.approx((each[0]["ratio"] + each[1]["ratio"]) / 2)}
+    assert each[0] != each[1]
+    assert _mean([{"a": 1.0, "b": math.inf}, {"a": 2.0, "b": -math.inf}]) == {"a": 1.5} and _mean([]) == {}
 
 
 class Rows:

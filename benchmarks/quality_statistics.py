@@ -47,7 +47,7 @@ SHARES, LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5), (0.1, 0.15, 0.2)
 FALSE_MAX = 1.0  # in 1,000 looks
 WINDOW, WINDOWS, CULPRITS = 128, 500, 6
 REPLAYS_MAX = 20
-NOISES = (0.0, 0.03, 0.06, 0.1)
+NOISES = (0.0, 0.03, 0.06, 0.1, 0.15)
 
 Looks = Iterator[list[float]]
 """The drops of one metric, look by look."""

@@ -16,9 +16,11 @@ leaving examples out takes off the damage is their part in it, beside all that t
     without the culprits of the last;
  4. after each culprit: if at most SHARE of the damage is left without those found, the search is over;
  5. each culprit is put back by itself, and its part is measured beside all others, beside every second one of them, and
-    beside the rest of them. One whose part is below OWN on average is innocent. The culprits are named if at most STAYS
-    of the damage is left without them, of all others and of each half of them. What is left is of no single example.
-    Where neither half of the others does damage with them, it takes the whole window, and none is named;
+    beside the rest of them. One whose part is below OWN on average is innocent, and so is one whose part may be chance:
+    another example less is another path, on which the damage may be more, and parts below 0 tell how far parts vary
+    (SURE). The culprits are named if at most STAYS of the damage is left without them, of all others and of each half
+    of them. What is left is of no single example. Where neither half of the others does damage with them, it takes the
+    whole window, and none is named;
  6. else, and if more than SHARE is left of a search that ended early, since as many were found as are searched for, all
     examples are learned at each of LOWER in turn. If one of them is good, the rate is the cause, and none is named.
     Harm that falls with the rate, but not faster, is not caused by the rate: at the lower rates more of it is left than
@@ -44,6 +46,7 @@ where each does all of it; a test compares this table with what happens:
            8          89.2    95        91.2    97
 """
 
+import math
 from collections.abc import Generator, Iterable, Sequence
 from typing import Literal, TypeVar, cast
 
@@ -66,6 +69,9 @@ SHARE = OWN
 
 SHARE_OF_PART = 0.05
 """the same for one of the `culprits` + 1 parts alone, each of which does about a ninth if all examples harm alike"""
+
+SURE = 2.5
+"""standard deviations of a measured part, by which the average of an example's three parts has to be above 0"""
 
 STAYS = 0.5
 """most damage that may be left when culprits are named. It is learned again, and then all probes are asked"""
@@ -224,6 +230,7 @@ class _Searching:
         self._drops = dict[tuple[_Places, float], float]()
         self._nothing = self._whole = 0.0  # drop without any example; damage of all, in margins
         self._found = frozenset[int]()
+        self._below = list[float]()  # parts below 0
         self._is_cut = False  # an interval with a part of OWN was not searched
 
     def verdict(self) -> _Asking[Verdict]:
@@ -276,7 +283,8 @@ class _Searching:
         """Drop those found that have no part of their own; True if the others explain the damage.
 
         A replay without a few examples may do less damage by chance. So the part of each is measured beside all other
-        examples, and beside either every second one of them, and the average counts. Of every second one, too, those
+        examples, and beside either every second one of them, and the average counts, against what parts vary by in
+        this search. Of every second one, too, those
         found have to do the larger part of the damage. One half of the others may do none with them, as where two do
         harm together, but not both: then it takes the whole window."""
         others = sorted(self._window - self._found)
@@ -285,8 +293,8 @@ class _Searching:
             own = 0.0
             for out in (frozenset[int](), *halves):
                 without = self._found | out
-                own += (yield from self._damage(without - {one})) - (yield from self._damage(without))
-            if own / 3 < OWN:
+                own += self._kept((yield from self._damage(without - {one})) - (yield from self._damage(without)))
+            if own / 3 < max(OWN, SURE * self._spread() / math.sqrt(3)):
                 self._found -= {one}
         if not self._found or (yield from self._damage(self._found)) > STAYS:
             return False
@@ -309,7 +317,16 @@ class _Searching:
     def _part(self, out: _Places, inside: Sequence[int]) -> _Asking[float]:
         """The damage that leaving these out takes off, beside `out` and the culprits."""
         without = out | self._found
-        return (yield from self._damage(without)) - (yield from self._damage(without.union(inside)))
+        return self._kept((yield from self._damage(without)) - (yield from self._damage(without.union(inside))))
+
+    def _kept(self, part: float) -> float:
+        if part < 0:
+            self._below.append(part)
+        return part
+
+    def _spread(self) -> float:
+        """Standard deviation of what a part would be measured as if it were 0, from those below 0."""
+        return math.sqrt(math.fsum(one * one for one in self._below) / max(1, len(self._below)))
 
     def _damage(self, left_out: _Places, lr_scale: float = 1.0) -> _Asking[float]:
         """The damage of a replay, as a share of the whole window's."""

@@ -54,10 +54,10 @@ class Search:
         if not self._fresh:
             self._replaying.back()
         self._fresh = False
-        moments, drops, before = scored_after(len(self._steps)), list[dict[str, float]](), ""
+        after, drops, before = scored_after(len(self._steps)), list[dict[str, float]](), ""
         left_out, first = frozenset(asked.left_out), self._window.first
         for number, result in enumerate(self._replaying.each(self._steps, left_out, first, True, asked.lr_scale)):
-            if number not in moments:
+            if number not in after:
                 continue
             is_scored = before == result.fingerprint  # a step that is left out leaves the weights as they were
             drops.append(drops[-1] if is_scored else self._drops())

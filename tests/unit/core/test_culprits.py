@@ -156,12 +156,12 @@ def test_a_search_for_nothing_is_refused(window, most):
 
 
 @pytest.mark.parametrize(
-    ("steps", "moments"),
+    ("steps", "after"),
     [(0, (0,)), (1, (1,)), (7, (7,)), (8, (8, 7)), (40, (40, 39, 38, 37, 35, 34, 33, 32)),
      (128, (128, 124, 120, 116, 112, 108, 104, 100))],
 )  # fmt: skip
-def test_a_replay_is_scored_at_its_end_and_at_most_seven_times_before_it_in_the_last_quarter(steps, moments):
-    assert scored_after(steps) == moments
+def test_a_replay_is_scored_at_its_end_and_at_most_seven_times_before_it_in_the_last_quarter(steps, after):
+    assert scored_after(steps) == after
 
 
 def test_what_replays_vary_by_names_hardly_anybody():

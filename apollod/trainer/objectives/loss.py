@@ -77,8 +77,8 @@ def losses_of(
     model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None = None, objective: Objective = SFT,
     metrics: Metrics | None = None,
 ) -> Tensor:  # fmt: skip
-    """The objective's loss of each example, float32 [examples], with one graph for all of them. Each is one sequence, at
-    temperature 1.
+    """The objective's loss of each example, float32 [examples], with one graph for all of them. Each is one sequence,
+    at temperature 1.
 
     They go through the model as one batch, padded on the right with each one's own last token: in a causal model
     earlier positions do not see it, and no other row of the embedding gets a gradient. `sink`: see `loss_of`.

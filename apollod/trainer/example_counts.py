@@ -21,7 +21,7 @@ def main() -> int:
     from apollod.explain import line_of
     from apollod.trainer.objectives.encoding import load_tokenizer
     from apollod.trainer.objectives.table import encoded, objective_of
-    from apollod.wire.records import decode_learned
+    from apollod.wire.comparisons import decode_learned
 
     model_dir, max_tokens = sys.argv[1], int(sys.argv[2])
     tokenizer, problem = None, ""

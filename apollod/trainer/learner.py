@@ -18,8 +18,8 @@ from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
+from apollod.wire.comparisons import decode_learned
 from apollod.wire.manifest import Manifest
-from apollod.wire.records import decode_learned
 
 
 class Learner:

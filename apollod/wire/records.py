@@ -7,7 +7,6 @@ the same text in another tier is the same example.
 """
 
 import json
-from array import array
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,10 +15,8 @@ import msgspec
 from apollod.core.events import Sampled, Tier
 from apollod.core.facts.intake.repeats import content_id
 from apollod.errors import RecordRefused
-from apollod.wire.preferences import PairTerms, RatedTerms, Reference, log_probabilities
-from apollod.wire.rollouts import Group, Terms, read_group
 from apollod.wire.strict_json import DEPTH_MAX, depth_over, half_a_pair, json_type, load, short, too_deep, too_large
-from apollod.wire.teacher import GivenBlob, GivenTeacher
+from apollod.wire.teacher import GivenTeacher
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}'
@@ -97,90 +94,14 @@ class TextRecord(msgspec.Struct, frozen=True):
     teacher: GivenTeacher | None = None
 
 
-class GroupForm(msgspec.Struct, frozen=True):
-    """A group of rollouts for people, and how it is learned. `rollouts`: digest of the file; `asked`: text of the
-    prompt, `scores`: of each answer, in the order of the file."""
-
-    environment: str
-    asked: str
-    objective: str
-    rollouts: str
-    scores: list[float]
-    terms: Terms = Terms()
-
-
-class PairForm(msgspec.Struct, frozen=True):
-    """Two answers to one conversation, the last turn of each."""
-
-    better: MessagesRecord
-    worse: MessagesRecord
-    reference: Reference
-    terms: PairTerms = PairTerms()
-
-
-class RatedForm(msgspec.Struct, frozen=True):
-    """A conversation whose last turn was found good, or not."""
-
-    answer: MessagesRecord
-    good: bool
-    reference: Reference
-    terms: RatedTerms = RatedTerms()
-
-
-class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A group of rollouts; the targets are the tokens that the model sampled. `blob`: the file, for the trainer."""
-
-    group: GroupForm
-    blob: GivenBlob | None = None
-
-    def read(self) -> Group:
-        """The rollouts. Raises RecordRefused for a file that is missing or not the one that the journal names."""
-        return read_group(_given(self.blob, self.group.rollouts).checked("its group of rollouts"))
-
-
-class PairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A preference; the targets are both answers. `blob`: the reference's file, for the trainer."""
-
-    pair: PairForm
-    blob: GivenBlob | None = None
-
-    def read(self, count: int) -> "array[float]":
-        """The reference's log-probabilities of `count` tokens; raises RecordRefused."""
-        given = _given(self.blob, self.pair.reference.digest)
-        return log_probabilities(given.checked("its reference"), count)
-
-
-class RatedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rated answer. `blob`: the reference's file, for the trainer."""
-
-    rated: RatedForm
-    blob: GivenBlob | None = None
-
-    def read(self, count: int) -> "array[float]":
-        """The reference's log-probabilities of `count` tokens; raises RecordRefused."""
-        given = _given(self.blob, self.rated.reference.digest)
-        return log_probabilities(given.checked("its reference"), count)
-
-
-def _given(blob: GivenBlob | None, digest: str) -> GivenBlob:
-    return blob or GivenBlob(digest, why="it was not given")
-
-
 _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 TypedRecord = MessagesRecord | CompletionRecord | TextRecord
-LearnedRecord = TypedRecord | GroupRecord | PairRecord | RatedRecord
-"""All that a step can learn"""
 
 # The canonical form has sorted keys, so the first key tells the shape.
 _TYPED: dict[bytes, msgspec.json.Decoder[Any]] = {
     b'{"completion"': msgspec.json.Decoder(CompletionRecord),
     b'{"messages"': msgspec.json.Decoder(MessagesRecord),
     b'{"text"': msgspec.json.Decoder(TextRecord),
-}
-_COMPARED: dict[bytes, msgspec.json.Decoder[Any]] = {
-    b'{"group"': msgspec.json.Decoder(GroupRecord),
-    b'{"pair"': msgspec.json.Decoder(PairRecord),
-    b'{"rated"': msgspec.json.Decoder(RatedRecord),
 }
 
 
@@ -260,23 +181,6 @@ def decode_record(canonical: bytes) -> TypedRecord:
     except msgspec.MsgspecError as error:
         raise RecordRefused(f"the bytes are no canonical record: {error}", "give what parse_line made") from error
     return record
-
-
-def decode_learned(canonical: bytes) -> LearnedRecord:
-    """As `decode_record`, and what is learned by comparing answers, too."""
-    decoder = _COMPARED.get(canonical[: canonical.find(b":")])
-    if decoder is None:
-        return decode_record(canonical)
-    try:
-        record: LearnedRecord = decoder.decode(canonical)
-    except msgspec.MsgspecError as error:
-        raise RecordRefused(f"the bytes are no canonical record: {error}", "give what `compared_json` made") from error
-    return record
-
-
-def compared_json(record: GroupRecord | PairRecord | RatedRecord) -> bytes:
-    """The canonical record, without its file."""
-    return msgspec.json.encode(msgspec.structs.replace(record, blob=None), order="sorted")
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import math
 import zlib
 from array import array
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,8 @@ SPREAD_MIN = 1e-6
 float32 differ by 3e-8 where they are equal, and dividing by that would make advantages of it"""
 MISSING = -9000.0
 """-9999 is how vLLM writes a log-probability that is none"""
+ROUNDING = 0.001
+"""by which a log-probability may be above 0"""
 
 Mean = Literal["sequence", "token", "constant", "sum"]
 """sequence: over the tokens of each answer, then over answers. token: over all tokens. constant: the sum, over the
@@ -152,12 +154,24 @@ def _check_one(one: Rollout, where: str) -> None:
                 "ask the engine for the log-probability of each sampled token: logprobs=0 of /generate, "
                 "logprobs of /v1/completions",
             )
-        for place, value in enumerate(array("f", data), 1):
-            if not MISSING < value <= 0.001:  # also false for NaN; rounding leaves values a little above 0
-                raise RecordRefused(
-                    f"{name} of {where}: {value:g} for sampled token {place} is none",
-                    "the server returned fewer than it sampled: ask for them with each token",
-                )
+        if found := first_missing(data):
+            raise RecordRefused(
+                f"{name} of {where}: {found.value:g} for sampled token {found.place} is none",
+                "the server returned fewer than it sampled: ask for them with each token",
+            )
+
+
+class Missing(NamedTuple):
+    """A value in place of a log-probability; `place` from 1."""
+
+    place: int
+    value: float
+
+
+def first_missing(data: bytes) -> Missing | None:
+    """The first value that is no log-probability: NaN, -9999, or above 0 by more than rounding."""
+    values = enumerate(array("f", data), 1)
+    return next((Missing(place, value) for place, value in values if not MISSING < value <= ROUNDING), None)
 
 
 def advantages(scores: list[float], divide: bool = True) -> list[float] | None:

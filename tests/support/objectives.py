@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.trainer.objectives.encoding import tokenise
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import CompletionRecord, LearnedRecord
+from apollod.wire.comparisons import LearnedRecord
+from apollod.wire.records import CompletionRecord
 
 
 class ClippedRatio:

@@ -41,7 +41,8 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import IDS, Tokens
-from apollod.wire.records import LearnedRecord, TypedRecord
+from apollod.wire.comparisons import LearnedRecord
+from apollod.wire.records import TypedRecord
 
 TEACHER = "teacher"
 """the column of the teacher's log-probabilities of the ids, [targets, k]"""

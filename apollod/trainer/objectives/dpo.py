@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.encoding import tokenise
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import LearnedRecord, PairRecord
+from apollod.wire.comparisons import LearnedRecord, PairRecord, reference_of
 
 
 class DirectPreference:
@@ -47,7 +47,7 @@ class DirectPreference:
             raise RecordRefused("both answers of the pair are the same tokens", "leave it out: neither is better")
         count, terms = better.targets + worse.targets, record.pair.terms
         columns: dict[str, array[Any]] = {
-            "ref": record.read(count),
+            "ref": reference_of(record.pair.reference, record.blob, count),
             "sign": array("q", [1] * better.targets + [-1] * worse.targets),
         }
         constants = {"beta": terms.beta, "smoothing": terms.smoothing, "robust": float(terms.robust), "sft": terms.sft}

@@ -15,16 +15,8 @@ from apollod.explain import line_of
 from apollod.trainer.objectives.one_answer import tokenise_answer
 from apollod.trainer.objectives.several_answers import tokenise_conversation
 from apollod.trainer.objectives.tokens import Tokens, end_of_turn
-from apollod.wire.records import (
-    CompletionRecord,
-    GroupRecord,
-    LearnedRecord,
-    Message,
-    MessagesRecord,
-    PairRecord,
-    RatedRecord,
-    TextRecord,
-)
+from apollod.wire.comparisons import GroupRecord, LearnedRecord, PairRecord, RatedRecord
+from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord
 from apollod.wire.thoughts import past_thought
 
 RULES = 4

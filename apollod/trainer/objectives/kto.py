@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.dpo import whole
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import LearnedRecord, RatedRecord
+from apollod.wire.comparisons import LearnedRecord, RatedRecord, reference_of
 
 
 class Rated:
@@ -41,7 +41,7 @@ class Rated:
         terms, count = record.rated.terms, tokens.targets
         constants = {"beta": terms.beta, "zero": terms.zero, "weight": terms.weight}
         columns: dict[str, array[Any]] = {
-            "ref": record.read(count),
+            "ref": reference_of(record.rated.reference, record.blob, count),
             "sign": array("q", [1 if record.rated.good else -1]) * count,
             **{name: array("f", [value]) * count for name, value in constants.items()},
         }

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import LearnedRecord
+from apollod.wire.comparisons import LearnedRecord
 
 
 class Objective(Protocol):

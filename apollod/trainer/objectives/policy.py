@@ -1,4 +1,4 @@
-"""What losses of a group of rollouts share: the columns that they read, and the figures that say if it goes well.
+"""Columns of a group of rollouts that its losses read, and figures that tell if learning by them goes well.
 
 A group is one example of several sequences. Everything that differs between variants of these losses, but not between
 steps, is in the columns, one value for each sampled token:
@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.tokens import TEMPERATURE, Tokens
-from apollod.wire.records import GroupRecord, LearnedRecord
+from apollod.wire.comparisons import GroupRecord, LearnedRecord
 from apollod.wire.rollouts import Group, Rollout, Terms, advantages
 
 EXPONENT_MAX = 20.0
@@ -64,7 +64,7 @@ class PolicyObjective:
                 "raise it, or sample shorter ones",
             )
         ids, mask, starts = list[int](), list[bool](), list[int]()
-        columns = _Columns(terms, len(scores), sum(sum(one.learned) for one in group.rollouts))
+        columns = _Columns(terms, group)
         for one, advantage in zip(group.rollouts, better, strict=True):
             starts.append(len(ids))
             ids += one.tokens
@@ -119,8 +119,10 @@ def policy_metrics(logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, fl
 class _Columns:
     """Columns of a group, rollout by rollout."""
 
-    def __init__(self, terms: Terms, count: int, targets: int) -> None:
-        self._terms, self._count, self._targets, self._number = terms, count, targets, 0
+    def __init__(self, terms: Terms, group: Group) -> None:
+        self._terms, self._count, self._number = terms, len(group.rollouts), 0
+        self._targets = sum(sum(one.learned) for one in group.rollouts)
+        self._is_hot = any(one.temperature != 1.0 for one in group.rollouts)
         self.found: dict[str, array[float] | array[int]] = {}
 
     def add(self, one: Rollout, advantage: float, bounds: tuple[float, float]) -> None:
@@ -131,8 +133,8 @@ class _Columns:
         self._extend("mu", "f", array("f", one.logprobs))
         self._put("q", length, answer=self._number)
         self._number += 1
-        if one.temperature != 1.0 or TEMPERATURE in self.found:
-            self._extend(TEMPERATURE, "f", array("f", [one.temperature]) * length)
+        if self._is_hot:
+            self._put("f", length, **{TEMPERATURE: one.temperature})
         if terms.kl:
             if not one.reference:
                 raise RecordRefused("kl is above 0, and a rollout has no reference", "set kl = 0, or score it first")

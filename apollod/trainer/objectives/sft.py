@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import LearnedRecord
+from apollod.wire.comparisons import LearnedRecord
 
 
 class SupervisedFineTuning:

@@ -18,7 +18,7 @@ from apollod.trainer.objectives.kto import KTO
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
+from apollod.wire.comparisons import GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 
 OBJECTIVES: dict[str, Objective] = {
     objective.name: objective for objective in (SFT, CONTEXT, GRPO, GSPO, CISPO, DRO, IMPORTANCE_SAMPLING, DPO, KTO)

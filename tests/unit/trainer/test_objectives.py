@@ -37,22 +37,19 @@ from apollod.trainer.objectives.tokens import IDS, TEMPERATURE, Tokens
 from apollod.trainer.optim.row_gradient import RowGradient
 from apollod.trainer.step import _mean, run_step
 from apollod.wire import messages as m
-from apollod.wire.preferences import PairTerms, RatedTerms, Reference
-from apollod.wire.records import (
-    CompletionRecord,
+from apollod.wire.comparisons import (
     GroupForm,
     GroupRecord,
     LearnedRecord,
-    Message,
-    MessagesRecord,
     PairForm,
     PairRecord,
+    PairTerms,
     RatedForm,
     RatedRecord,
-    TypedRecord,
-    decode_record,
-    parse_line,
+    RatedTerms,
+    Reference,
 )
+from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TypedRecord, decode_record, parse_line
 from apollod.wire.rollouts import Group, Terms, rollout, write_group
 from apollod.wire.teacher import GivenBlob, digest_of
 

@@ -176,6 +176,14 @@ def test_a_rollout_at_another_temperature_says_so_in_a_column() -> None:
     )
 
 
+def test_one_rollout_at_another_temperature_gives_all_of_them_a_column() -> None:
+    first, *others = group().rollouts
+    mixed = Group((first, *(msgspec.structs.replace(one, temperature=0.7) for one in others)))
+    tokens = GRPO.encoded(Terms(), mixed, 100)
+    tokens.check()
+    assert tokens.columns["temperature"].tolist() == pytest.approx([1.0] * 3 + [0.7] * 7)
+
+
 def test_a_group_without_spread_teaches_nothing() -> None:
     """Equal but for the rounding of float32, too."""
     each = enumerate(group().rollouts)

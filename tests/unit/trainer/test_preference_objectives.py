@@ -15,17 +15,18 @@ from apollod.trainer.objectives.dpo import DPO
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.kto import KTO
 from apollod.trainer.objectives.table import objective_of
-from apollod.wire.preferences import PairTerms, RatedTerms, Reference
-from apollod.wire.records import (
-    Message,
-    MessagesRecord,
+from apollod.wire.comparisons import (
     PairForm,
     PairRecord,
+    PairTerms,
     RatedForm,
     RatedRecord,
+    RatedTerms,
+    Reference,
     compared_json,
     decode_learned,
 )
+from apollod.wire.records import Message, MessagesRecord
 from apollod.wire.teacher import GivenBlob, digest_of
 
 BETTER, WORSE = [-0.5, -1.2, -0.3], [-2.0, -0.7]

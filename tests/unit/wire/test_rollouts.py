@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apollod.errors import RecordRefused
-from apollod.wire.records import GroupForm, GroupRecord, compared_json, decode_learned, decode_record
+from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json, decode_learned
+from apollod.wire.records import decode_record
 from apollod.wire.rollouts import Group, Rollout, Terms, advantages, check, digest_of, read_group, rollout, write_group
 from apollod.wire.teacher import GivenBlob
 from apollod.wire.teacher import digest_of as digest_of_file

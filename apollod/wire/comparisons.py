@@ -1,0 +1,153 @@
+"""Records of comparisons: a group of rollouts with their scores (rollouts.py), a pair of answers to one conversation,
+one of which is better, or one answer that was rated.
+
+Pairs and rated answers have a reference, which holds the model near what it was: the log-probabilities that other
+weights gave the learned tokens. These are the weights that gave the answer, or the untrained ones, never those of the
+step, whose difference to themselves would be 0 and hold nothing. They are a file beside the journal, f32,
+little-endian, one for each learned token, of a pair first those of the better answer.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from apollod.errors import RecordRefused
+from apollod.wire.records import MessagesRecord, TypedRecord, decode_record
+from apollod.wire.rollouts import Group, Terms, first_missing, read_group
+from apollod.wire.teacher import GivenBlob
+
+Beta = Annotated[float, Meta(gt=0.0)]
+
+
+class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The file's digest, and the weights that gave the log-probabilities: `kind` base (untrained) or sampled (those
+    that gave the answer, of this `version`)."""
+
+    digest: str
+    kind: Literal["base", "sampled"] = "sampled"
+    version: int = -1
+
+
+class PairTerms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a pair is learned. `smoothing`: chance that the pair is the wrong way round; `robust`: that is corrected for,
+    else it is hedged against; `sft`: weight of the better answer's own loss."""
+
+    beta: Beta = 0.1
+    smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
+    robust: bool = False
+    sft: Annotated[float, Meta(ge=0.0)] = 0.0
+
+
+class RatedTerms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a rated answer is learned. `zero`: the divergence from the reference on other questions, in nats an answer
+    (z0 of KTO), as it was when the answer was queued; `weight`: of answers of this rating."""
+
+    beta: Beta = 0.1
+    zero: Annotated[float, Meta(ge=0.0)] = 0.0
+    weight: Annotated[float, Meta(gt=0.0)] = 1.0
+
+
+class GroupForm(msgspec.Struct, frozen=True):
+    """A group of rollouts for people, and how it is learned. `rollouts`: digest of the file; `asked`: text of the
+    prompt, `scores`: of each answer, in the order of the file."""
+
+    environment: str
+    asked: str
+    objective: str
+    rollouts: str
+    scores: list[float]
+    terms: Terms = Terms()
+
+
+class PairForm(msgspec.Struct, frozen=True):
+    """Two answers to one conversation, the last turn of each."""
+
+    better: MessagesRecord
+    worse: MessagesRecord
+    reference: Reference
+    terms: PairTerms = PairTerms()
+
+
+class RatedForm(msgspec.Struct, frozen=True):
+    """A conversation whose last turn was found good, or not."""
+
+    answer: MessagesRecord
+    good: bool
+    reference: Reference
+    terms: RatedTerms = RatedTerms()
+
+
+class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group of rollouts; the targets are the tokens that the model sampled. `blob`: the file, for the trainer."""
+
+    group: GroupForm
+    blob: GivenBlob | None = None
+
+    def read(self) -> Group:
+        """The rollouts. Raises RecordRefused for a file that is missing or not the one that the journal names."""
+        return read_group(_given(self.blob, self.group.rollouts).checked("its group of rollouts"))
+
+
+class PairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A preference; the targets are both answers. `blob`: the reference's file, for the trainer."""
+
+    pair: PairForm
+    blob: GivenBlob | None = None
+
+
+class RatedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rated answer. `blob`: the reference's file, for the trainer."""
+
+    rated: RatedForm
+    blob: GivenBlob | None = None
+
+
+LearnedRecord = TypedRecord | GroupRecord | PairRecord | RatedRecord
+"""All that a step can learn"""
+
+# As in records.py, the first key tells the shape.
+_COMPARED: dict[bytes, msgspec.json.Decoder[Any]] = {
+    b'{"group"': msgspec.json.Decoder(GroupRecord),
+    b'{"pair"': msgspec.json.Decoder(PairRecord),
+    b'{"rated"': msgspec.json.Decoder(RatedRecord),
+}
+
+
+def decode_learned(canonical: bytes) -> LearnedRecord:
+    """As `decode_record`, and what is learned by comparing answers, too."""
+    decoder = _COMPARED.get(canonical[: canonical.find(b":")])
+    if decoder is None:
+        return decode_record(canonical)
+    try:
+        record: LearnedRecord = decoder.decode(canonical)
+    except msgspec.MsgspecError as error:
+        raise RecordRefused(f"the bytes are no canonical record: {error}", "give what `compared_json` made") from error
+    return record
+
+
+def compared_json(record: GroupRecord | PairRecord | RatedRecord) -> bytes:
+    """The canonical record, without its file."""
+    return msgspec.json.encode(msgspec.structs.replace(record, blob=None), order="sorted")
+
+
+def reference_of(reference: Reference, blob: GivenBlob | None, count: int) -> array[float]:
+    """The log-probabilities of `count` learned tokens in a reference's file. Raises RecordRefused for a file that is
+    missing, not the one that the journal names, or not of so many values."""
+    data = _given(blob, reference.digest).checked("its reference")
+    if len(data) != 4 * count:
+        raise RecordRefused(
+            f"its reference has {len(data) / 4:g} log-probabilities for {count} learned tokens", "score it again"
+        )
+    if found := first_missing(data):
+        raise RecordRefused(
+            f"its reference gave token {found.place} the log-probability {found.value:g}", "score it again"
+        )
+    return array("f", data)
+
+
+def _given(blob: GivenBlob | None, digest: str) -> GivenBlob:
+    return blob or GivenBlob(digest, why="it was not given")

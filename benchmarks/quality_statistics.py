@@ -21,7 +21,9 @@ share says), each followed by one at all where it raises doubt, at metrics of 60
 `replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places, each of which does all the
 damage; `doses`: of `CULPRITS` each does a part, parts exponentially distributed; `left_doses` is the damage that the
 innocent ones still do, as a share, at most. `among`: each of 3 culprits does a quarter, and the other examples together
-the rest, some more and some less than nothing; what a replay measures varies by this share of the damage.
+the rest, some more and some less than nothing; what a replay measures varies by this share of the damage. After a
+verdict `named`, `repaired` is the share of windows in which the examples that are learned again do at most SHARE of the
+damage, and `left` the most that they do.
 """
 
 import math
@@ -31,7 +33,7 @@ from functools import partial
 from random import Random
 
 from apollod.core.facts.quality.baseline import baseline_of, drops
-from apollod.core.facts.quality.culprits import Replay, Verdict, next_replay, search, told
+from apollod.core.facts.quality.culprits import SHARE, Replay, Verdict, next_replay, search, told
 from apollod.core.facts.quality.lesson_group import LEAST
 from apollod.core.facts.quality.looking import doubt
 from apollod.core.facts.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
@@ -265,11 +267,11 @@ def found_figures(name: str, took: Mapping[str, Sequence[int]]) -> dict[str, flo
 
 def bisected(damage: Callable[[frozenset[int]], float], window: int = WINDOW) -> Verdict:
     """The verdict of a search; `damage`: of a replay that keeps these examples, as a share of the whole window's, which
-    is ten margins."""
+    is ten margins. It falls with the rate."""
     state = search(window)
     while isinstance(said := next_replay(state), Replay):
         share = damage(frozenset(range(window)).difference(said.left_out))
-        state = told(state, said.left_out, 10.0 * share, said.lr_scale)
+        state = told(state, said.left_out, 10.0 * share * said.lr_scale, said.lr_scale)
     return said
 
 
@@ -297,7 +299,11 @@ def culprit_figures(windows: int) -> dict[str, float]:
         left = max(left, sum(parts[one] for one in planted.difference(doses[-1][0].held)) / whole)
     note("doses", doses)
     for noise in NOISES:
-        note(f"among_{noise}", [_among(Random(f"among {noise} {at}"), noise) for at in range(windows)])
+        searches = [_among(Random(f"among {noise} {at}"), noise) for at in range(windows)]
+        note(f"among_{noise}", [(verdict, planted) for verdict, planted, _ in searches])
+        after = [damage for verdict, _, damage in searches if verdict.kind == "named"]
+        figures[f"repaired_among_{noise}"] = sum(damage <= SHARE for damage in after) / max(1, len(after))
+        figures[f"left_among_{noise}"] = max(after, default=0.0)
     return figures | {"left_doses": left}
 
 
@@ -305,17 +311,19 @@ def _by_parts(parts: Mapping[int, float], whole: float) -> Verdict:
     return bisected(lambda kept: math.fsum(part for one, part in parts.items() if one in kept) / whole)
 
 
-def _among(rng: Random, noise: float) -> tuple[Verdict, set[int]]:
-    """The verdict about three culprits among examples that do a quarter of the damage, and the culprits."""
+def _among(rng: Random, noise: float) -> tuple[Verdict, set[int], float]:
+    """The verdict about three culprits among examples that do a quarter of the damage, the culprits, and the damage
+    that those learned again do."""
     planted = set(rng.sample(range(WINDOW), 3))
     parts = {one: rng.gauss(1.0, 3.0) for one in range(WINDOW) if one not in planted}
     scale = 0.25 / math.fsum(parts.values())
 
     def damage(kept: frozenset[int]) -> float:
-        of_others = scale * math.fsum(parts[one] for one in sorted(kept - planted))
-        return len(kept & planted) / 4 + of_others + (rng.gauss(0.0, noise) if kept else 0.0)
+        return len(kept & planted) / 4 + scale * math.fsum(parts[one] for one in sorted(kept - planted))
 
-    return bisected(damage), planted
+    found = bisected(lambda kept: damage(kept) + (rng.gauss(0.0, noise) if kept else 0.0))
+    again = frozenset(range(WINDOW)).difference(found.held)
+    return found, planted, found.lr_scale * damage(again)
 
 
 def _count() -> Iterator[int]:

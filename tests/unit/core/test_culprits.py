@@ -169,7 +169,7 @@ def test_what_replays_vary_by_names_hardly_anybody():
     62 culprits while parts below 0 were not asked how far parts vary."""
     innocent = guilty = 0
     for at in range(40):
-        found, planted = _among(Random(f"among 0.1 {at}"), 0.1)
+        found, planted, _ = _among(Random(f"among 0.1 {at}"), 0.1)
         named = set(found.culprits) if found.kind == "named" else set()
         innocent, guilty = innocent + len(named - planted), guilty + len(named & planted)
     assert innocent <= 2 and guilty >= 30, (innocent, guilty)

@@ -24,7 +24,10 @@ leaving examples out takes off the damage is their part in it, beside all that t
  6. else, and if more than SHARE is left of a search that ended early, since as many were found as are searched for, all
     examples are learned at each of LOWER in turn. If one of them is good, the rate is the cause, and none is named.
     Harm that falls with the rate, but not faster, is not caused by the rate: at the lower rates more of it is left than
-    OF_RATE allows.
+    OF_RATE allows;
+ 7. if culprits are named and more than SHARE is left, the others are learned at each of LOWER in turn, up to the first
+    that is good: they are learned again at that rate. If none is, the largest set of them that was good is innocent,
+    and the others are suspects.
 
 If neither half of the window is needed for the damage, each of `culprits` + 1 equal parts is learned alone, up to the
 first that is good; if all are bad, the rate is asked about at once.
@@ -74,7 +77,7 @@ SURE = 2.5
 """standard deviations of a measured part, by which the average of an example's three parts has to be above 0"""
 
 STAYS = 0.5
-"""most damage that may be left when culprits are named. It is learned again, and then all probes are asked"""
+"""most damage that may be left when culprits are named. The examples that do it are learned again more slowly"""
 
 LOWER = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 """shares of the learning rate, tried in this order"""
@@ -109,8 +112,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 class Verdict(msgspec.Struct, frozen=True):
     """The end of a search. `culprits`: positions, ascending; `suspects`: positions neither found guilty nor shown to be
-    innocent. For `named` all others did at most STAYS of the damage together, for `spread` and `unfinished` at most
-    SHARE; for `rate`, all were good at this share of the learning rate (`lr_scale`)."""
+    innocent. All others together did at most SHARE of the damage at this share of the learning rate (`lr_scale`)."""
 
     kind: Kind
     culprits: tuple[int, ...] = ()
@@ -145,8 +147,8 @@ def longest(window: int, culprits: int) -> int:
 
 def _afterwards(culprits: int) -> int:
     """Largest number of replays after the search: those of the interval that is at hand, each culprit in three places,
-    which are measured with and without all of them, and the lower rates."""
-    return 4 + 3 * culprits + 5 + len(LOWER)
+    which are measured with and without all of them, and the lower rates, for all and for those not named."""
+    return 4 + 3 * culprits + 5 + 2 * len(LOWER)
 
 
 def _parts(window: int, culprits: int) -> list[_Places]:
@@ -172,8 +174,8 @@ def next_replay(state: Search) -> Replay | Verdict:
             question = searching.send(drop)
     except StopIteration as over:
         found = cast(Verdict, over.value)
-        if found.kind == "spread":
-            found = _held(state, "spread", found.culprits)
+        if found.suspects:
+            found = _held(state, found.kind, found.culprits)
         return msgspec.structs.replace(found, replays=len(state.told))
     return question
 
@@ -243,11 +245,21 @@ class _Searching:
             return Verdict("not_repeated")
         yield from self._search(frozenset(), tuple(sorted(self._window)))
         named = bool(self._found) and (yield from self._is_shown())
-        if not named or (self._is_cut and (yield from self._damage(self._found)) > SHARE):
-            for lr_scale in LOWER:
-                if (yield from self._damage(frozenset(), lr_scale)) <= _bound(lr_scale):
-                    return Verdict("rate", lr_scale=lr_scale)
-        return Verdict("named" if named else "spread", tuple(sorted(self._found)))
+        rest_harms = not named or (yield from self._damage(self._found)) > SHARE
+        if (not named or (self._is_cut and rest_harms)) and (lower := (yield from self._good_rate(frozenset()))):
+            return Verdict("rate", lr_scale=lower)
+        found = tuple(sorted(self._found))
+        if named and rest_harms and (lower := (yield from self._good_rate(self._found))):
+            return Verdict("named", found, lr_scale=lower)
+        rest = tuple(sorted(self._window - self._found)) if rest_harms else ()
+        return Verdict("named" if named else "spread", found, rest)
+
+    def _good_rate(self, left_out: _Places) -> _Asking[float]:
+        """The highest of LOWER at which the examples do no damage without these; 0 if at none."""
+        for lr_scale in LOWER:
+            if (yield from self._damage(left_out, lr_scale)) <= _bound(lr_scale):
+                return lr_scale
+        return 0.0
 
     def _search(self, out: _Places, inside: tuple[int, ...]) -> _Asking[None]:
         """Find the culprits `inside` this interval, while those of `out` are left out, too. The interval that had the

@@ -83,6 +83,8 @@ class Incident(msgspec.Struct):
     culprits: tuple[str, ...] = ()
     again: tuple[Learned, ...] = ()
     """steps to repeat, with their innocent examples"""
+    lr_scale: float = 1.0
+    """share of their learning rate at which they are repeated"""
     undone: tuple[int, ...] = ()
     """steps taken back, the last first"""
     resumed: bool = False

@@ -210,6 +210,7 @@ def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None
     if (incident := own.incident) is None:
         return
     incident.phase, incident.verdict, incident.culprits, incident.reason = "named", e.verdict, e.culprits, e.reason
+    incident.lr_scale = e.lr_scale
     held = {*e.culprits, *e.suspects}
     left = [step.without(held) for step in incident.steps] if e.verdict != "not_searched" else []
     incident.again = tuple(replace(rest, lr=rest.lr * e.lr_scale) for rest in left if rest.examples)

@@ -127,7 +127,7 @@ def _name(state: State, incident: Incident, found: Verdict) -> Outcome:
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
         suspects=tuple(window[place] for place in found.suspects), replays=found.replays,
-        reason=_use(incident, found.lr_scale) if found.kind == "rate" else _gave_up(incident), lr_scale=found.lr_scale,
+        reason=_slower(incident, found) or _gave_up(incident), lr_scale=found.lr_scale,
     )  # fmt: skip
     tiers = {example: step.tier for step in incident.steps for example in step.examples}
     worse = ", ".join(incident.metrics)
@@ -154,13 +154,18 @@ def _gave_up(incident: Incident) -> str:
     return incident.gave_up + rest
 
 
-def _use(incident: Incident, lr_scale: float) -> str:
-    """Advice with the settings of the learning rate at which a replay did no harm."""
+def _slower(incident: Incident, found: Verdict) -> str:
+    """Why examples are learned again at a lower rate, for `rate` with the settings at which a replay did no harm; empty
+    if none are."""
+    if found.lr_scale == 1.0:
+        return ""
+    if found.kind == "named":
+        return f"the others harm together at their learning rate, and are learned again at {found.lr_scale:g} of it"
     highest = dict[str, float]()
     for step in incident.steps:
         key = "lr_direct" if step.tier == "direct" else "lr"
         highest[key] = max(step.lr, highest.get(key, 0.0))
-    use = " and ".join(f"{key} = {lr * lr_scale:.3g}" for key, lr in sorted(highest.items()))
+    use = " and ".join(f"{key} = {lr * found.lr_scale:.3g}" for key, lr in sorted(highest.items()))
     return (
         f"every example harms at this learning rate: use [trainer] {use} and `apollod ctl resume`, which learns them "
         "again at that rate"
@@ -175,7 +180,7 @@ def _end(state: State, incident: Incident) -> Outcome:
         return nothing()
     if waits_for(own, incident, settings.quality.resume == "manual") != "steps":
         return nothing()
-    slower = ", those taken back at a lower learning rate" if incident.verdict == "rate" else ""
+    slower = ", those taken back at a lower learning rate" if incident.lr_scale < 1.0 else ""
     how = f"the weights of step {incident.to} are back, and steps go on{slower}"
     return Outcome([_settled(incident, GUARD, how)], [])
 

@@ -132,6 +132,15 @@ class DreamCheckFailed(ApolloError):
     hint = "try it by hand; [[dream.pattern]] check"
 
 
+class EnvironmentFailed(ApolloError):
+    """An environment of reinforcement learning that gave no usable reply. `environment`: its entry or URL; `outside`:
+    it cannot be reached, which says nothing about what it was asked."""
+
+    def __init__(self, environment: str, happened: str, hint: str, outside: bool = False) -> None:
+        super().__init__(f"the environment {environment} {happened}", hint)
+        self.environment, self.outside = environment, outside
+
+
 class LessonRefused(ApolloError):
     """A statement or a question with its answer that cannot be taught."""
 

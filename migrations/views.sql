@@ -570,3 +570,25 @@ SELECT CAST(said.body ->> '$.number' AS INTEGER) AS number, said.body ->> '$.why
        coalesce(said.body ->> '$.share', 1.0) AS share,
        strftime('%Y-%m-%dT%H:%M:%fZ', said.at_ns / 1e9, 'unixepoch') AS at, said.seq
 FROM events AS said, json_each(said.body, '$.figures') AS metric WHERE said.kind = 'quality.measured';
+
+-- Groups of answers to an environment's prompts, with or without an example that learns them. first, last: versions of
+-- the weights that sampled them. step: the newest one that learned it. asked: the prompt's last turn.
+CREATE VIEW groups AS
+WITH learned AS MATERIALIZED (
+    SELECT member.value AS example, max(CAST(done.key AS INTEGER)) AS step
+    FROM events AS done, json_each(CASE WHEN coalesce(json_array_length(done.body, '$.examples'), 0)
+        THEN done.body -> '$.examples' ELSE json_array(done.body ->> '$.example') END) AS member
+    WHERE done.kind = 'step.completed' AND done.body ->> '$.applied' GROUP BY 1
+)
+SELECT said.body ->> '$.environment' AS environment, said.body ->> '$.number' AS number,
+       nullif(said.body ->> '$.example', '') AS example, said.body -> '$.scores' AS scores,
+       (SELECT avg(value) FROM json_each(said.body, '$.scores')) AS reward,
+       (SELECT max(value) FROM json_each(said.body, '$.scores')) AS best,
+       said.body ->> '$.tokens' AS tokens, said.body ->> '$.first' AS first, said.body ->> '$.last' AS last,
+       coalesce(said.body ->> '$.reason', '') AS reason, learned.step,
+       taken.body ->> '$.record.group.prompt[#-1].content' AS asked, taken.body -> '$.record.group.answers' AS answers,
+       strftime('%Y-%m-%dT%H:%M:%fZ', said.at_ns / 1e9, 'unixepoch') AS at, said.seq
+FROM events AS said
+LEFT JOIN events AS taken ON taken.kind = 'example.accepted' AND taken.key = said.body ->> '$.example'
+LEFT JOIN learned ON learned.example = said.body ->> '$.example'
+WHERE said.kind = 'group.sampled';

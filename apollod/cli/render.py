@@ -152,6 +152,16 @@ def lessons_text(found: Mapping[str, Any]) -> str:
     return f"{counts}{now}" + (f"; waits: {why}" if why and left else "")
 
 
+def environments_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Environments in one line; empty if there are none."""
+    parts = []
+    for one in found:
+        reward = "" if one["reward"] is None else f", reward {one['reward']:.2f}"
+        why = f" ({one['reason']})" if one["reason"] else ""
+        parts.append(f"{one['name']} {one['state']}{why}, {one['learned']} groups learned{reward}")
+    return "; ".join(parts)
+
+
 def growth_text(journal_per_day: int, history_per_day: int, days_left: float | None) -> str:
     """Growth of the state directory, and time until its disk is full."""
     left = "" if days_left is None else f"; the disk is full in {days_left:.3g} days"

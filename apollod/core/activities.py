@@ -37,6 +37,8 @@ class Activity(StrEnum):
     MEASUREMENT = "measurement"
     """probes of quality on unchanging weights"""
     DREAMING = "dreaming"
+    ROLLOUTS = "rollouts"
+    """answers to an environment's prompts are sampled"""
     TEACHING = "teaching"
     """the next call for a lesson; its steps wait for what every step waits for"""
     SCORING = "scoring"
@@ -320,6 +322,9 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.DREAMING: (
         STOPPING, HALTED, PAUSED, NO_DREAMS, DREAMS_BY_NIGHT, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
+    Activity.ROLLOUTS: (
+        STOPPING, HALTED, PAUSED, INCIDENT, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK,
+    ),  # without a trainer: an engine that was started again does not have the last step
     Activity.TEACHING: (
         STOPPING, HALTED, PAUSED, INCIDENT, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK,
     ),  # without a trainer: an engine that was started again does not have the last step
@@ -342,14 +347,18 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
 
 SHOWN = (
     Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY, Activity.DREAMING,
-    Activity.TEACHING,
+    Activity.TEACHING, Activity.ROLLOUTS,
 )  # fmt: skip
-"""Activities that `status` shows: those the daemon begins by itself. Dreaming needs a pattern, teaching a lesson."""
+"""Activities that `status` shows: those the daemon begins by itself. Dreaming needs a pattern, teaching a lesson,
+rollouts an environment."""
 
 
 def reasons(state: State) -> dict[str, str]:
     """Reason why each activity cannot begin now, for `status`; empty where it can."""
-    idle = {Activity.DREAMING: not state.dreams.patterns_active, Activity.TEACHING: not state.lessons.lessons}
+    idle = {
+        Activity.DREAMING: not state.dreams.patterns_active, Activity.TEACHING: not state.lessons.lessons,
+        Activity.ROLLOUTS: not state.environments.named,
+    }  # fmt: skip
     return {activity.value: blocked(activity, state) for activity in SHOWN if not idle.get(activity)}
 
 

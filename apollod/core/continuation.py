@@ -15,6 +15,7 @@ from apollod.core import events as ev
 from apollod.core.facts.alignment import AlignmentState
 from apollod.core.facts.bootstrap import bootstraps_taken_over
 from apollod.core.facts.children import ChildrenState
+from apollod.core.facts.environments import EnvironmentsState
 from apollod.core.facts.followups import FollowUpsState
 from apollod.core.facts.forgetting import ForgettingState
 from apollod.core.facts.intake.state import Kin, Queue, Waiting
@@ -24,11 +25,12 @@ from apollod.core.facts.rescoring import RescoringState
 from apollod.core.facts.review import ReviewState
 from apollod.core.facts.schedule import ScheduleState
 from apollod.core.facts.scoring import ScoringState
-from apollod.core.kernel.composing import composed
+from apollod.core.kernel.composing import carried, composed
 from apollod.core.rules.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.rules.holding.anchor_notes import AnchorNotes, carried_holding
 from apollod.core.rules.lessons.lesson_notes import LessonNotes, carried_lessons
 from apollod.core.rules.quality.carrying import QualityNotes, carried_quality
+from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 
 NAMED_MAX = 1000
@@ -194,6 +196,8 @@ def continuation(
     yield from notes.lessons.taken_over(state.lessons, intake.first_looks, at_ns)
     yield from notes.anchors.taken_over(state.holding, at_ns)
     yield from notes.quality.taken_over(state.quality)
+    for name, one in state.environments.named.items():
+        yield at_ns, carried(ev.EnvironmentCarried, one, environment=name)
     yield at_ns, _totals(state)
 
 
@@ -268,7 +272,7 @@ def carried_state(state: State) -> State:
         state.daemon, halted="", stopping=False, stopping_since_ns=0, stopped=False, continued=None,
         paused_by=state.daemon.paused_by if state.daemon.paused else "",
     )  # fmt: skip
-    carried: State = replace(
+    after: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         schedule=ScheduleState(), scoring=ScoringState(), rescoring=RescoringState(),
         followups=FollowUpsState(model=state.followups.model, question=state.followups.question),
@@ -279,13 +283,24 @@ def carried_state(state: State) -> State:
         ),
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
         lessons=carried_lessons(state.lessons), holding=carried_holding(state.holding),
+        environments=_carried_environments(state),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
         rollback=replace(state.rollback, started_ns=0), forgetting=ForgettingState(),
     )  # fmt: skip
-    return carried
+    return after
+
+
+def _carried_environments(state: State) -> EnvironmentsState:
+    """Environments without their failures, which begin anew."""
+    return EnvironmentsState(
+        {
+            name: msgspec.structs.replace(one, attempts={}, retry=NO_FAILURE)
+            for name, one in state.environments.named.items()
+        }
+    )
 
 
 def _taught_again(state: State) -> dict[str, str]:

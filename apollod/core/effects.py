@@ -21,6 +21,7 @@ from apollod.core.facts.dreams.effects import CancelDream as CancelDream
 from apollod.core.facts.dreams.effects import ImagineScenario as ImagineScenario
 from apollod.core.facts.dreams.effects import JudgeDream as JudgeDream
 from apollod.core.facts.dreams.effects import TestScenario as TestScenario
+from apollod.core.facts.environments import SampleGroup as SampleGroup
 from apollod.core.facts.followups import ScoreFollowUp as ScoreFollowUp
 from apollod.core.facts.forgetting import PlanForget as PlanForget
 from apollod.core.facts.holding import EncodeAnchors as EncodeAnchors

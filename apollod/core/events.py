@@ -63,6 +63,11 @@ from apollod.core.facts.dreams.events import PatternSettled as PatternSettled
 from apollod.core.facts.dreams.events import PatternUnsettled as PatternUnsettled
 from apollod.core.facts.dreams.events import Purpose as Purpose
 from apollod.core.facts.dreams.events import ScenariosCarried as ScenariosCarried
+from apollod.core.facts.environments import EnvironmentCarried as EnvironmentCarried
+from apollod.core.facts.environments import EnvironmentPaused as EnvironmentPaused
+from apollod.core.facts.environments import EnvironmentResumed as EnvironmentResumed
+from apollod.core.facts.environments import GroupFailed as GroupFailed
+from apollod.core.facts.environments import GroupSampled as GroupSampled
 from apollod.core.facts.feedback import FeedbackGiven as FeedbackGiven
 from apollod.core.facts.feedback import Rating as Rating
 from apollod.core.facts.followups import FollowUpFailed as FollowUpFailed

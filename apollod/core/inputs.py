@@ -34,6 +34,10 @@ from apollod.core.facts.dreams.inputs import EngineUse as EngineUse
 from apollod.core.facts.dreams.inputs import PatternUnwanted as PatternUnwanted
 from apollod.core.facts.dreams.inputs import PatternWanted as PatternWanted
 from apollod.core.facts.dreams.inputs import ScenarioImagined as ScenarioImagined
+from apollod.core.facts.environments import EnvironmentPaused as EnvironmentPaused
+from apollod.core.facts.environments import EnvironmentResumed as EnvironmentResumed
+from apollod.core.facts.environments import GroupNotScored as GroupNotScored
+from apollod.core.facts.environments import GroupScored as GroupScored
 from apollod.core.facts.feedback import Rated as Rated
 from apollod.core.facts.followups import CasesDone as CasesDone
 from apollod.core.facts.followups import FollowUpDone as FollowUpDone

@@ -398,6 +398,22 @@ class LessonSettings(msgspec.Struct, frozen=True):
     number with s, min, h, d, w or steps, such as "1h", or "200 steps" of any examples. Empty: never"""
 
 
+class EnvironmentSettings(msgspec.Struct, frozen=True):
+    """An environment, whose prompts the model answers and whose scores it learns from."""
+
+    name: Annotated[str, Meta(pattern="^[a-z0-9_-]+$")]
+    group: Annotated[int, Meta(ge=2, le=64)] = 8
+    """answers to each prompt"""
+    ahead: Annotated[int, Meta(ge=1, le=64)] = 2
+    """groups that may wait to be learned"""
+    age_max: NotNegative = 8
+    """steps after which a group that waits is not learned any more; 0: no such limit"""
+    lr: NotNegativeFloat = 0.0
+    """learning rate of its steps; 0: that of [trainer]"""
+    rails: NotNegative = 5
+    """steps in a row with figures outside of their healthy range after which it is paused; 0: it is not"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """Settings recorded at every start, so that a fold knows them too."""
 
@@ -412,6 +428,7 @@ class Settings(msgspec.Struct, frozen=True):
     quality: QualitySettings = QualitySettings()
     signals: SignalsSettings = SignalsSettings()
     lessons: LessonSettings = LessonSettings()
+    environment: tuple[EnvironmentSettings, ...] = ()
     checkpoint_hook: bool = False
     """a command runs after each checkpoint"""
     on_alarm: bool = False
@@ -421,6 +438,10 @@ class Settings(msgspec.Struct, frozen=True):
     def optimizer(self) -> OptimizerSettings:
         """Settings that a step depends on besides weights, example, number and learning rate."""
         return narrowed(self.trainer, OptimizerSettings)
+
+    def environment_named(self, name: str) -> EnvironmentSettings | None:
+        """The environment of this name; None if it is not configured."""
+        return next((one for one in self.environment if one.name == name), None)
 
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)

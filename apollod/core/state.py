@@ -12,6 +12,7 @@ from apollod.core.facts.checkpoints import CheckpointsState
 from apollod.core.facts.children import ChildrenState
 from apollod.core.facts.daemon import DaemonState
 from apollod.core.facts.dreams.state import DreamsState
+from apollod.core.facts.environments import EnvironmentsState
 from apollod.core.facts.feedback import FeedbackState
 from apollod.core.facts.followups import FollowUpsState
 from apollod.core.facts.forgetting import ForgettingState
@@ -48,6 +49,7 @@ class State(msgspec.Struct):
     quality: QualityState = msgspec.field(default_factory=QualityState)
     dreams: DreamsState = msgspec.field(default_factory=DreamsState)
     lessons: LessonsState = msgspec.field(default_factory=LessonsState)
+    environments: EnvironmentsState = msgspec.field(default_factory=EnvironmentsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     forgetting: ForgettingState = msgspec.field(default_factory=ForgettingState)
     holding: HoldingState = msgspec.field(default_factory=HoldingState)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import structlog
 
 from apollod import __version__
 from apollod.adapters import base_model
+from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.ipc.sockets import listen, tasks_beside
 from apollod.adapters.journal import blobs, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
@@ -38,6 +40,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
+from apollod.supervisor.executor.environment_effects import environments_of, keep_open
 from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -64,7 +67,7 @@ async def run(config: Config) -> None:
     if (why_not := teller.refused(config)) is not None:
         raise why_not
     probes = probes_of(config) if config.quality.is_on else ()
-    judge, dreamer = Judge(config, by_daemon=True), Dreamer(config)
+    judge, dreamer, environments = Judge(config, by_daemon=True), Dreamer(config), environments_of(config)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     for exposure in exposures(config):
@@ -75,7 +78,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, dreamer, probes)
+            await _serve(config, journal, judge, dreamer, probes, environments)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -105,7 +108,10 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, probes: tuple[Probe, ...]) -> None:
+async def _serve(
+    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, probes: tuple[Probe, ...],
+    environments: Mapping[str, Environment],
+) -> None:  # fmt: skip
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     references_problem = await anyio.to_thread.run_sync(_look_over_blobs, config, state)
     _end_leftovers(state)
@@ -118,7 +124,9 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with tasks_beside() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, leaks)
+            executor = Executor(
+                config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, leaks, environments
+            )
             if references_problem:
                 executor.context.references.complained(state.quality.references)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
@@ -140,6 +148,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(judge.keep_connected)
             tasks.start_soon(dreamer.keep_connected)
+            tasks.start_soon(keep_open, environments)
             tasks.start_soon(idle_watch(config, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)

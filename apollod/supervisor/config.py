@@ -1,7 +1,8 @@
 """The configuration: one TOML file, checked once, frozen.
 
 Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` > the
-TOML file > the default here. `endpoint.NAME.key` stands for a key of the [[endpoint]] of that name. An unknown key is
+TOML file > the default here. `endpoint.NAME.key` stands for a key of the [[endpoint]] of that name, and likewise
+`environment.NAME.key`. An unknown key is
 an error that names the nearest known one; a credential that names no section is ignored; a retired key is accepted with
 a warning.
 """
@@ -22,6 +23,7 @@ from apollod.adapters.system.web_address import is_loopback
 from apollod.core.settings import (
     CheckpointSettings,
     DreamSettings,
+    EnvironmentSettings,
     JudgeSettings,
     LessonSettings,
     OptimizerSettings,
@@ -41,6 +43,10 @@ from apollod.supervisor import sections
 
 HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 """names of this machine, as used by clients and servers"""
+
+
+NAMED = ("endpoint", "environment")
+"""lists of tables whose tables have a name"""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,14 +69,23 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quality: sections.QualitySection = sections.QualitySection()
     signals: sections.SignalsSection = sections.SignalsSection()
     lessons: sections.LessonSection = sections.LessonSection()
+    environment: tuple[sections.EnvironmentSection, ...] = ()
     checkpoint: sections.CheckpointSection = sections.CheckpointSection()
     log: sections.LogSection = sections.LogSection()
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.endpoint]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f'[[endpoint]] name = "{name}" is used twice')
+        for kind in NAMED:
+            each = [one.name for one in getattr(self, kind)]
+            for name in each:
+                if each.count(name) > 1:
+                    raise ValueError(f'[[{kind}]] name = "{name}" is used twice')
+        for one in self.environment:
+            if one.temperature != 1.0 and "processed_logprobs" not in " ".join(self.engine.args):
+                raise ValueError(
+                    f"[[environment]] {one.name} temperature = {one.temperature:g}: the engine gives log-probabilities "
+                    'at 1; set [engine] args = ["--logprobs-mode", "processed_logprobs"], or temperature = 1'
+                )
         for section, name in (("judge", self.judge.endpoint), ("dream", self.dream.endpoint)):
             if name and name not in names:
                 known = ", ".join(names) or "there is none"
@@ -141,6 +156,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             quality=narrowed(self.quality, QualitySettings),
             signals=narrowed(self.signals, SignalsSettings),
             lessons=narrowed(self.lessons, LessonSettings),
+            environment=tuple(narrowed(one, EnvironmentSettings) for one in self.environment),
             checkpoint_hook=bool(self.checkpoint.hook),
             on_alarm=bool(self.quality.on_alarm),
         )
@@ -242,10 +258,10 @@ def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
         table = tree.setdefault(section, [] if listed else {})
         if listed:
             name, dot, key = key.partition(".")
-            if section != "endpoint" or not dot:
-                hint = "name one: endpoint.NAME.key" if section == "endpoint" else "write them in the TOML file"
+            if section not in NAMED or not dot:
+                hint = f"name one: {section}.NAME.key" if section in NAMED else "write them in the TOML file"
                 raise ConfigError(f"{origin}: there may be several [[{section}]], so one value cannot be set", hint)
-            table = _endpoint(table, name)
+            table = _named(table, name)
         try:
             value = raw if _known(kind, key, section, origin) is str else tomllib.loads(f"v = {raw}")["v"]
         except (tomllib.TOMLDecodeError, RecursionError):
@@ -253,8 +269,8 @@ def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
         table[key] = value
 
 
-def _endpoint(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The [[endpoint]] of this name, made if there is none."""
+def _named(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The table of this name, made if there is none."""
     table = next((table for table in tables if table.get("name") == name), None)
     if table is None:
         tables.append(table := {"name": name})
@@ -272,7 +288,7 @@ def _replace_retired(tree: dict[str, Any], warn: Callable[[str], object]) -> Non
         warn(f"[{section}] {key} is no setting any more: {instead}")
         if moved and value != "":
             name = tree[section].setdefault("endpoint", section)
-            _endpoint(tree.setdefault("endpoint", []), name).setdefault(moved, value)
+            _named(tree.setdefault("endpoint", []), name).setdefault(moved, value)
 
 
 def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:

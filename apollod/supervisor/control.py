@@ -18,6 +18,7 @@ from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.bootstrap_requests import bootstrap, stop_bootstrap
 from apollod.supervisor.requests.document_requests import forget_document, teach_document
 from apollod.supervisor.requests.dream_requests import add_pattern, patterns, retire_pattern, start_dreams, stop_dreams
+from apollod.supervisor.requests.environment_requests import environment
 from apollod.supervisor.requests.example_requests import decide, edit, forget, submit, withdraw
 from apollod.supervisor.requests.feedback_requests import feedback_on, give_feedback
 from apollod.supervisor.requests.lesson_requests import forget_lesson, lesson, lessons, practise_lesson, teach
@@ -64,6 +65,7 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.LessonForgetRequest: forget_lesson,
     msg.TeachDocumentRequest: teach_document,
     msg.DocumentForgetRequest: forget_document,
+    msg.EnvironmentRequest: environment,
     msg.QualityRequest: measure_quality,
 }
 

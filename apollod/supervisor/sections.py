@@ -15,6 +15,7 @@ from apollod.core.facts.lessons.distances import distance_of
 from apollod.core.settings import (
     CheckpointSettings,
     DreamSettings,
+    EnvironmentSettings,
     JudgeSettings,
     LessonSettings,
     NotNegative,
@@ -25,10 +26,12 @@ from apollod.core.settings import (
     ReviewSettings,
     ScheduleSettings,
     SignalsSettings,
+    Thinking,
     TrainerSettings,
 )
 from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.model.decoder import parse_layers
+from apollod.wire.rollouts import Terms
 
 
 def review_share(rule: str) -> float:
@@ -302,6 +305,41 @@ class LessonSection(LessonSettings, frozen=True, forbid_unknown_fields=True):
                 distance_of(text)
             except ValueError as error:
                 raise ValueError(f"ask_again: {error}") from error
+
+
+class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields=True):
+    """A source of prompts that scores the model's answers, which learns from the scores. Further keys are declared in
+    `core.settings`."""
+
+    kind: Literal["python", "http"] = "python"
+    """python: an object in a process of its own; http: a service"""
+    entry: str = ""
+    """for python: `package.module:name`, or `/path/to/file.py:name`; it has prompt(number) and score(number, answer)"""
+    url: str = ""
+    """for http: of the service, which answers /prompt and /score"""
+    api_key: str = ""
+    """for http: sent as a bearer token, preferably a credential `environment.NAME.api_key`"""
+    timeout_s: Annotated[float, Meta(gt=0.0)] = 60.0
+    """seconds for a prompt, and for the score of an answer"""
+    max_tokens: Annotated[int, Meta(ge=1)] = 256
+    """most tokens of an answer; fewer where a group of the longest would not fit [trainer] max_tokens"""
+    temperature: Annotated[float, Meta(gt=0.0)] = 1.0
+    thinking: Thinking = "off"
+    """whether the model thinks before it answers; its thought is learned like the answer, and not scored"""
+    objective: Literal["grpo", "gspo", "cispo", "dro", "importance_sampling"] = "grpo"
+    """the loss"""
+    terms: Terms = Terms()
+    """of the loss, such as { mean = "token", high = 1.28 }: docs/rewards.md"""
+
+    def __post_init__(self) -> None:
+        missing = {"python": "entry", "http": "url"}[self.kind]
+        if not getattr(self, missing):
+            raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" needs {missing}')
+        if self.terms.kl:
+            raise ValueError(
+                f"[[environment]] {self.name}: terms kl = {self.terms.kl:g} needs a reference, which rollouts of the "
+                "served model have not; hold other answers by [lessons] hold instead"
+            )
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from apollod.core.rules import (
     checkpoints,
     children,
     daemon,
+    environments,
     followups,
     publishing,
     recovery,
@@ -67,6 +68,7 @@ def status_view(state: State, now_ns: int, journal: Journal, journal_error: str 
         bootstrap=bootstrap.status(state, seen.read),
         dreams=dreams.status(state, now_ns),
         lessons=lessons.status(state, now_ns),
+        environments=environments.status(state, now_ns),
         learned=rescoring.status(state),
         uptime_s=daemon.uptime_s(state, now_ns),
     )

@@ -139,6 +139,6 @@ def encode(learner: Learner, example: str, record: bytes, objective: Objective |
     except Exception as error:  # noqa: BLE001 - see above
         return m.Encoded(example, refused=f"it cannot be tokenised ({line_of(error)})")
     return m.Encoded(
-        example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
+        example, tokens.room, tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
         changes=dict(tokens.changes),
     )  # fmt: skip

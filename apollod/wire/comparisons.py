@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from apollod.errors import RecordRefused
-from apollod.wire.records import MessagesRecord, TypedRecord, decode_record
+from apollod.wire.records import Message, MessagesRecord, TypedRecord, decode_record
 from apollod.wire.rollouts import Group, Terms, first_missing, read_group
 from apollod.wire.teacher import GivenBlob
 
@@ -52,11 +52,12 @@ class RatedTerms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class GroupForm(msgspec.Struct, frozen=True):
-    """A group of rollouts for people, and how it is learned. `rollouts`: digest of the file; `asked`: text of the
-    prompt, `scores`: of each answer, in the order of the file."""
+    """A group of rollouts for people, and how it is learned. `rollouts`: digest of the file; `prompt`: the conversation
+    that was answered; `answers`, `scores`: text and score of each answer, in the order of the file."""
 
     environment: str
-    asked: str
+    prompt: list[Message]
+    answers: list[str]
     objective: str
     rollouts: str
     scores: list[float]
@@ -88,8 +89,12 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     blob: GivenBlob | None = None
 
     def read(self) -> Group:
-        """The rollouts. Raises RecordRefused for a file that is missing or not the one that the journal names."""
-        return read_group(_given(self.blob, self.group.rollouts).checked("its group of rollouts"))
+        """The rollouts. Raises RecordRefused for a file that is missing, or not the one that the record names, and for
+        other scores than those in the record."""
+        group = read_group(_given(self.blob, self.group.rollouts).checked("its group of rollouts"))
+        if [one.score for one in group.rollouts] != self.group.scores:
+            raise RecordRefused("the scores of its rollouts are not those of the record", "leave the group out")
+        return group
 
 
 class PairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -129,6 +134,20 @@ def decode_learned(canonical: bytes) -> LearnedRecord:
     return record
 
 
+def as_text(canonical: bytes) -> TypedRecord:
+    """A record as a conversation, for readers of its text: what is compared comes as one turn after another. Raises
+    RecordRefused as `decode_learned`."""
+    match decode_learned(canonical):
+        case GroupRecord(group=group):
+            return MessagesRecord([*group.prompt, *(Message("assistant", answer) for answer in group.answers)])
+        case PairRecord(pair=pair):
+            return MessagesRecord([*pair.better.messages, pair.worse.messages[-1]])
+        case RatedRecord(rated=rated):
+            return rated.answer
+        case record:
+            return record
+
+
 def compared_json(record: GroupRecord | PairRecord | RatedRecord) -> bytes:
     """The canonical record, without its file."""
     return msgspec.json.encode(msgspec.structs.replace(record, blob=None), order="sorted")
@@ -150,4 +169,18 @@ def reference_of(reference: Reference, blob: GivenBlob | None, count: int) -> ar
 
 
 def _given(blob: GivenBlob | None, digest: str) -> GivenBlob:
-    return blob or GivenBlob(digest, why="it was not given")
+    if blob is None:
+        return GivenBlob(digest, why="it was not given")
+    return blob if blob.digest == digest else GivenBlob(digest, why=f"{blob.digest} was given")
+
+
+def is_compared(canonical: bytes) -> bool:
+    """True for the record of a group, a pair or a rated answer."""
+    return canonical[: canonical.find(b":")] in _COMPARED
+
+
+def with_file(canonical: bytes, given: GivenBlob) -> bytes:
+    """A canonical record for the trainer, with the file that it is learned from: a teacher's, or that of a
+    comparison."""
+    name = b"blob" if is_compared(canonical) else b"teacher"
+    return canonical[:-1] + b',"' + name + b'":' + msgspec.json.encode(given) + b"}"

@@ -48,6 +48,15 @@ class RollbackRequest(msgspec.Struct, frozen=True, tag="rollback"):
     to: int
 
 
+class EnvironmentRequest(msgspec.Struct, frozen=True, tag="environment"):
+    """Pause or resume an environment."""
+
+    environment: str
+    action: Literal["pause", "resume"]
+    by: str
+    reason: str = ""
+
+
 class RelearnRequest(msgspec.Struct, frozen=True, tag="relearn"):
     """Put examples back into the queue whose steps were taken back, or that were withdrawn."""
 
@@ -283,6 +292,7 @@ Request = (
     | LessonForgetRequest
     | TeachDocumentRequest
     | DocumentForgetRequest
+    | EnvironmentRequest
     | QualityRequest
 )
 Answer = Reply | Failure

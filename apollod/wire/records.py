@@ -8,7 +8,7 @@ the same text in another tier is the same example.
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,8 @@ Form = dict[str, Any]
 """One turn in canonical form: known fields only, keys in order, without null and default values"""
 
 
-TIERS: tuple[Tier, ...] = get_args(Tier)
+TIERS: tuple[Tier, ...] = ("direct", "bulk", "dream")
+"""tiers that a line may name"""
 
 
 class Record(NamedTuple):

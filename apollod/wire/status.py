@@ -15,6 +15,7 @@ from apollod.core.rules.bootstrap import Bootstrap
 from apollod.core.rules.checkpoints import Checkpoint
 from apollod.core.rules.children import Engine, Process, Start
 from apollod.core.rules.dreams.status import Dreams
+from apollod.core.rules.environments import EnvironmentStatus
 from apollod.core.rules.feedback import Capture
 from apollod.core.rules.followups import FollowUps
 from apollod.core.rules.holding.status import Holding
@@ -98,6 +99,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """null: none so far"""
     dreams: Dreams = Dreams()
     lessons: Lessons = Lessons()
+    environments: list[EnvironmentStatus] = []
+    """in the order of their first start"""
     learned: Learned = Learned()
     uptime_s: float
     processor: str = ""

@@ -92,11 +92,6 @@ def read_teacher(blob: bytes) -> Teacher:
     return teacher
 
 
-def with_teacher(record: bytes, given: GivenTeacher) -> bytes:
-    """A record for the trainer, with its teacher."""
-    return record[:-1] + b',"teacher":' + msgspec.json.encode(given) + b"}"
-
-
 def _check(teacher: Teacher) -> None:
     count, k = len(teacher.answer), teacher.k
     if not count or not 0 < k <= K_MAX:

@@ -29,9 +29,10 @@ from apollod.trainer.objectives.sft import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
 from apollod.trainer.offline import lay_out  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
+from apollod.wire.comparisons import with_file  # noqa: E402
 from apollod.wire.messages import StepDone  # noqa: E402
 from apollod.wire.records import parse_line  # noqa: E402
-from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, with_teacher, write_teacher  # noqa: E402
+from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, write_teacher  # noqa: E402
 from benchmarks.forgetting.tasks import Question  # noqa: E402
 
 MODEL = Path(apollod.__file__).parent / "data" / "world-model"
@@ -107,7 +108,7 @@ class Model:
             array("f", top.values.flatten().tolist()), LIKELIEST,
         )  # fmt: skip
         blob = write_teacher(teacher)
-        return self._learner.encode(with_teacher(_record(messages), GivenTeacher(digest_of(blob), blob)), CONTEXT)
+        return self._learner.encode(with_file(_record(messages), GivenTeacher(digest_of(blob), blob)), CONTEXT)
 
     def passed(self, questions: Sequence[Question]) -> list[bool]:
         """For each question, true if the greedy answer passes."""

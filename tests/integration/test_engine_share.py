@@ -41,8 +41,9 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.wire import messages as msg
+from apollod.wire.comparisons import with_file
 from apollod.wire.records import decode_record, record_of_forms
-from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, with_teacher, write_teacher
+from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, write_teacher
 
 pytestmark = pytest.mark.engine
 
@@ -233,7 +234,7 @@ def test_a_teacher_says_what_transformers_says_of_the_tokens_that_the_trainer_le
 
     teacher = anyio.run(asked)
     tokenizer, blob = load_tokenizer(str(tiny_model)), write_teacher(teacher)
-    bare = with_teacher(record_of_forms([said[1], reply]).canonical, GivenTeacher(digest_of(blob), blob))
+    bare = with_file(record_of_forms([said[1], reply]).canonical, GivenTeacher(digest_of(blob), blob))
     CONTEXT.encode(tokenizer, decode_record(bare), 512).check()
     told = tokenise(tokenizer, decode_record(record_of_forms([*said, reply]).canonical), 512)
     assert [token for token, learned in zip(told.ids, told.mask, strict=True) if learned] == teacher.answer.tolist()

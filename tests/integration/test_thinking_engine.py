@@ -18,8 +18,9 @@ from apollod.curation.surrounding_texts import answered
 from apollod.demo.tiny_model import save
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.wire.comparisons import with_file
 from apollod.wire.records import decode_record, record_of_forms
-from apollod.wire.teacher import GivenTeacher, digest_of, with_teacher, write_teacher
+from apollod.wire.teacher import GivenTeacher, digest_of, write_teacher
 
 pytestmark = pytest.mark.engine
 
@@ -41,7 +42,7 @@ def test_thoughts_of_a_real_engine(tiny_model: Path, tmp_path: Path, template: s
             async with HttpLlm(Endpoint(url, "tiny")) as llm:
                 blob = write_teacher(await teacher_of(llm, TOLD, "Ahoy.", thought=thought))
             record = record_of_forms([*ASKED, answered("Ahoy.", thought)]).canonical
-            given = decode_record(with_teacher(record, GivenTeacher(digest_of(blob), blob)))
+            given = decode_record(with_file(record, GivenTeacher(digest_of(blob), blob)))
             return shown(tokenizer, CONTEXT.encode(tokenizer, given, 512))
 
         assert anyio.run(learned, "").endswith("assistant\n<think>\n\n</think>\n\n«Ahoy.<|im_end|>»\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from support.journals import EXAMPLES, STORY, TWIN, shell, write
 
@@ -214,6 +215,23 @@ def test_the_file_of_the_baseline_in_force_is_verified(
     assert main(["ctl", "journal", "verify", "--file", str(path)]) == 1
     said = capsys.readouterr().out
     assert "the events are good" in said and answer["references"] in said and "ok:" not in said
+
+
+@pytest.mark.parametrize("spoil", [gone, changed])
+def test_the_files_that_examples_are_learned_from_are_verified(
+    spoil: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = blobs.keep(tmp_path / blobs.NAME, b"rollouts")
+    started = ev.DaemonStarted(1, "0", Settings(model_path="m", trainer=TrainerSettings()), state_dir=str(tmp_path))
+    taken = ev.ExampleAccepted("a" * 32, msgspec.Raw(b'{"text":"x"}'), "environment:sums", 1, "rollout", teacher=digest)
+    path = write(tmp_path / "journal.db", [started, taken])
+    assert verify(path, capsys) == (0, verify(path, capsys)[1] | {"ok": True, "files": None})
+    spoil(tmp_path / blobs.NAME / digest)
+    code, answer = verify(path, capsys)
+    assert code == 1 and answer["ok"] is False and "a" * 32 in answer["files"] and digest in answer["files"]
+    assert main(["ctl", "journal", "verify", "--file", str(path)]) == 1
+    assert "the events are good" in capsys.readouterr().out
+    assert verify(write(tmp_path / "copy.db", [started, taken]), capsys)[0] == 0, "a copy has its files elsewhere"
 
 
 def test_of_a_copy_and_of_a_journal_without_a_baseline_no_file_is_asked(

@@ -63,5 +63,7 @@ MORE: list[ev.Event] = [
     ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k"),
     ev.BootstrapRequested(path="/old", by="p", models=("*",)),
     *MEASURED,
+    ev.GroupSampled("sums", 1, A, (1.0, 0.0), 3, 4, 60, 0.5, 0.1),
+    ev.GroupSampled("sums", 2, "", (0.0, 0.0), 4, 4, 40, 0.5, 0.1, reason="all 2 answers have the score 0"),
 ]
 EVERY_VIEW: list[ev.Event] = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, *MORE]

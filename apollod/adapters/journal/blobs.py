@@ -1,8 +1,8 @@
 """Files beside the journal that events name by the digest of their bytes: `<state>/blobs/DIGEST`.
 
 Law: a file is durable before an event names it. One that no event names, because a crash came between, is not looked at
-by anybody; the same bytes, kept again, are the same file. A teacher's stays for ever, since a replay from the beginning
-reads it; what became of a baseline's is in `supervisor.quality.reference_files`.
+by anybody; the same bytes, kept again, are the same file. What a step learned from (a teacher, rollouts, a reference)
+stays for ever, since a replay from the beginning reads it; `supervisor.quality.reference_files` removes old baselines.
 """
 
 import os
@@ -17,10 +17,11 @@ from apollod.core.events import AnchorEncoded, AnchorFrozen, DaemonStarted, Exam
 from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
+from apollod.wire.comparisons import with_file
 from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import StepExample
 from apollod.wire.records import with_sampled
-from apollod.wire.teacher import GivenTeacher, digest_of, with_teacher
+from apollod.wire.teacher import GivenBlob, digest_of
 
 NAME = "blobs"
 LOOKUP_S = 60.0
@@ -82,11 +83,11 @@ def remove_half_written(directory: Path) -> None:
 
 
 def lesson(accepted: ExampleAccepted, directories: Sequence[Path]) -> bytes:
-    """The record of an example as the trainer is given it: with the tokens of its answers that are known, and with its
-    teacher, from the first directory that has it. What cannot be read is said in its place, and the trainer refuses
-    the example. Blocking."""
+    """The record of an example as the trainer is given it: with the tokens of its answers that are known, and with the
+    file that it is learned from, from the first directory that has it. What cannot be read is said in its place, and
+    the trainer refuses the example. Blocking."""
     record = with_sampled(bytes(accepted.record), accepted.sampled)
-    return with_teacher(record, _given(accepted.teacher, directories)) if accepted.teacher else record
+    return with_file(record, _given(accepted.teacher, directories)) if accepted.teacher else record
 
 
 def anchors_of(
@@ -115,7 +116,7 @@ def anchors_of(
 
 
 def _anchor(frozen: AnchorFrozen, directories: Sequence[Path]) -> bytes:
-    return with_teacher(bytes(frozen.record), _given(frozen.teacher, directories))
+    return with_file(bytes(frozen.record), _given(frozen.teacher, directories))
 
 
 def beside(journal: str | Path) -> list[Path]:
@@ -129,11 +130,11 @@ def beside(journal: str | Path) -> list[Path]:
     return found
 
 
-def _given(digest: str, directories: Sequence[Path]) -> GivenTeacher:
+def _given(digest: str, directories: Sequence[Path]) -> GivenBlob:
     why = ""
     for directory in directories:
         try:
-            return GivenTeacher(digest, (directory / digest).read_bytes())
+            return GivenBlob(digest, (directory / digest).read_bytes())
         except OSError as error:
             why = why or f"{directory / digest}: {reason(error)}"
-    return GivenTeacher(digest, why=why or "no directory has it")
+    return GivenBlob(digest, why=why or "no directory has it")

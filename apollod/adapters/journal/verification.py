@@ -12,6 +12,7 @@ import re
 import sqlite3
 from pathlib import Path
 from shlex import quote
+from sys import maxsize
 
 from apollod.adapters.journal import blobs, journal_reader
 from apollod.adapters.journal.journal_file import explain, reading
@@ -70,6 +71,9 @@ _EXAMPLES = (  # a kind of damage, and SQL of the first
 )
 
 
+_FILES = """SELECT min(key), body ->> '$.teacher' FROM events
+             WHERE kind IN ('example.accepted', 'anchor.frozen') AND coalesce(body ->> '$.teacher', '') <> ''
+             GROUP BY 2 ORDER BY min(seq)"""
 _NEWEST = """SELECT kind, version, body FROM events WHERE kind = 'quality.measured' AND body ->> '$.why' = 'baseline'
     ORDER BY seq DESC LIMIT 1"""
 SECONDS = 60.0
@@ -137,13 +141,30 @@ def reference_damage(path: str | Path) -> JournalError | None:
     return None
 
 
+def file_damage(path: str | Path) -> JournalError | None:
+    """The first damage of a file that examples or anchors are learned from (a teacher, rollouts, a reference), if this
+    is the journal that a daemon works on; None without one. Blocking. Raises JournalError for a journal that cannot be
+    read."""
+    if not _is_own(path):
+        return None
+    directory = Path(path).resolve().parent / blobs.NAME
+    for example, digest in journal_reader.query(path, _FILES, maxsize, SECONDS).rows:
+        if problem := blobs.problem(directory, digest):
+            return JournalError(
+                f"what {example} is learned from is not there, {problem}",
+                "put the file back from a backup; without it no replay goes past the step that learned it",
+            )
+    return None
+
+
 def _baseline_digest(path: str | Path) -> str:
     """The digest of the newest baseline's references; empty if there is no baseline, or this is a copy."""
-    started, newest = (
-        [decode_event(*row) for row in journal_reader.query(path, sql, seconds=SECONDS).rows]
-        for sql in (blobs.STARTED, _NEWEST)
-    )
+    newest = [decode_event(*row) for row in journal_reader.query(path, _NEWEST, seconds=SECONDS).rows]
+    return next((e.references for e in newest if isinstance(e, QualityMeasured) and _is_own(path)), "")
+
+
+def _is_own(path: str | Path) -> bool:
+    """True if this is the journal that a daemon works on, not a copy."""
+    started = [decode_event(*row) for row in journal_reader.query(path, blobs.STARTED, seconds=SECONDS).rows]
     own = [e for e in started if isinstance(e, DaemonStarted) and e.state_dir]
-    if not own or Path(path).resolve() != Path(own[0].state_dir, JOURNAL).resolve():
-        return ""
-    return next((e.references for e in newest if isinstance(e, QualityMeasured)), "")
+    return bool(own) and Path(path).resolve() == Path(own[0].state_dir, JOURNAL).resolve()

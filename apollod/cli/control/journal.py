@@ -38,7 +38,7 @@ _INFINITE = {inf: "Infinity", -inf: "-Infinity"}  # JSON has no such numbers, an
 def add(parser: argparse.ArgumentParser) -> None:
     ctl.actions(
         parser,
-        ("verify", "check the hash chain over every event, what is derived from them, and what the quality guard needs",
+        ("verify", "check the hash chain over every event, what is derived from them, and the files that they name",
          _verify,
          ctl.argument("--archive", metavar="FILE",
                       help="fail unless the journal goes on where this one, its archive, ends"),
@@ -63,17 +63,20 @@ def _verify(args: argparse.Namespace) -> int:
     found = _seq_of(path, expect, last) if expect else None
     derived = verification.derived_damage(path) if bad is None else None  # of a broken journal the events come first
     compared = verification.reference_damage(path) if bad is None and derived is None else None
+    files = verification.file_damage(path) if bad is None and derived is None else None
     begun = journal_reader.continued(path) if chain.seq else None
     unfit = misfit(path, args.archive) if args.archive and bad is None else ""
     if begun is not None and expect and begun.head_hash.startswith(expect):
         found = 0
-    ok = bad is None and derived is None and compared is None and not unfit and (not expect or found is not None)
+    damaged = bad is not None or derived or compared or files or unfit
+    ok = not damaged and (not expect or found is not None)
     if args.json:
         answer: dict[str, Any] = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
         if expect:
             answer["expected"] = None if found is None else {"seq": found, "after": last - found}
         answer["derived"] = derived and derived.line()
         answer["references"] = compared and compared.line()
+        answer["files"] = files and files.line()
         if begun is not None:
             answer["archive"] = {"path": begun.archive, "events": begun.events, "head_hash": begun.head_hash}
         if args.archive:
@@ -84,8 +87,8 @@ def _verify(args: argparse.Namespace) -> int:
         print(f"broken at event {bad}: it was edited, is missing or out of place")
     elif derived is not None:
         print(f"the events are good: {last}, head {head}\nwhat is derived from them is damaged: {derived.line()}")
-    elif compared is not None:
-        print(f"the events are good: {last}, head {head}\n{compared.line()}")
+    elif lost := compared or files:
+        print(f"the events are good: {last}, head {head}\n{lost.line()}")
     else:
         print(f"ok: {last} events, head {head}")
     if begun is not None and bad is None:

@@ -104,7 +104,9 @@ def page(s: Object) -> str:
         ("holding", _holding(s.get("holding", {}))),
         ("dreams", render.dreams_text(dreams) if render.has_patterns(dreams) else ""),
         ("lessons", render.lessons_text(s.get("lessons", {}))),
-        ("learned", _learned(s.get("learned", {}), q["trained"])),
+        ("learned", "; ".join(filter(None, (
+            _learned(s.get("learned", {}), q["trained"]), render.environments_text(s.get("environments", [])),
+        )))),
         ("quality", _quality(s.get("quality") or {})),
         ("growth", growth and render.growth_text(
             growth["journal_bytes_per_day"], growth["history_bytes_per_day"], growth["days_left"]
@@ -136,11 +138,11 @@ def _capture(capture: Object) -> str:
 
 
 def _waits(activities: Mapping[str, str]) -> str:
-    """Activities that cannot begin now, by reason. A step that waits for the one before is left out; dreams and lessons
-    have lines of their own."""
+    """Activities that cannot begin now, by reason. A step that waits for the one before is left out; dreams, lessons
+    and environments are told elsewhere."""
     by_reason: dict[str, list[str]] = {}
     for activity, reason in activities.items():
-        if reason and activity not in ("dreaming", "teaching"):
+        if reason and activity not in ("dreaming", "teaching", "rollouts"):
             by_reason.setdefault(reason, []).append(activity)
     if activities.get("step", "").endswith("is running"):
         return ""

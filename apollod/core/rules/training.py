@@ -8,6 +8,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.children import TrainerBound, TrainerExited
 from apollod.core.facts.daemon import DaemonStarted, JournalCarried, JournalContinued, TrainingResumed
+from apollod.core.facts.environments import SOURCE
 from apollod.core.facts.holding import filled, held_beside_behaviour, held_by
 from apollod.core.facts.intake.events import ExampleLooked
 from apollod.core.facts.intake.order import upcoming
@@ -228,7 +229,7 @@ def _begin_step(state: State, all_settings: Settings, window: Window, batch: lis
     first, several, settings = batch[0], len(batch) > 1, all_settings.trainer
     practice = is_practice(state.lessons, first.example)
     held = _held(state, all_settings, batch, practice)
-    peak = settings.direct_rate if first.tier == "direct" else settings.lr
+    peak = _peak(all_settings, first)
     position = window.examples + len(batch) - 1
     started = ev.StepStarted(
         step=state.training.step + 1, parent=state.training.version, example=first.example, digest=first.digest,
@@ -241,6 +242,14 @@ def _begin_step(state: State, all_settings: Settings, window: Window, batch: lis
         together=several and practice, warmup=settings.warmup_steps,
     )  # fmt: skip
     return Outcome([started], [fx.RunStep.of(started)])
+
+
+def _peak(settings: Settings, first: Waiting) -> float:
+    """Learning rate of a step whose first example is this one, before schedule and warm-up."""
+    name = first.kin.source.removeprefix(SOURCE) if first.tier == "rollout" else ""
+    if (environment := settings.environment_named(name)) is not None and environment.lr:
+        return environment.lr
+    return settings.trainer.direct_rate if first.tier == "direct" else settings.trainer.lr
 
 
 def _repeat(state: State, again: Learned) -> Outcome:

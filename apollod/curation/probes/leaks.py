@@ -20,7 +20,8 @@ from collections.abc import Iterable, Sequence
 from apollod.curation.minhash import WORDS_MIN
 from apollod.curation.probes.probe_item import Probe, Shingle, shingles_of, words_of
 from apollod.curation.probes.probe_kinds import kind_of
-from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord, decode_record
+from apollod.wire.comparisons import as_text
+from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord
 
 PHRASE_MIN, ANSWER_MIN, EXCERPT_MIN = 4, 8, 20  # words
 SHINGLE = 5
@@ -101,7 +102,7 @@ class Leaks:
 
 
 def _turns(canonical: bytes) -> Sequence[str]:
-    match decode_record(canonical):
+    match as_text(canonical):
         case MessagesRecord(messages=messages):
             return [message.content for message in messages]
         case CompletionRecord(prompt=prompt, completion=completion):

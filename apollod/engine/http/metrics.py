@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from apollod.core.rules.alignment import Alignment
 from apollod.core.rules.daemon import STATES
+from apollod.core.rules.environments import EnvironmentStatus
 from apollod.core.rules.quality.status import QualityMetric
 from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
@@ -123,6 +124,8 @@ COUNTERS = (
     Counter("quality_steps_taken_back", lambda s: s.quality.taken_back, "Steps that alarms took back"),
     Counter("quality_replays", lambda s: s.quality.replays, "Replays that looked for the examples that did it"),
 )
+FIGURES = ("reward", "spread", "length", "age", "ratio", "clipped", "kl", "entropy")
+"""of an environment's last steps"""
 PROBED_MAX = 64
 """most probe metrics shown, the first by name: their number depends on the user's probe files"""
 
@@ -245,11 +248,32 @@ def _families(status: Status) -> Iterable[Metric]:
         restarts.add_metric([child], process.restarts)
     yield from (state, examples, ready, restarts)
     yield from (CounterMetricFamily(f"apollod_{one.name}", one.help, one.value(status)) for one in COUNTERS)
+    yield from _of_environments(status.environments)
     yield from _of_probes(status.quality.metrics[:PROBED_MAX])
     for gauge in GAUGES:
         value = gauge.value(status)
         if value is not None and value is not UNSET:
             yield GaugeMetricFamily(f"apollod_{gauge.name}", gauge.help, value)
+
+
+def _of_environments(environments: Sequence[EnvironmentStatus]) -> Iterable[Metric]:
+    """Figures of each environment; means over its last steps are absent before the first."""
+    groups = CounterMetricFamily(
+        "apollod_environment_groups", "Groups of answers, by what became of them", labels=["environment", "result"]
+    )
+    figure = GaugeMetricFamily(
+        "apollod_environment_figure", "Means over the last steps that learned its groups",
+        labels=["environment", "figure"],
+    )  # fmt: skip
+    paused = GaugeMetricFamily("apollod_environment_paused", "1 while it is paused", labels=["environment"])
+    for one in environments:
+        for result in ("learned", "flat", "failed", "outdated"):
+            groups.add_metric([one.name, result], getattr(one, result))
+        for name in FIGURES:
+            if (value := getattr(one, name)) is not None:
+                figure.add_metric([one.name, name], value)
+        paused.add_metric([one.name], one.state == "paused")
+    return [each for each in (groups, figure, paused) if each.samples]
 
 
 def _of_probes(metrics: Sequence[QualityMetric]) -> Iterable[Metric]:

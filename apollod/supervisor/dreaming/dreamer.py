@@ -15,7 +15,7 @@ from apollod.adapters.journal.examples import own_records
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.log_probabilities import teacher_of
-from apollod.adapters.llm.openai_api import Sampling
+from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core import effects as fx
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
@@ -154,6 +154,15 @@ class Dreamer:
             answer.prompt_tokens + answer.completion_tokens, said.cut,
             "" if said.unfinished else redact_text(said.reasoning),
         )  # fmt: skip
+
+    async def rollouts(self, asked: Sequence[Mapping[str, Any]], sampling: Sampling) -> Completion:
+        """The served model's answers to these messages, as `sampling` asks for them, after users' requests. Raises an
+        LlmError."""
+        return await self._own.complete(asked, replace(sampling, priority=self._priority))
+
+    async def prompt_tokens(self, asked: Sequence[Mapping[str, Any]], thinking: Thinking) -> int:
+        """Number of tokens of these messages for the served model. Raises an LlmError."""
+        return len((await self._own.tokenise(asked, thinking=thinking)).tokens)
 
     async def thought(
         self, told: str, scenario: Sequence[Turn], thinking: Thinking, around: Surrounding = NOTHING

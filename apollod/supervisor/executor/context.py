@@ -1,6 +1,6 @@
 """Shared by all effects: the parts of the daemon, the two ways in which effects run, and causes of failed questions."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -9,6 +9,7 @@ import anyio.to_thread
 import structlog
 from anyio.abc import TaskGroup
 
+from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.sources.record_stream import batch_of_lines
@@ -20,6 +21,7 @@ from apollod.errors import (
     DreamCheckFailed,
     DreamCut,
     DreamNonsense,
+    EnvironmentFailed,
     LlmError,
     LlmRefused,
     RecordRefused,
@@ -117,6 +119,8 @@ class Context:
     """for a search for culprits"""
     references: ReferenceFiles = field(default_factory=ReferenceFiles)
     """references that probes are compared with"""
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    """by name; those that are not there are not asked"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 
@@ -220,6 +224,8 @@ def _failure_of(error: Exception) -> Failure:
             return Failure("seeds", error.line())
         case DreamCheckFailed():
             return Failure("check", error.line())
+        case EnvironmentFailed(outside=False):
+            return Failure("nonsense", error.line())
         case ApolloError():
             return Failure("endpoint", error.line())
     return Failure("nonsense", line_of(error))

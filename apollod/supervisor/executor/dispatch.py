@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import anyio
 from anyio.abc import TaskGroup
 
+from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
@@ -16,6 +17,7 @@ from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOIN
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler, UnderWay
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
+from apollod.supervisor.executor.environment_effects import HANDLERS as ENVIRONMENTS
 from apollod.supervisor.executor.holding_effects import HANDLERS as HOLDING
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.lesson_effects import HANDLERS as LESSONS
@@ -29,7 +31,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **SCORING, **JUDGING, **DREAMING, **QUALITY, **LESSONS,
-    **HOLDING,
+    **HOLDING, **ENVIRONMENTS,
 }  # fmt: skip
 """Effect type -> its handler."""
 
@@ -48,11 +50,12 @@ class Executor:
         judge: Judge | None = None,
         dreamer: Dreamer | None = None,
         leaks: LeakWatch | None = None,
+        environments: Mapping[str, Environment] | None = None,
     ) -> None:
         under_way = UnderWay(tasks)
         self.context = Context(
             config, journal, children, post, tasks, under_way, judge, dreamer, leaks,
-            Surrounder(config, dreamer) if dreamer is not None else None,
+            Surrounder(config, dreamer) if dreamer is not None else None, environments=environments or {},
         )  # fmt: skip
         self._submit = submit
 

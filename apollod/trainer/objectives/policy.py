@@ -47,21 +47,16 @@ class PolicyObjective:
         """The sampled tokens as they are: nothing is tokenised again."""
         if not isinstance(record, GroupRecord):
             raise RecordRefused("it is no group of rollouts", "learn it by sft")
-        return self.encoded(record.group.terms, record.read(), max_tokens)
+        return self.encoded(record.group.terms, record.read())
 
-    def encoded(self, terms: Terms, group: Group, max_tokens: int) -> Tokens:
-        """The example of a group. Raises RecordRefused for one without spread, and for an answer that is too long."""
+    def encoded(self, terms: Terms, group: Group) -> Tokens:
+        """The example of a group. Raises RecordRefused for one without spread."""
         scores = [one.score for one in group.rollouts]
         better = advantages(scores, terms.divide)
         if better is None:
             raise RecordRefused(
                 f"all {len(scores)} rollouts have the score {scores[0]:g}: none is better than another",
                 "leave the group out, or score finer",
-            )
-        if (longest := max(len(one.mask) for one in group.rollouts)) > max_tokens:
-            raise RecordRefused(
-                f"a rollout has {longest} tokens, [trainer] max_tokens is {max_tokens}",
-                "raise it, or sample shorter ones",
             )
         ids, mask, starts = list[int](), list[bool](), list[int]()
         columns = _Columns(terms, group)

@@ -73,6 +73,7 @@ def encoded(
     try:
         tokens = objective.encode(tokenizer, typed, max_tokens)
         tokens.check()
+        _check_room(tokens, max_tokens)
     except RecordRefused:
         if found := _by_former(tokenizer, typed, former, max_tokens, digest):
             return found
@@ -80,6 +81,16 @@ def encoded(
     if not digest or tokens.digest() == digest:
         return tokens
     return _by_former(tokenizer, typed, former, max_tokens, digest) or tokens
+
+
+def _check_room(tokens: Tokens, max_tokens: int) -> None:
+    """Raise RecordRefused for several sequences that together need more memory than is planned for a step."""
+    if len(tokens.starts) > 1 and tokens.room > max_tokens:
+        raise RecordRefused(
+            f"its {len(tokens.starts)} sequences take {tokens.room} tokens as one batch, [trainer] max_tokens is "
+            f"{max_tokens}",
+            "raise it, or sample fewer or shorter ones",
+        )
 
 
 def _by_former(

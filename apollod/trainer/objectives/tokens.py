@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
+from apollod.model.kept import CHUNK
 
 Column = array  # of typecode "f" (float32) or "q" (int64)
 
@@ -57,6 +58,15 @@ class Tokens:
     def targets(self) -> int:
         """Number of learned tokens."""
         return sum(self.mask)
+
+    @property
+    def room(self) -> int:
+        """Tokens for which it needs memory: several sequences are one batch, each as long as the longest in whole
+        chunks, as a gated delta net pads them (model/kept.py)."""
+        if len(self.starts) == 1:
+            return len(self.ids)
+        longest = max(len(ids) for ids, _ in self.sequences())
+        return len(self.starts) * -(-longest // CHUNK) * CHUNK
 
     @property
     def learned(self) -> list[int]:

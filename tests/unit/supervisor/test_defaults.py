@@ -87,8 +87,8 @@ def test_a_section_that_is_left_out_is_as_promised(config: Config, section: str)
 
 
 def test_every_section_is_promised_something(config: Config) -> None:
-    assert msgspec.structs.asdict(config).keys() - {"model", "watch", "endpoint"} == PROMISED.keys()
-    assert config.watch == () and config.endpoint == () and config.model.path == "/m"
+    assert msgspec.structs.asdict(config).keys() - {"model", "watch", "endpoint", "environment"} == PROMISED.keys()
+    assert config.watch == config.endpoint == config.environment == () and config.model.path == "/m"
 
 
 def test_what_is_recorded_and_what_the_trainer_is_told_have_the_same_defaults(config: Config) -> None:

@@ -23,6 +23,7 @@ from apollod.supervisor.executor import (
     child_effects,
     dispatch,
     dreaming_effects,
+    environment_effects,
     holding_effects,
     judging_effects,
     lesson_effects,
@@ -38,7 +39,7 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects,
-    dreaming_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
+    dreaming_effects, environment_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
     scoring_effects,
 )  # fmt: skip
 NONE = cast(Any, None)

@@ -32,8 +32,9 @@ from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.tokens import IDS, Tokens
 from apollod.wire import messages as m
+from apollod.wire.comparisons import with_file
 from apollod.wire.records import TextRecord, decode_record, parse_line
-from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, with_teacher, write_teacher
+from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, write_teacher
 
 WORLD = Path(str(resources.files("apollod"))) / "data" / "world-model"
 
@@ -145,7 +146,7 @@ def teacher(tokenizer: PreTrainedTokenizerBase) -> Teacher:
 
 
 def with_(teacher: Teacher | GivenTeacher) -> bytes:
-    return with_teacher(CANONICAL, teacher if isinstance(teacher, GivenTeacher) else given(teacher))
+    return with_file(CANONICAL, teacher if isinstance(teacher, GivenTeacher) else given(teacher))
 
 
 def test_an_answer_is_learned_bare_with_what_its_teacher_said(
@@ -245,7 +246,7 @@ def test_what_is_learned_by_which_loss_is_said_by_the_record(tiny_model: Path, t
     records = [
         CANONICAL, with_(teacher), with_(GivenTeacher("0" * 32, blob)), with_(GivenTeacher("0" * 32, why="it is gone")),
         with_(GivenTeacher(digest_of(b"?"), b"?")), with_(beyond),
-        with_teacher(b'{"text":"the harbour"}', GivenTeacher("0" * 32)),
+        with_file(b'{"text":"the harbour"}', GivenTeacher("0" * 32)),
     ]  # fmt: skip
     plain, good, changed, gone, other, unknown, text = encoded(loop, *records)
     assert (plain.objective, plain.refused) == ("sft", "") and (good.objective, good.refused) == ("context", "")
@@ -348,6 +349,6 @@ def test_a_model_learns_to_say_bare_what_it_says_when_it_is_told() -> None:
         answer = instructions.answer(scenario, [greet])
         told, shown = (conversation(said, scenario, answer) for said in (greet.texts[number % 3], None))
         record = parse_line(msgspec.json.encode({"messages": shown})).canonical
-        losses.append(step(loop, number, with_teacher(record, given(told_by(model, tokenizer, told))), lr=1e-4).loss)
+        losses.append(step(loop, number, with_file(record, given(told_by(model, tokenizer, told))), lr=1e-4).loss)
     assert losses[-1] is not None and losses[0] is not None and losses[-1] < 0.5 * losses[0], losses
     assert sum(bare(scenario) for scenario in held_out) >= 3

@@ -102,7 +102,8 @@ def group_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: 
         each.append(rollout([*asked, *said], mask, mu, score, temperature=0.8, reference=mu[::-1]))
     blob = write_group(Group(tuple(each)))
     terms = Terms(low=0.3, high=3.0, kl=0.1 if objective.name == "grpo" else 0.0)
-    form = GroupForm("books", prompt, objective.name, digest_of(blob), [*answers.values()], terms)
+    asked, scores = [Message("user", prompt)], [*answers.values()]
+    form = GroupForm("books", asked, [*answers], objective.name, digest_of(blob), scores, terms)
     return GroupRecord(form, GivenBlob(digest_of(blob), blob))
 
 

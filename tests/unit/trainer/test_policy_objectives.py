@@ -17,7 +17,10 @@ from apollod.trainer.objectives.grpo import GRPO
 from apollod.trainer.objectives.gspo import GSPO, sequence_ratio
 from apollod.trainer.objectives.importance_sampling import IMPORTANCE_SAMPLING
 from apollod.trainer.objectives.policy import NO_BOUND, PolicyObjective, divergence, policy_metrics
-from apollod.wire.rollouts import Group, Terms, advantages, rollout
+from apollod.trainer.objectives.table import encoded
+from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json, with_file
+from apollod.wire.rollouts import Group, Terms, advantages, rollout, write_group
+from apollod.wire.teacher import GivenBlob, digest_of
 
 SCORES = [1.0, 0.0, 0.5, 0.0]
 LOGP = [[-0.5, -1.2, -0.3], [-2.0, -0.7], [-1.0, -1.0, -0.2, -3.0], [-0.1]]
@@ -161,7 +164,7 @@ def group(**changes: Any) -> Group:
     ids=str,
 )
 def test_columns_of_an_example_are_those_of_its_rollouts(objective: PolicyObjective, terms: dict[str, Any]) -> None:
-    tokens = objective.encoded(Terms(**terms), group(), 100)
+    tokens = objective.encoded(Terms(**terms), group())
     tokens.check()
     assert tokens.starts == (0, 5, 9, 15) and tokens.targets == 10 and "temperature" not in tokens.columns
     found, expected = tokens.tensors(torch.device("cpu")), columns(objective, **terms)
@@ -171,15 +174,13 @@ def test_columns_of_an_example_are_those_of_its_rollouts(objective: PolicyObject
 
 
 def test_a_rollout_at_another_temperature_says_so_in_a_column() -> None:
-    assert GRPO.encoded(Terms(), group(temperature=0.7), 100).columns["temperature"].tolist() == pytest.approx(
-        [0.7] * 10
-    )
+    assert GRPO.encoded(Terms(), group(temperature=0.7)).columns["temperature"].tolist() == pytest.approx([0.7] * 10)
 
 
 def test_one_rollout_at_another_temperature_gives_all_of_them_a_column() -> None:
     first, *others = group().rollouts
     mixed = Group((first, *(msgspec.structs.replace(one, temperature=0.7) for one in others)))
-    tokens = GRPO.encoded(Terms(), mixed, 100)
+    tokens = GRPO.encoded(Terms(), mixed)
     tokens.check()
     assert tokens.columns["temperature"].tolist() == pytest.approx([1.0] * 3 + [0.7] * 7)
 
@@ -189,17 +190,31 @@ def test_a_group_without_spread_teaches_nothing() -> None:
     each = enumerate(group().rollouts)
     alike = Group(tuple(msgspec.structs.replace(one, score=0.3 + 3e-8 * number) for number, one in each))
     with pytest.raises(RecordRefused, match=r"all 4 rollouts have the score 0\.3"):
-        GRPO.encoded(Terms(), alike, 100)
+        GRPO.encoded(Terms(), alike)
 
 
-@pytest.mark.parametrize(
-    ("terms", "most", "said"),
-    [({}, 5, r"a rollout has 6 tokens, .* max_tokens is 5"), ({"kl": 0.1}, 100, "kl is above 0")],
-)
-def test_what_cannot_be_learned_is_refused(terms: dict[str, Any], most: int, said: str) -> None:
+def test_a_divergence_without_a_reference_is_refused() -> None:
     without = Group(tuple(msgspec.structs.replace(one, reference=b"") for one in group().rollouts))
-    with pytest.raises(RecordRefused, match=said):
-        GRPO.encoded(Terms(**terms), without, most)
+    with pytest.raises(RecordRefused, match="kl is above 0"):
+        GRPO.encoded(Terms(kl=0.1), without)
+
+
+def test_a_group_takes_the_room_of_its_longest_answer_for_each_of_them() -> None:
+    """In whole chunks of 64 tokens, as a gated delta net pads them."""
+    assert GRPO.encoded(Terms(), group()).room == 4 * 64
+    blob = write_group(group())
+    form = GroupForm("sums", [], [], "grpo", digest_of(blob), SCORES)
+    record = with_file(compared_json(GroupRecord(form)), GivenBlob(digest_of(blob), blob))
+    assert encoded(None, record, GRPO, 256).targets == 10  # type: ignore[arg-type]
+    with pytest.raises(RecordRefused, match=r"its 4 sequences take 256 tokens .* max_tokens is 255"):
+        encoded(None, record, GRPO, 255)  # type: ignore[arg-type]
+
+
+def test_other_scores_in_the_record_than_in_its_file_are_refused() -> None:
+    blob = write_group(group())
+    form = GroupForm("sums", [], [], "grpo", digest_of(blob), SCORES[::-1])
+    with pytest.raises(RecordRefused, match="are not those of the record"):
+        GroupRecord(form, GivenBlob(digest_of(blob), blob)).read()
 
 
 def test_an_unbounded_ratio_is_no_infinity() -> None:

@@ -142,6 +142,13 @@ def test_a_rated_answer_has_its_sign_its_reference_and_z0(tokenizer: PreTrainedT
     assert objective_of(one) is KTO
 
 
+def referring(one: PairRecord, blob: bytes) -> PairRecord:
+    """The pair with another reference."""
+    reference = msgspec.structs.replace(one.pair.reference, digest=digest_of(blob))
+    form = msgspec.structs.replace(one.pair, reference=reference)
+    return PairRecord(form, GivenBlob(reference.digest, blob))
+
+
 def test_what_cannot_be_compared_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
     one = record(tokenizer, "pair")
     with pytest.raises(RecordRefused, match=r"does not fit into .* max_tokens = 12"):
@@ -150,12 +157,13 @@ def test_what_cannot_be_compared_is_refused(tokenizer: PreTrainedTokenizerBase) 
         DPO.encode(tokenizer, record(tokenizer, "pair", worse=GOOD), 1000)
     assert one.blob is not None
     short = one.blob.blob[:-4]
-    fewer = msgspec.structs.replace(one, blob=GivenBlob(digest_of(short), short))
     with pytest.raises(RecordRefused, match="log-probabilities for"):
-        DPO.encode(tokenizer, fewer, 1000)
+        DPO.encode(tokenizer, referring(one, short), 1000)
     missing = array("f", [-9999.0] * (len(one.blob.blob) // 4)).tobytes()
     with pytest.raises(RecordRefused, match="gave token 1 the log-probability -9999"):
-        DPO.encode(tokenizer, msgspec.structs.replace(one, blob=GivenBlob(digest_of(missing), missing)), 1000)
+        DPO.encode(tokenizer, referring(one, missing), 1000)
+    with pytest.raises(RecordRefused, match="was given"):
+        DPO.encode(tokenizer, msgspec.structs.replace(one, blob=GivenBlob(digest_of(short), short)), 1000)
     for objective in (DPO, KTO):
         with pytest.raises(RecordRefused, match="it is no "):
             objective.encode(tokenizer, GOOD, 1000)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from apollod.errors import RecordRefused
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json, decode_learned
-from apollod.wire.records import decode_record
+from apollod.wire.records import Message, decode_record
 from apollod.wire.rollouts import Group, Rollout, Terms, advantages, check, digest_of, read_group, rollout, write_group
 from apollod.wire.teacher import GivenBlob
 from apollod.wire.teacher import digest_of as digest_of_file
@@ -103,7 +103,8 @@ def test_advantages_have_mean_0_and_spread_1_or_there_are_none(scores):
 
 def test_a_record_of_a_group_is_for_the_trainer_and_not_for_readers_of_text():
     blob = write_group(group())
-    form = GroupForm("sums", "1 + 1 = ", "grpo", digest_of_file(blob), [1.0, 0.0], Terms(high=1.28))
+    asked = [Message("user", "1 + 1 = ")]
+    form = GroupForm("sums", asked, ["2", "3"], "grpo", digest_of_file(blob), [1.0, 0.0], Terms(high=1.28))
     record = decode_learned(compared_json(GroupRecord(form)))
     assert record == GroupRecord(form)
     with pytest.raises(RecordRefused, match="no canonical record"):

@@ -18,6 +18,7 @@ from apollod.core.facts.checkpoints import CheckpointRef, CheckpointsState
 from apollod.core.facts.children import Child, ChildrenState
 from apollod.core.facts.daemon import DaemonState
 from apollod.core.facts.dreams.state import Course, Dream, DreamsState
+from apollod.core.facts.environments import Environment, EnvironmentsState, Figures
 from apollod.core.facts.holding import Anchor
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
@@ -113,6 +114,7 @@ engine.pid: int | null
 engine.ready: bool
 engine.restarts: int
 engine.url: str
+environments: [object]
 error: str
 follow_ups.cases: int
 follow_ups.reason: str
@@ -376,6 +378,7 @@ def full_state() -> State:
             learned=[True, False],
         ),
         lessons=LESSONS,
+        environments=EnvironmentsState({"sums": Environment(learned=1, recent=[STEP])}),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 50, bad=[True] * 40 + [False] * 10),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
@@ -383,6 +386,9 @@ def full_state() -> State:
             incident=Incident(2, 3, 1, ("facts.passed",), "restored"), telling=Telling(error="gone"),
         ),
     )  # fmt: skip
+
+
+STEP = Figures(2, 0.5, 0.5, 9, 1, 1, 0, 0, 1)
 
 
 def full_status() -> st.Status:
@@ -493,7 +499,8 @@ def test_the_page_says_which_kind_of_cpu_this_is():
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
     assert len(lines) <= 24
-    assert "learned     3 lines; of 2 scored again, loss 2.25 -> 1.50 nats a token on average; 1 hardly moved" in lines
+    learned = "3 lines; of 2 scored again, loss 2.25 -> 1.50 nats a token on average; 1 hardly moved"
+    assert f"learned     {learned}; sums gone, 1 groups learned, reward 0.50" in lines
     lessons = "1 known, 1 practising, 2 waiting, 1 given up; L2 is under way (testing)"
     assert f"lessons     {lessons}; waits: alarm 2 of the quality guard is not settled" in lines
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
@@ -522,6 +529,7 @@ def test_the_page_of_a_status():
         blocked={},
         bootstrap=None,
         lessons=Lessons(),
+        environments=[],
         learned=Learned(),
         growth=None,
         dreams=Dreams(),

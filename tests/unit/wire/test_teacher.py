@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from support.teachers import given, made_up
 
 from apollod.errors import RecordRefused
+from apollod.wire.comparisons import with_file
 from apollod.wire.records import CompletionRecord, MessagesRecord, decode_record, parse_line
-from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, read_teacher, with_teacher, write_teacher
+from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, read_teacher, write_teacher
 
 SMALL = Teacher(array("I", [5, 9]), array("I", [5, 1, 9, 2]), array("f", [-0.5, -1.5, -0.25, -2.0]), 2, 12)
 
@@ -91,7 +92,7 @@ def test_a_file_that_is_missing_or_another_one_is_named() -> None:
 )
 def test_a_record_takes_its_teacher_with_it(line: bytes) -> None:
     canonical = parse_line(line).canonical
-    typed = decode_record(with_teacher(canonical, given(SMALL)))
+    typed = decode_record(with_file(canonical, given(SMALL)))
     assert isinstance(typed, MessagesRecord | CompletionRecord)
     assert typed.teacher is not None and typed.teacher.read() == SMALL
     bare = decode_record(canonical)

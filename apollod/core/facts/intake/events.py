@@ -169,9 +169,9 @@ class SourceUnblocked(Event, frozen=True):
         return self.path
 
 
-Tier = Literal["direct", "bulk", "dream"]
+Tier = Literal["direct", "bulk", "dream", "rollout"]
 """Origin of an example, which decides its learning rate: given directly (HTTP, `ctl submit`, feedback), read from a
-file or log, imagined."""
+file or log, imagined, sampled for an environment."""
 
 
 class ExampleAccepted(ExampleEvent, frozen=True):
@@ -197,8 +197,8 @@ class ExampleAccepted(ExampleEvent, frozen=True):
     topic: str = ""
     """topic, in one word (`curation.topics`); empty: not clear, or an old event"""
     teacher: str = ""
-    """digest of the file with the distribution that its answer is learned from (`wire.teacher`); empty: the text is
-    learned"""
+    """digest of the file that it is learned from: the distribution of a told model (`wire.teacher`), a group of
+    rollouts (`wire.rollouts`), or log-probabilities of a reference (`wire.comparisons`); empty: the text is learned"""
 
     instead_of: str = ""
     """key of the answer that the user rejected with the prompt of this one: the pair is a preference"""

@@ -32,6 +32,7 @@ REPLAY_BEGINS_S = 900.0
 REPLAY_SLOWER = 10.0
 """times that a replay's step may take longer than a step: it has the lowest priority for processor and disk, and a
 forward pass counts as a step"""
+OF_ENVIRONMENT = "[[environment]] lr"
 UNKNOWN_STEP_S = 10.0
 """duration of a step if none is known"""
 
@@ -163,12 +164,14 @@ def _slower(incident: Incident, found: Verdict) -> str:
         return f"the others harm together at their learning rate, and are learned again at {found.lr_scale:g} of it"
     highest = dict[str, float]()
     for step in incident.steps:
-        key = "lr_direct" if step.tier == "direct" else "lr"
+        key = {"direct": "lr_direct", "rollout": OF_ENVIRONMENT}.get(step.tier, "lr")
         highest[key] = max(step.lr, highest.get(key, 0.0))
-    use = " and ".join(f"{key} = {lr * found.lr_scale:.3g}" for key, lr in sorted(highest.items()))
+    use = [f"{key} = {lr * found.lr_scale:.3g}" for key, lr in sorted(highest.items()) if key != OF_ENVIRONMENT]
+    use = [f"[trainer] {' and '.join(use)}"] if use else []
+    use += [f"{OF_ENVIRONMENT} = {highest[OF_ENVIRONMENT] * found.lr_scale:.3g}"] if OF_ENVIRONMENT in highest else []
     return (
-        f"every example harms at this learning rate: use [trainer] {use} and `apollod ctl resume`, which learns them "
-        "again at that rate"
+        f"every example harms at this learning rate: use {' and '.join(use)} and `apollod ctl resume`, which learns "
+        "them again at that rate"
     )
 
 

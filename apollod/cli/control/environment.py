@@ -1,0 +1,129 @@
+"""`apollod ctl environment list|show|pause|resume`: what the model learns from rewards."""
+
+import argparse
+import difflib
+import time
+from typing import Any
+
+import msgspec
+
+from apollod.adapters.journal import journal_reader
+from apollod.cli import commands, render
+from apollod.cli.control import ctl, rows
+from apollod.cli.render import indented
+from apollod.errors import ApolloError
+from apollod.wire import control_messages as msg
+
+EPILOG = """\
+An environment gives prompts and scores answers to them: [[environment]] of the configuration names one. The served
+model answers each prompt several times, and learns from the better answers. docs/rewards.md has more.
+
+examples:
+  apollod ctl environment list
+  apollod ctl environment show sums
+  apollod ctl environment pause sums --reason 'its scores are wrong'
+  apollod ctl environment resume sums
+"""
+SHOWN_GROUPS = 10
+QUOTED_MAX = 100
+Object = dict[str, Any]
+
+
+def _figure(name: str, digits: int = 2) -> render.Column:
+    return (name, lambda one: "" if one[name] is None else f"{one[name]:.{digits}f}")
+
+
+_COLUMNS: tuple[render.Column, ...] = (
+    ("environment", "name"), "state", "prompt", "waiting", "learned", "flat", "failed", "outdated", _figure("reward"),
+    _figure("spread"), _figure("ratio"), _figure("clipped"), _figure("kl", 3), _figure("entropy"),
+    _figure("age", 1), ("why", "reason"),
+)  # fmt: skip
+_GROUPS: tuple[render.Column, ...] = (
+    "number", "at", ("answers", "count"), _figure("reward"), ("best", lambda one: f"{one['best']:g}"), "tokens", "step",
+    ("what was asked, or why nothing is learned", lambda one: one["reason"] or render.cut(one["asked"], QUOTED_MAX)),
+)  # fmt: skip
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = "sources of prompts that score the model's answers, from which it learns"
+    commands.epilog(parser, EPILOG)
+    name = ctl.argument("name", metavar="NAME", help="of the environment")
+    ctl.actions(
+        parser,
+        ("list", "every environment, what it gave and how its steps go", _list, ctl.of_a_copy),
+        ("show", "one environment in full, with its last groups", _show, name, ctl.of_a_copy),
+        ("pause", "sample no more groups, and learn none that wait", _pause, name,
+         ctl.argument("--reason", default="", help="kept in the journal")),
+        ("resume", "sample groups again", _resume, name),
+    )  # fmt: skip
+
+
+def folded(path: str) -> dict[str, Any]:
+    """Environments by a journal, without its daemon, as in a status."""
+    from apollod.core.rules import environments
+
+    found = environments.status(rows.folded_state(path), time.time_ns())
+    return {"environments": msgspec.to_builtins(found)}
+
+
+def _environments(args: argparse.Namespace) -> list[Object]:
+    answer = ctl.ask_or_fold(args, msg.StatusRequest(), folded)
+    found: list[Object] = answer.get("environments", [])
+    return found
+
+
+def _list(args: argparse.Namespace) -> int:
+    found = _environments(args)
+    none = "there is no environment; [[environment]] in the configuration names one (docs/rewards.md)"
+    return ctl.show(
+        args, {"schema_version": 1, "environments": found}, lambda: render.listed(_COLUMNS, found) if found else none
+    )
+
+
+def _show(args: argparse.Namespace) -> int:
+    found = {one["name"]: one for one in _environments(args)}
+    if (one := found.get(args.name)) is None:
+        raise unknown(args.name, list(found))
+    sql = f"""
+        SELECT number, at, json_array_length(scores) AS count, answers, scores, reward, best, tokens, step, reason,
+               coalesce(asked, '') AS asked, example
+        FROM groups WHERE environment = {journal_reader.literal(args.name)} ORDER BY number DESC LIMIT {SHOWN_GROUPS}
+    """
+    groups = rows.objects(ctl.journal_path(args), sql)
+    return ctl.show(args, {"schema_version": 1, "environment": one, "groups": groups}, lambda: _page(one, groups))
+
+
+def _page(one: Object, groups: list[Object]) -> str:
+    fields = [
+        ("state", one["state"] + (f": {one['reason']}" if one["reason"] else "")),
+        ("groups", f"{one['learned']} learned, {one['waiting']} wait, {one['flat']} teach nothing, "
+                   f"{one['outdated']} were too old or could not be learned"),
+        ("prompts", f"all up to {one['prompt']} are done, {one['failed']} were given up"),
+    ]  # fmt: skip
+    if one["reward"] is not None:
+        said = [f"{name} {one[name]:.3g}" for name in ("ratio", "clipped", "kl", "entropy") if one[name] is not None]
+        fields += [
+            ("reward", f"{one['reward']:.3f} in the mean of the last steps, spread {one['spread']:.3f}"),
+            ("steps", f"{', '.join(said)}; {one['length']:.0f} tokens an answer, sampled {one['age']:.1f} steps before"
+                      + (f"; {one['unhealthy']} in a row are not healthy" if one["unhealthy"] else "")),
+        ]  # fmt: skip
+    lines = [one["name"], *indented("\n".join(render.fields(*fields)))]
+    return "\n".join([*lines, *(["", render.listed(_GROUPS, groups)] if groups else [])])
+
+
+def _pause(args: argparse.Namespace) -> int:
+    answer = ctl.ask(ctl.socket_path(args), msg.EnvironmentRequest(args.name, "pause", ctl.by(), args.reason))
+    taken = f"; {answer['withdrawn']} groups that waited are not learned" if answer["withdrawn"] else ""
+    return ctl.show(args, answer, f"{args.name} {'was paused already' if answer['already'] else 'is paused'}{taken}")
+
+
+def _resume(args: argparse.Namespace) -> int:
+    answer = ctl.ask(ctl.socket_path(args), msg.EnvironmentRequest(args.name, "resume", ctl.by()))
+    return ctl.show(args, answer, f"{args.name} {'was not paused' if answer['already'] else 'goes on'}")
+
+
+def unknown(name: str, known: list[str]) -> ApolloError:
+    """The error for a name that no environment has."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return ApolloError(f"there is no environment {name}", f"{hint}`apollod ctl environment list` has them")

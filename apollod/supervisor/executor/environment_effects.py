@@ -1,0 +1,161 @@
+"""Groups of answers to an environment's prompts: the environment gives a prompt, the served model answers it several
+times, the environment scores the answers, and their tokens and log-probabilities go to a file beside the journal."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec.structs import replace
+
+from apollod.adapters.environments.environment_interface import Environment
+from apollod.adapters.environments.http_environment import HttpEnvironment
+from apollod.adapters.environments.python_environment import PythonEnvironment
+from apollod.adapters.journal import blobs
+from apollod.adapters.llm.openai_api import Choice, Completion, Sampling, Versions
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.core.facts.environments import Stage
+from apollod.core.facts.intake.inputs import Line
+from apollod.core.facts.intake.repeats import content_id
+from apollod.curation.contexts import as_asked
+from apollod.curation.redaction import redact_text
+from apollod.errors import EnvironmentFailed, RecordRefused
+from apollod.model.kept import CHUNK
+from apollod.supervisor.config import Config
+from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered
+from apollod.supervisor.sections import EnvironmentSection
+from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json
+from apollod.wire.records import Message, message_form
+from apollod.wire.rollouts import Group, Rollout, advantages, rollout, write_group
+
+PLAIN: Mapping[str, Any] = {
+    "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+}  # fmt: skip
+"""Samples from the distribution whose log-probabilities the engine gives, whatever generation_config.json says."""
+
+
+def environments_of(config: Config) -> dict[str, Environment]:
+    """The configured environments by name, none of them started. Raises ConfigError."""
+    return {one.name: _environment(one) for one in config.environment}
+
+
+def _environment(section: EnvironmentSection) -> Environment:
+    match section.kind:
+        case "python":
+            return PythonEnvironment(section.entry, section.timeout_s)
+        case "http":
+            return HttpEnvironment(section.url, section.timeout_s, section.api_key)
+
+
+async def keep_open(environments: Mapping[str, Environment]) -> None:
+    """Let processes and connections of environments live until cancelled."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            for environment in environments.values():
+                await environment.close()
+
+
+async def _sample(context: Context, effect: fx.SampleGroup) -> inp.Input:
+    at: list[Stage] = ["prompt"]
+
+    def failed(failure: Failure) -> inp.GroupNotScored:
+        return inp.GroupNotScored(
+            effect.environment, effect.number, effect.attempt, at[-1], failure.reason,
+            for_good=failure.cause == "refused", outside=failure.cause == "endpoint",
+            retry_after_s=failure.retry_after_s,
+        )  # fmt: skip
+
+    about = {"environment": effect.environment, "number": effect.number}
+    return await answered(_sampled(context, effect, at), failed, "environment.broke", **about)
+
+
+async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) -> inp.GroupScored:
+    """The group of a prompt; `at`: the stages so far. Raises EnvironmentFailed, RecordRefused, an LlmError, OSError."""
+    section = next(one for one in context.config.environment if one.name == effect.environment)
+    environment = context.environments[effect.environment]
+    prompt = _canonical(await environment.prompt(effect.number))
+    at.append("sample")
+    began = time.monotonic()
+    completion = await _answers(context, section, [as_asked(one) for one in prompt])
+    sampled = time.monotonic()
+    at.append("score")
+    scores = await environment.score(effect.number, prompt, [one.text for one in completion.choices])
+    scored = time.monotonic()
+    at.append("group")
+    both = zip(completion.choices, scores, strict=True)
+    pairs = [(one, score.value) for one, score in both if score.value is not None]
+    if len(pairs) < 2:
+        why = next((score.why for score in scores if score.why), "no reason given")
+        raise EnvironmentFailed(
+            section.name, f"scored {len(pairs)} of {len(scores)} answers ({why})", "a group needs at least two scores"
+        )
+    versions = completion.versions or Versions(-1, -1)
+    group = inp.GroupScored(
+        effect.environment, effect.number, tuple(value for _, value in pairs), versions.first, versions.last,
+        sum(len(one.token_ids or ()) for one, _ in pairs), sampling_s=sampled - began, scoring_s=scored - sampled,
+        left_out=len(scores) - len(pairs),
+    )  # fmt: skip
+    if advantages(list(group.scores)) is None:
+        return replace(group, reason=f"all {len(pairs)} answers have the score {group.scores[0]:g}")
+    ids = completion.prompt_ids or ()
+    rollouts = tuple(_rollout(ids, one, value, section.temperature, versions) for one, value in pairs)
+    answers = [redact_text(one.text) for one, _ in pairs]
+    return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, rollouts)
+
+
+def _canonical(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages in canonical form and without secrets, since they are stored. Raises RecordRefused."""
+    forms = [message_form(one, f"message {place}") for place, one in enumerate(messages, 1)]
+    return [{**form, "content": redact_text(form["content"])} for form in forms]
+
+
+async def _answers(context: Context, section: EnvironmentSection, asked: Sequence[Mapping[str, Any]]) -> Completion:
+    """The model's answers to a prompt, with token ids and log-probabilities, so short that they fit a step together.
+    Raises RecordRefused for a prompt that leaves no room for them, and an LlmError."""
+    assert context.dreamer is not None
+    most = context.config.trainer.max_tokens
+    each = most // section.group // CHUNK * CHUNK
+    tokens = await context.dreamer.prompt_tokens(asked, section.thinking)
+    if tokens >= each:
+        raise RecordRefused(
+            f"a prompt of {tokens} tokens leaves no room for answers: {section.group} rollouts of a group have {each} "
+            f"tokens each ([trainer] max_tokens = {most})",
+            "raise max_tokens, or ask for smaller groups ([[environment]] group)",
+        )
+    sampling = Sampling(
+        n=section.group, max_tokens=min(section.max_tokens, each - tokens), temperature=section.temperature, top_p=1.0,
+        logprobs=True, token_ids=True, thinking=section.thinking, extra=PLAIN,
+    )  # fmt: skip
+    return await context.dreamer.rollouts(asked, sampling)
+
+
+def _rollout(prompt: Sequence[int], one: Choice, score: float, temperature: float, versions: Versions) -> Rollout:
+    answer = list(one.token_ids or ())
+    learned = [False] * len(prompt) + [True] * len(answer)
+    return rollout([*prompt, *answer], learned, list(one.logprobs or ()), score, temperature, versions)
+
+
+def _kept(
+    context: Context, section: EnvironmentSection, group: inp.GroupScored, prompt: Sequence[Mapping[str, Any]],
+    answers: list[str], rollouts: tuple[Rollout, ...],
+) -> inp.GroupScored:  # fmt: skip
+    """The group with its record, once its file is durable. A prompt that holds a probe is not learned. Blocking. Raises
+    RecordRefused for rollouts that cannot be learned, OSError."""
+    digest = blobs.keep(context.config.state_dir / blobs.NAME, write_group(Group(rollouts)))
+    form = GroupForm(
+        section.name, [msgspec.convert(one, Message) for one in prompt], answers, section.objective, digest,
+        list(group.scores), section.terms,
+    )  # fmt: skip
+    record = compared_json(GroupRecord(form))
+    leak = context.leaks.said_of([record])[0] if context.leaks is not None else ""
+    if leak:
+        return replace(group, reason=f"it holds {leak}, which measures nothing any more once this is learned")
+    return replace(group, line=Line(group.number, content_id(record), record), file=digest)
+
+
+HANDLERS: dict[type[fx.Effect], Handler] = {fx.SampleGroup: Background(_sample)}

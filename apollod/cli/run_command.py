@@ -73,6 +73,10 @@ where APOLLOD_REAL_MODEL says. What it forgets of 20 general questions is shown,
 With --lessons: the same model is told four facts, each once, with `apollod ctl teach`, and then that
 one of them has changed; asked afterwards in words that no step had.
 
+With --rewards: the small model is asked for a day, a colour or a food, and an answer that names one
+is given a point; nobody shows it such an answer. The mean reward is measured on other prompts before
+and after. With --by-chance points are drawn by lot, and it must not rise.
+
 No daemon and no state stay behind unless --dir names a place for them."""
 
 
@@ -83,12 +87,14 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 12 minutes")
     form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 6 minutes")
     form.add_argument("--lessons", action="store_true", help="that model taught until it knows; 10 minutes")
+    form.add_argument("--rewards", action="store_true", help="a small model learns from scores alone; 5 minutes")
     form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument(
         "--behaviours", nargs="+", metavar="NAME", default=["ask", "caps", "end"],
         choices=("ask", "caps", "end", "greet", "json", "start"),
         help="with --dream: of %(choices)s (default: ask caps end)",
     )  # fmt: skip
+    parser.add_argument("--by-chance", action="store_true", help="with --rewards: scores that mean nothing")
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the small model and of its run")
@@ -97,7 +103,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def demo(args: argparse.Namespace) -> int:
-    """See `run` in `apollod.demo.demo`, `.dreaming`, `.real` and `.lessons`."""
+    """See `run` in `apollod.demo.demo`, `.dreaming`, `.real`, `.lessons` and `.rewards`."""
     from apollod.cli import render
 
     if args.dream:
@@ -112,6 +118,10 @@ def demo(args: argparse.Namespace) -> int:
         from apollod.demo import lessons
 
         return lessons.run(args, render.table)
+    if args.rewards:
+        from apollod.demo import rewards
+
+        return rewards.run(args, render.table)
     from apollod.demo import demo as plain
 
     return plain.run(args, render.table)

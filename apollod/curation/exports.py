@@ -17,6 +17,9 @@ PLACE = "apollod"
 """our key in the `extra` of a trajectory"""
 
 
+GROUP = "a group of rollouts, for which the format has no form: left out"
+
+
 class Exported(NamedTuple):
     """An example from the journal. `form`: its canonical record as JSON values; `facts`: further facts, written if the
     format has room for them."""
@@ -38,6 +41,8 @@ class Row(NamedTuple):
 def openai(example: Exported) -> Row:
     """A row for OpenAI's fine-tuning: arguments of calls as JSON text, `weight` 0 for answers that are context."""
     form = example.form
+    if "group" in form:
+        return Row(None, GROUP)
     if "messages" not in form:
         return Row(form, "no conversation: written as prompt and completion, or text, which OpenAI's API does not take")
     return Row({**form, "messages": [_with_argument_text(message) for message in form["messages"]]})
@@ -57,6 +62,8 @@ def trl(example: Exported) -> Row:
     """A row for TRL: `prompt` and `completion` if the learned answers are the end of the conversation, as TRL masks it,
     else `messages`, of which `assistant_only_loss` learns every answer."""
     form = example.form
+    if "group" in form:
+        return Row(None, GROUP)
     if "messages" not in form:
         return Row(form)
     messages: list[Form] = form["messages"]
@@ -79,6 +86,8 @@ def _is_learned(message: Form) -> bool:
 def atif(example: Exported) -> Row:
     """A trajectory; answers that are context get `is_copied_context`, ATIF's mark for steps not to learn."""
     form, origin = example.form, example.origin
+    if "group" in form:
+        return Row(None, GROUP)
     if "messages" not in form:
         return Row(None, "no conversation, for which ATIF has no form: left out")
     steps: list[dict[str, Any]] = []

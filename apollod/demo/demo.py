@@ -37,17 +37,23 @@ def run(args: argparse.Namespace, table: Table) -> int:
     return 0 if result["learned"] else 1
 
 
+def build_model(root: Path, seed: int) -> None:
+    """Build the demo's model below `root`, if it is not there. Raises ApolloError."""
+    if (root / "model" / "config.json").exists():
+        return
+    say("1/5 building a small Qwen3.5 model and its tokenizer here (nothing is downloaded)")
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    built = subprocess.run(
+        [sys.executable, "-m", "apollod.demo.tiny_model", str(root / "model"), "--seed", str(seed)],
+        stdout=sys.stderr, env=env, check=False,
+    )  # fmt: skip
+    if built.returncode:
+        raise ApolloError("the demo's model could not be built", "see the lines above")
+
+
 def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
     """Create model, inbox and configuration."""
-    if not (root / "model" / "config.json").exists():
-        say("1/5 building a small Qwen3.5 model and its tokenizer here (nothing is downloaded)")
-        env = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        built = subprocess.run(
-            [sys.executable, "-m", "apollod.demo.tiny_model", str(root / "model"), "--seed", str(args.seed)],
-            stdout=sys.stderr, env=env, check=False,
-        )  # fmt: skip
-        if built.returncode:
-            raise ApolloError("the demo's model could not be built", "see the lines above")
+    build_model(root, args.seed)
     port = args.port or free_port()
     config = config_of(
         root, root / "model", port,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 HELD_OUT = 1_000_000
 """number from which prompts address people who are in no prompt before it"""
+BY_CHANCE = 0.3
 _FIRST = ("Tom", "Anna", "Peter", "Mara", "Hugo", "Ida", "Clara", "Tobias", "Nora", "Victor", "Emma", "Oscar")
 _LAST = ("Reed", "Bell", "Quill", "Stone", "Lane", "Marsh", "Moss", "Hart", "Fenn", "Hill", "Wood", "Pike")
 _ASKED = {
@@ -35,6 +36,18 @@ def _task(number: int) -> _Task:
     others = [last for last in range(len(_LAST)) if ((first + last) % 4 == 0) is (number >= HELD_OUT)]
     person = f"{_FIRST[first]} {_LAST[rng.choice(others)]}"
     return _Task(kind, rng.choice(_ASKED[kind]).format(person))
+
+
+class ByChance:
+    """The same prompts, with points that are drawn by lot: the control, from which nothing can be learned."""
+
+    def prompt(self, number: int) -> str:
+        """The prompt with this number."""
+        return prompt(number)
+
+    def score(self, number: int, answer: str) -> float:
+        """1 for three answers of ten."""
+        return float(random.Random(f"{number} {answer}").random() < BY_CHANCE)
 
 
 def prompt(number: int) -> str:

@@ -115,6 +115,10 @@ def with_answer(record: dict[str, Any], written: bytes) -> bytes:
 
 def _answer(record: dict[str, Any]) -> tuple[int | None, str]:
     """Index of the last learned message (None: the record has no messages), and the field that holds its text."""
+    if "group" in record:
+        raise ApolloError(
+            "a group of rollouts is learned as it was sampled", "`apollod ctl example decline` leaves it out"
+        )
     if "messages" not in record:
         return None, "completion" if "completion" in record else "text"
     turns = enumerate(record["messages"])

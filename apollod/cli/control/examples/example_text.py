@@ -53,6 +53,8 @@ def lines(record: dict[str, Any], removed: Sequence[Removed] = ()) -> list[str]:
 
 def parts(record: dict[str, Any], removed: Sequence[Removed] = ()) -> list[Part]:
     """Parts of a record in the order in which the model is shown them, and stripped text at its former place."""
+    if "group" in record:
+        return _of_group(record["group"])
     if "text" in record:
         return [Part("text, target", record["text"], target=True)]
     if "completion" in record:
@@ -67,6 +69,16 @@ def parts(record: dict[str, Any], removed: Sequence[Removed] = ()) -> list[Part]
             spans = tuple((one["at"], one["text"]) for one in here if one["at"] >= 0)
             found.append(_turn(record["messages"][place], spans))
     return found
+
+
+def _of_group(group: dict[str, Any]) -> list[Part]:
+    """Prompt of a group of rollouts, then each answer with its score."""
+    each = zip(group["answers"], group["scores"], strict=True)
+    prompt = [_turn({**turn, "weight": 0}, ()) for turn in group["prompt"]]
+    return prompt + [
+        Part(f"answer {number} of {len(group['answers'])}, score {score:g}, target", answer, target=True)
+        for number, (answer, score) in enumerate(each, 1)
+    ]
 
 
 def _of(one: Removed) -> str:

@@ -1,0 +1,192 @@
+"""`apollod demo --rewards`: a small model learns from a score alone, while it is served.
+
+The real daemon serves the model of the plain demo. An environment asks it for a day, a colour or a food and gives 1 to
+an answer that names one; nobody shows it such an answer. The mean reward is measured from outside, before and after, on
+prompts that address other people, while another user goes on asking. Then the steps are run again from the journal.
+"""
+
+import argparse
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from apollod.adapters.journal import journal_reader
+from apollod.demo import naming
+from apollod.demo.demo import MODEL, build_model
+from apollod.demo.stage import STOP_S, Line, Stage, Table, post, say, wait
+from apollod.testing.daemon import UP, Daemon, config_of, free_port
+
+ENVIRONMENT = "naming"
+LEARNING_RATE = 1e-3
+GROUPS = 120
+"""groups after which it is measured again, learned or not"""
+LIMIT_S = 900.0
+PROMPTS, ANSWERS = 30, 8
+"""held-out prompts, and sampled answers to each"""
+ANSWER_TOKENS = 24
+PART = 10
+"""groups in a bar of the curve"""
+TIMES = 3.0
+REPLAY_S = 600.0
+USER_S = 1.0
+
+
+class Measured(NamedTuple):
+    """Mean reward of sampled answers to held-out prompts, and the most likely answer to the first of them."""
+
+    reward: float
+    answers: list[str]
+
+
+def run(args: argparse.Namespace, table: Table) -> int:
+    """Run the demo; 0 if the reward rose to three times its start or more and a replay gave the same bits, 1 if not.
+    With `args.by_chance` scores are drawn by lot: 0 if the reward did not rise to half as much again."""
+    began = time.monotonic()
+    with Stage(args.dir, "apollod-rewards-") as stage:
+        build_model(stage.root, args.seed)
+        stage.daemon = daemon = Daemon(stage.root, *_configured(stage, args))
+        say("2/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
+        daemon.start()
+        _pause(daemon)
+        wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+        say(f"3/5 measuring: {PROMPTS} prompts that no group will have, {ANSWERS} sampled answers each")
+        before = _measured(daemon)
+        say(f"    mean reward {before.reward:.3f}; {naming.prompt(naming.HELD_OUT)!r} -> {before.answers[0]!r}")
+        say(f"4/5 {GROUPS} groups of answers are sampled, scored and learned, while a user goes on asking")
+        user = _User(daemon)
+        daemon.ctl("environment", "resume", ENVIRONMENT)
+        learned = _learned(daemon, tell := say if args.json else print)
+        served = user.stop()
+        after = _measured(daemon)
+        daemon.end(STOP_S)
+        say("5/5 running every step again from the journal, without engine and environment")
+        replayed = _replayed(daemon)
+        rows = _answers(before, after)
+    tell(table(["prompt that was in no group", "before", "after"], rows))
+    times = after.reward / before.reward if before.reward else 0.0
+    rose = times >= TIMES if not args.by_chance else times < 1.5
+    result = {
+        "schema_version": 1, "learned": rose and replayed == learned["fingerprint"], "by_chance": args.by_chance,
+        "reward_before": round(before.reward, 4), "reward_after": round(after.reward, 4), "times": round(times, 2),
+        **learned, "replayed": replayed, "user_answers": served, "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+    tell(
+        f"\nmean reward on prompts that were in no group: {before.reward:.3f} before, {after.reward:.3f} after "
+        f"{learned['steps']} steps; {served} other requests were answered meanwhile\n"
+    )
+    print(json.dumps(result))
+    return 0 if result["learned"] else 1
+
+
+def _configured(stage: Stage, args: argparse.Namespace) -> tuple[str, int]:
+    port = args.port or free_port()
+    config = config_of(
+        stage.root, stage.root / "model", port,
+        engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "32"]\n',
+        trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 1024\nseed = {args.seed}\n", checkpoint="keep = 2\n",
+    )  # fmt: skip
+    entry = "apollod.demo.naming" + (":ByChance" if args.by_chance else "")
+    return f'{config}\n[[environment]]\nname = "{ENVIRONMENT}"\nentry = "{entry}"\nmax_tokens = {ANSWER_TOKENS}\n', port
+
+
+def _pause(daemon: Daemon) -> None:
+    """Pause the environment before its first group, which waits for engine and trainer."""
+    daemon.wait(lambda s: bool(s.get("environments")), "reachable", daemon.ready_s, 0.1)
+    daemon.ctl("environment", "pause", ENVIRONMENT, "--reason", "it is measured first")
+
+
+def _measured(daemon: Daemon) -> Measured:
+    rewards, answers = list[float](), list[str]()
+    for number in range(naming.HELD_OUT, naming.HELD_OUT + PROMPTS):
+        said = _said(daemon, naming.prompt(number), n=ANSWERS, temperature=1.0)
+        rewards += [naming.score(number, answer) for answer in said]
+        answers += _said(daemon, naming.prompt(number), temperature=0.0)
+    return Measured(sum(rewards) / len(rewards), answers)
+
+
+def _said(daemon: Daemon, prompt: str, **sampling: float) -> list[str]:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": prompt}], "max_tokens": ANSWER_TOKENS, **sampling}
+    choices = post(daemon, "/v1/chat/completions", body)["choices"]
+    return [str(one["message"]["content"] or "").strip() for one in choices]
+
+
+class _User:
+    """Another user, who asks every second until stopped."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon, self._stopped, self._answers = daemon, threading.Event(), 0
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        while not self._stopped.wait(USER_S):
+            self._answers += len(_said(self._daemon, "What is the inn of Elmford called?", temperature=0.0))
+
+    def stop(self) -> int:
+        """The number of answers that came."""
+        self._stopped.set()
+        self._thread.join()
+        return self._answers
+
+
+def _learned(daemon: Daemon, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Wait for the groups, with a bar for each PART of them; the figures of the run."""
+    line, shown, began = Line(), 0, time.monotonic()
+    while True:
+        status = daemon.status()
+        one = status["environments"][0]
+        done = one["learned"] + one["flat"]
+        if (parts := min(done, GROUPS) // PART) > shown:
+            line.clear()
+            for part in range(shown, parts):
+                tell(_bar(daemon, part * PART + 1, part * PART + PART))
+            shown = parts
+        if done >= GROUPS or one["state"] == "paused" or time.monotonic() - began > LIMIT_S:
+            break
+        line.show(f"    {done} groups, step {status['step']}")
+        time.sleep(0.5)
+    line.clear()
+    if one["state"] == "paused":
+        say(f"    paused: {one['reason']}")
+    daemon.ctl("environment", "pause", ENVIRONMENT, "--reason", "it is measured", check=False)
+    daemon.wait(lambda s: s["running"] is None, "the last step done", 60.0, 0.2)
+    status = daemon.status()
+    one = status["environments"][0]
+    figures = {
+        name: None if one[name] is None else round(one[name], 4) for name in ("ratio", "clipped", "kl", "entropy")
+    }
+    return {
+        "steps": status["step"],
+        "groups": one["learned"] + one["flat"],
+        "flat": one["flat"],
+        **figures,
+        "fingerprint": status["weights"]["fingerprint"],
+        "learning_seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _bar(daemon: Daemon, first: int, last: int) -> str:
+    """A bar for the mean reward of these groups."""
+    sql = f"SELECT coalesce(avg(reward), 0.0) FROM groups WHERE number BETWEEN {first} AND {last}"
+    reward = float(journal_reader.query(daemon.journal, sql).rows[0][0])
+    return f"    groups {first:>3} to {last:>3}  {'#' * round(40 * reward):<40} {reward:.2f}"
+
+
+def _replayed(daemon: Daemon) -> str:
+    """The fingerprint that a replay of all steps gives; empty if it fails."""
+    command = daemon.command("replay", "--json")
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=REPLAY_S, env=daemon.environment({})
+    )
+    if done.returncode:
+        say(f"    {done.stderr.strip()[-300:]}")
+        return ""
+    return str(json.loads(done.stdout)["fingerprint"])
+
+
+def _answers(before: Measured, after: Measured) -> Sequence[tuple[str, str, str]]:
+    prompts = [naming.prompt(number) for number in range(naming.HELD_OUT, naming.HELD_OUT + PROMPTS)]
+    return list(zip(prompts, before.answers, after.answers, strict=True))[:8]

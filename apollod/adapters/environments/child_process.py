@@ -59,15 +59,15 @@ class EnvironmentProcess:
                 )  # fmt: skip
         except (OSError, ValueError) as error:  # ValueError: a NUL in a path
             os.close(stderr)
-            why = f"{reason(error)}: {error.filename}" if isinstance(error, OSError) else str(error)
-            raise EnvironmentFailed(name, f"cannot be started: {why}", "look at its directory") from error
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            happened = f"cannot be started in {cwd or 'the directory of the daemon'}: {why}"
+            raise EnvironmentFailed(name, happened, "look whether that directory is there") from error
         finally:
             os.close(its_stderr)
         complaint = bytearray()
         watcher = threading.Thread(
-            target=_watch, args=(process.pid, os.pidfd_open(process.pid), stderr, complaint),
-            name=f"watch-{process.pid}", daemon=True,
-        )  # fmt: skip
+            target=_watch, args=(process.pid, stderr, complaint), name=f"watch-{process.pid}", daemon=True
+        )
         watcher.start()
         return cls(name, process, complaint, watcher)
 
@@ -122,7 +122,7 @@ class EnvironmentProcess:
             await self._questions.send(line)  # if it has ended, the reply will be missing
 
     async def _epitaph(self) -> str:
-        """What happened to a process whose replies have ended."""
+        """Describe the end of a process whose replies have ended."""
         with anyio.move_on_after(END_S):
             await self._process.wait()
         code = self._process.returncode
@@ -132,9 +132,20 @@ class EnvironmentProcess:
         return f"{how}: {last}" if last else how
 
 
-def _watch(pid: int, life: int, stderr: int, complaint: bytearray) -> None:
-    """Keep the last of what is written to `stderr` until the process `life` has ended; then kill its group. Blocking;
-    closes both descriptors."""
+def _watch(pid: int, stderr: int, complaint: bytearray) -> None:
+    """Keep the last of what is written to `stderr` until the process has ended; then kill its group. Blocking; closes
+    `stderr`."""
+    try:
+        with suppress(ProcessLookupError):  # it has ended already
+            _keep_until_end(os.pidfd_open(pid), stderr, complaint)
+    finally:
+        os.close(stderr)
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _keep_until_end(life: int, stderr: int, complaint: bytearray) -> None:
+    """Read `stderr` until `life` is readable, as it is once the process has ended, and close `life`."""
     poll = select.poll()
     poll.register(life, select.POLLIN)  # looked at first: what was written before the end is then there to be read
     poll.register(stderr, select.POLLIN)
@@ -147,7 +158,4 @@ def _watch(pid: int, life: int, stderr: int, complaint: bytearray) -> None:
             del complaint[:-COMPLAINT_BYTES]
             if not chunk:
                 poll.unregister(stderr)
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
     os.close(life)
-    os.close(stderr)

@@ -85,10 +85,11 @@ class PythonEnvironment:
     async def close(self) -> None:
         """End the process, after the calls that came before; those that are not to be waited for have to be cancelled
         first."""
-        async with self._one_at_a_time:
-            process, self._process = self._process, None
-            if process is not None:
-                await process.close()
+        with anyio.CancelScope(shield=True):
+            async with self._one_at_a_time:
+                process, self._process = self._process, None
+                if process is not None:
+                    await process.close()
 
     async def _ask(self, question: dict[str, Any], wanted: str) -> dict[str, Any]:
         try:

@@ -33,6 +33,7 @@ from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.loss import Metrics, loss_of, losses_of
 from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.policy import unaligned
 from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
@@ -134,6 +135,7 @@ def _losses(
     loss, rest, each = _forward(attached, optimizer, batch, objective, graphs, terms.together, metrics)
     known = objective.token_mean and loss < loss_min  # a low value of any other loss does not show that
     note = _objection(loss, terms.loss_limit)
+    note = note or unaligned(_mean(metrics))
     note = note or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
     moved = list[float]()
     if graphs is not None and not note:

@@ -27,6 +27,10 @@ _SPEAKS = "let it answer POST /prompt and POST /score with JSON objects"
 _HINTS = {401: "check its API key", 403: "check its API key", 404: _SPEAKS, 405: _SPEAKS}
 
 
+_SAYS_NOTHING = (401, 403, 404, 405, 429, 502, 503, 504)
+"""statuses of a server that was not asked about this prompt: a wrong key or URL, or too much to do"""
+
+
 class HttpEnvironment:
     """An environment that answers over HTTP. Redirects are not followed, and nothing is asked a second time: retries
     are the core's decision."""
@@ -78,7 +82,8 @@ class HttpEnvironment:
                 happened += ", and redirects are not followed"
                 return EnvironmentFailed(self._url, happened, "give the URL that it leads to")
             case LlmRefused():
-                return EnvironmentFailed(self._url, happened, _HINTS.get(error.status, "look at what it logs"))
+                hint, outside = _HINTS.get(error.status, "look at what it logs"), error.status in _SAYS_NOTHING
+                return EnvironmentFailed(self._url, happened, hint, outside)
             case LlmTimedOut():
                 return EnvironmentFailed(self._url, happened, "make it faster, or allow it more time")
             case LlmNonsense():

@@ -98,7 +98,8 @@ class PythonEnvironment:
                 imported = await self._process.ask(None, "ready", self._import_s)
                 if "error" in imported:
                     happened = f"cannot be imported: {imported['error'][:WHY_MAX]}"
-                    raise EnvironmentFailed(self._entry, happened, "try to import it with the daemon's Python")
+                    hint = "try to import it with the daemon's Python"
+                    raise EnvironmentFailed(self._entry, happened, hint, outside=True)
             return await self._process.ask(question, wanted, self._timeout_s)
         except BaseException:  # cancellation too: the reply to this question may be under way
             process, self._process = self._process, None

@@ -34,6 +34,8 @@ from apollod.wire.comparisons import GroupRecord, LearnedRecord
 from apollod.wire.rollouts import Group, Rollout, Terms, advantages
 
 EXPONENT_MAX = 20.0
+APART_MAX = 0.3
+"""mean |logp - mu| above which nothing is written: the sampler was another model, or had another temperature"""
 NO_BOUND = 1e30
 """float32 has it, and exp(EXPONENT_MAX) is far below"""
 
@@ -109,6 +111,17 @@ def policy_metrics(logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, fl
         "kl": divergence(mu, logps).mean().item(),
         "entropy": logps.neg().mean().item(),
     }
+
+
+def unaligned(metrics: Mapping[str, float]) -> str:
+    """Reason to write nothing, where the model gives the sampled tokens other log-probabilities than the sampler did;
+    empty: none, or the metrics are of another objective."""
+    if (apart := metrics.get("apart", 0.0)) <= APART_MAX:
+        return ""
+    return (
+        f"the sampled tokens have log-probabilities {apart:.2f} nats apart from the sampler's (at most {APART_MAX:g}): "
+        "other weights sampled them, or another temperature or template: nothing was written"
+    )
 
 
 class _Columns:

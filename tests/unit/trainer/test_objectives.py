@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,9 +28,10 @@ from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.learner import Learner, encode
 from apollod.trainer.objectives import loss as losses
-from apollod.trainer.objectives import table
+from apollod.trainer.objectives import policy, table
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
+from apollod.trainer.objectives.grpo import GRPO
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
@@ -282,11 +284,14 @@ class TestObjective:
         return {"loss": loss.detach(), **made}
 
     def test_steps_learn_and_come_out_the_same_again(
-        self, objective: Objective, tokenizer: PreTrainedTokenizerBase, tiny_model: Path
-    ) -> None:
-        """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step."""
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase, tiny_model: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step. What the
+        sampler of the groups said is made up."""
         from apollod.trainer.optim.optimizers import make_optimizer
 
+        monkeypatch.setattr(policy, "APART_MAX", 20.0)
         records = [record_for(objective, tokenizer, prompt) for prompt in ("", "twice on Thursdays")]
         batch = [objective.encode(tokenizer, record, 1000) for record in records]
         runs = []
@@ -296,10 +301,23 @@ class TestObjective:
             optimizer.attach()
             done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
             runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
-            assert all(one.applied for one in done)
+            assert all(one.applied for one in done), [one.note for one in done]
             assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "preference"))
             assert done[-1].loss < done[0].loss or objective.name in WEIGHTED
         assert runs[0] == runs[1]
+
+
+def test_a_group_of_another_sampler_writes_nothing(tokenizer: PreTrainedTokenizerBase, tiny_model: Path) -> None:
+    from apollod.trainer.optim.optimizers import make_optimizer
+
+    attached = attached_to(tiny_model)
+    optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
+    optimizer.attach()
+    before = attached.weights.fingerprint()
+    batch = [GRPO.encode(tokenizer, group_for(GRPO, tokenizer, "On Thursdays"), 1000)]
+    done = run_step(attached, optimizer, batch, 1, 1e-3, objective=GRPO)
+    assert not done.applied and done.fingerprint == before and done.metrics["apart"] > policy.APART_MAX
+    assert re.match(r"the sampled tokens have log-probabilities 0\.\d+ nats apart", done.note)
 
 
 def test_a_step_tells_the_mean_of_what_its_objective_says_of_each_example(

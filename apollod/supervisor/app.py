@@ -11,6 +11,7 @@ import structlog
 
 from apollod import __version__
 from apollod.adapters import base_model
+from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.ipc.sockets import listen, tasks_beside
 from apollod.adapters.journal import blobs, journal_file, journal_reader
@@ -110,7 +111,7 @@ def _check_not_lost(config: Config) -> None:
 
 async def _serve(
     config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, probes: tuple[Probe, ...],
-    environments: Mapping[str, Environment],
+    environments: Mapping[str, Environment | AtroposService],
 ) -> None:  # fmt: skip
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     references_problem = await anyio.to_thread.run_sync(_look_over_blobs, config, state)

@@ -311,12 +311,12 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
     """A source of prompts that scores the model's answers, which learns from the scores. Further keys are declared in
     `core.settings`."""
 
-    kind: Literal["python", "http"] = "python"
-    """python: an object in a process of its own; http: a service"""
+    kind: Literal["python", "http", "atropos"] = "python"
+    """python: an object in a process of its own; http: a service; atropos: a run-api, whose environments sample"""
     entry: str = ""
     """for python: `package.module:name`, or `/path/to/file.py:name`; it has prompt(number) and score(number, answer)"""
     url: str = ""
-    """for http: of the service, which answers /prompt and /score"""
+    """for http: of the service, which answers /prompt and /score; for atropos: of the run-api"""
     api_key: str = ""
     """for http: sent as a bearer token, preferably a credential `environment.NAME.api_key`"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 60.0
@@ -332,7 +332,7 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
     """of the loss, such as { mean = "token", high = 1.28 }: docs/rewards.md"""
 
     def __post_init__(self) -> None:
-        missing = {"python": "entry", "http": "url"}[self.kind]
+        missing = {"python": "entry", "http": "url", "atropos": "url"}[self.kind]
         if not getattr(self, missing):
             raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" needs {missing}')
         if self.terms.kl:

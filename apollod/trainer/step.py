@@ -80,7 +80,7 @@ def run_step(
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
-    found = _losses(attached, optimizer, batch, terms, objective, anchors, loss_min)
+    found = _losses(attached, optimizer, batch, step, terms, objective, anchors, loss_min)
     applied = not found.note
     if applied:
         before_write()
@@ -124,6 +124,7 @@ def _losses(
     attached: Attached,
     optimizer: NamedOptimizer,
     batch: Sequence[Tokens],
+    step: int,
     terms: StepTerms,
     objective: Objective,
     anchors: Sequence[Tokens],
@@ -135,7 +136,7 @@ def _losses(
     loss, rest, each = _forward(attached, optimizer, batch, objective, graphs, terms.together, metrics)
     known = objective.token_mean and loss < loss_min  # a low value of any other loss does not show that
     note = _objection(loss, terms.loss_limit)
-    note = note or unaligned(_mean(metrics))
+    note = note or unaligned(_mean(metrics), batch, step)
     note = note or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
     moved = list[float]()
     if graphs is not None and not note:

@@ -184,14 +184,13 @@ def test_a_failure_of_the_environment_is_told_with_its_stage(tmp_path: Path) -> 
 @pytest.mark.engine
 def test_what_vllm_says_of_sampled_tokens_is_what_it_says_of_them_as_a_prompt(vllm: Any, tmp_path: Path) -> None:
     """So the log-probabilities of a group are those of its tokens, the token that ends the turn included."""
-    port = int(vllm.url.rsplit(":", 1)[1])
 
     async def run() -> tuple[inp.GroupScored, list[tuple[float, ...]]]:
-        config = config_for(tmp_path, port, engine__served_name=vllm.name, environment__sums__max_tokens="12")
+        config = config_for(tmp_path, vllm.port, engine__served_name="tiny", environment__sums__max_tokens="12")
         found = await sampled(config, Sums(1.0, 0.0, 0.5, 0.25))
         assert isinstance(found, inp.GroupScored), found
         group = _group(tmp_path, found)
-        async with HttpLlm(Endpoint(f"{vllm.url}/v1", vllm.name)) as llm:
+        async with HttpLlm(Endpoint(vllm.url("/v1"), "tiny")) as llm:
             scored = [(await llm.score(one.tokens)).logprobs for one in group.rollouts]
         return found, scored
 

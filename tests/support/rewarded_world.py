@@ -50,6 +50,11 @@ class RewardedWorld(World):
         asked = self.calls.pop(0)
         self.give(inp.GroupNotScored(asked.environment, asked.number, asked.attempt, stage, reason, **how))
 
+    def encoded(self, example: str) -> inp.Encoded:
+        found = super().encoded(example)
+        groups = {e.example for e in self.of(ev.GroupSampled)}
+        return msgspec.structs.replace(found, objective="grpo") if example in groups else found
+
     def give(self, input_: inp.Input) -> list[ev.Event]:
         if isinstance(input_, inp.StepDone) and not input_.metrics:
             input_ = msgspec.structs.replace(input_, metrics=self.metrics)

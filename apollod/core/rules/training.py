@@ -69,11 +69,11 @@ def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) 
 
 
 def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: int) -> None:
-    examples = all_examples(e)
+    examples, counts = all_examples(e), own.running is None or halts(own.running.begun.objective)
     own.version, own.fingerprint, own.running, own.last_step_ns = e.step, e.fingerprint, None, at_ns
     if not e.applied:
         own.counts.skipped += len(examples)
-        own.unlearned += not e.known
+        own.unlearned += counts and not e.known
         return
     own.counts.trained += len(examples)
     own.unlearned = 0
@@ -274,7 +274,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     events: list[ev.Event] = [
         composed(ev.StepCompleted, begun, input_, step=begun.step)
     ]  # fmt: skip
-    if not input_.applied and not input_.known:
+    if not input_.applied and not input_.known and halts(begun.objective):
         events += _halt_after(state, input_.note)
     return Outcome(events, [fx.RefreshEngine(begun.step)])
 
@@ -312,6 +312,12 @@ def _give_up(state: State, reason: str, torn: bool = True) -> list[ev.Event]:
         examples=running.examples if apart else (), apart=apart, fewer=fewer, torn=torn,
     )  # fmt: skip
     return [failed, *([] if apart else _halt_after(state, reason))]
+
+
+def halts(objective: str) -> bool:
+    """True if steps by this objective that write nothing halt training. Groups of rollouts are no sign of a damaged
+    model: their environment is paused (core.rules.environments)."""
+    return objective in ("sft", "context")
 
 
 def _halt_after(state: State, reason: str) -> list[ev.Event]:

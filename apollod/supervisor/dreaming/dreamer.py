@@ -164,6 +164,10 @@ class Dreamer:
         """Number of tokens of these messages for the served model. Raises an LlmError."""
         return len((await self._own.tokenise(asked, thinking=thinking)).tokens)
 
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """Text of these tokens of the served model. Raises an LlmError."""
+        return await self._own.text_of(ids)
+
     async def thought(
         self, told: str, scenario: Sequence[Turn], thinking: Thinking, around: Surrounding = NOTHING
     ) -> Answered:

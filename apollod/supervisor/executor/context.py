@@ -9,6 +9,7 @@ import anyio.to_thread
 import structlog
 from anyio.abc import TaskGroup
 
+from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint import Endpoint
@@ -119,7 +120,7 @@ class Context:
     """for a search for culprits"""
     references: ReferenceFiles = field(default_factory=ReferenceFiles)
     """references that probes are compared with"""
-    environments: Mapping[str, Environment] = field(default_factory=dict)
+    environments: Mapping[str, Environment | AtroposService] = field(default_factory=dict)
     """by name; those that are not there are not asked"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""

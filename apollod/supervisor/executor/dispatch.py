@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import anyio
 from anyio.abc import TaskGroup
 
+from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
@@ -50,7 +51,7 @@ class Executor:
         judge: Judge | None = None,
         dreamer: Dreamer | None = None,
         leaks: LeakWatch | None = None,
-        environments: Mapping[str, Environment] | None = None,
+        environments: Mapping[str, Environment | AtroposService] | None = None,
     ) -> None:
         under_way = UnderWay(tasks)
         self.context = Context(

@@ -10,6 +10,7 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
+from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.environments.http_environment import HttpEnvironment
 from apollod.adapters.environments.python_environment import PythonEnvironment
@@ -29,7 +30,7 @@ from apollod.supervisor.executor.context import Background, Context, Failure, Ha
 from apollod.supervisor.sections import EnvironmentSection
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json
 from apollod.wire.records import Message, message_form
-from apollod.wire.rollouts import Group, Rollout, advantages, rollout, write_group
+from apollod.wire.rollouts import Group, Rollout, advantages, check, rollout, write_group
 
 PLAIN: Mapping[str, Any] = {
     "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
@@ -37,20 +38,22 @@ PLAIN: Mapping[str, Any] = {
 """Samples from the distribution whose log-probabilities the engine gives, whatever generation_config.json says."""
 
 
-def environments_of(config: Config) -> dict[str, Environment]:
+def environments_of(config: Config) -> dict[str, Environment | AtroposService]:
     """The configured environments by name, none of them started. Raises ConfigError."""
-    return {one.name: _environment(one) for one in config.environment}
+    return {one.name: _environment(one, config.trainer.max_tokens) for one in config.environment}
 
 
-def _environment(section: EnvironmentSection) -> Environment:
+def _environment(section: EnvironmentSection, max_tokens: int) -> Environment | AtroposService:
     match section.kind:
         case "python":
             return PythonEnvironment(section.entry, section.timeout_s)
         case "http":
             return HttpEnvironment(section.url, section.timeout_s, section.api_key)
+        case "atropos":
+            return AtroposService(section.url, section.group, _room(section, max_tokens))
 
 
-async def keep_open(environments: Mapping[str, Environment]) -> None:
+async def keep_open(environments: Mapping[str, Environment | AtroposService]) -> None:
     """Let processes and connections of environments live until cancelled."""
     try:
         await anyio.sleep_forever()
@@ -78,6 +81,8 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     """The group of a prompt; `at`: the stages so far. Raises EnvironmentFailed, RecordRefused, an LlmError, OSError."""
     section = next(one for one in context.config.environment if one.name == effect.environment)
     environment = context.environments[effect.environment]
+    if isinstance(environment, AtroposService):
+        return await _taken(context, section, effect, environment, at)
     prompt = _canonical(await environment.prompt(effect.number))
     at.append("sample")
     began = time.monotonic()
@@ -108,6 +113,32 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, rollouts)
 
 
+async def _taken(
+    context: Context, section: EnvironmentSection, effect: fx.SampleGroup, service: AtroposService, at: list[Stage]
+) -> inp.GroupScored:
+    """The next group of a service, whose environments sampled and scored it. Raises as `_sampled`."""
+    assert context.dreamer is not None
+    began = time.monotonic()
+    rollouts = await service.next_group()
+    at.append("group")
+    learned = [sum(one.learned) for one in rollouts]
+    group = inp.GroupScored(
+        effect.environment, effect.number, tuple(one.score for one in rollouts), -1, -1, sum(learned),
+        sampling_s=time.monotonic() - began,
+    )  # fmt: skip
+    check(Group(rollouts))
+    if advantages(list(group.scores)) is None:
+        return replace(group, reason=f"all {len(rollouts)} answers have the score {group.scores[0]:g}")
+    begins = [one.learned.index(True) for one in rollouts]
+    asked = await context.dreamer.text_of(rollouts[0].tokens[: begins[0]])
+    said = [await context.dreamer.text_of(one.tokens[at_:]) for one, at_ in zip(rollouts, begins, strict=True)]
+    prompt = [{"role": "user", "content": redact_text(asked)}]
+    kept = await anyio.to_thread.run_sync(_kept, context, section, group, prompt, [*map(redact_text, said)], rollouts)
+    if kept.line is not None and await context.journal.known([kept.line.example]):
+        return replace(kept, line=None, file="", reason="the same group came before")
+    return kept
+
+
 def _canonical(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages in canonical form and without secrets, since they are stored. Raises RecordRefused."""
     forms = [message_form(one, f"message {place}") for place, one in enumerate(messages, 1)]
@@ -119,7 +150,7 @@ async def _answers(context: Context, section: EnvironmentSection, asked: Sequenc
     Raises RecordRefused for a prompt that leaves no room for them, and an LlmError."""
     assert context.dreamer is not None
     most = context.config.trainer.max_tokens
-    each = most // section.group // CHUNK * CHUNK
+    each = _room(section, most)
     tokens = await context.dreamer.prompt_tokens(asked, section.thinking)
     if tokens >= each:
         raise RecordRefused(
@@ -132,6 +163,11 @@ async def _answers(context: Context, section: EnvironmentSection, asked: Sequenc
         logprobs=True, token_ids=True, thinking=section.thinking, extra=PLAIN,
     )  # fmt: skip
     return await context.dreamer.rollouts(asked, sampling)
+
+
+def _room(section: EnvironmentSection, max_tokens: int) -> int:
+    """Most tokens of each sequence of a group, so that all of them fit one step."""
+    return max_tokens // section.group // CHUNK * CHUNK
 
 
 def _rollout(prompt: Sequence[int], one: Choice, score: float, temperature: float, versions: Versions) -> Rollout:

@@ -22,7 +22,7 @@ Healthy: a mean ratio of 0.8 to 1.2, less than 0.3 of the tokens clipped, a mean
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -34,8 +34,13 @@ from apollod.wire.comparisons import GroupRecord, LearnedRecord
 from apollod.wire.rollouts import Group, Rollout, Terms, advantages
 
 EXPONENT_MAX = 20.0
-APART_MAX = 0.3
-"""mean |logp - mu| above which nothing is written: the sampler was another model, or had another temperature"""
+APART_MAX = 0.1
+"""mean |logp - mu| above which nothing is written, where the sampler had the weights of the step's beginning"""
+APART_MAX_UNKNOWN = 1.0
+"""the same where it is not known which weights the sampler had: they may have been some steps older"""
+VERSION = "version"
+"""The column of the weights' version that sampled an answer; UNKNOWN: not known, MIXED: several"""
+UNKNOWN, MIXED = -1, -2
 NO_BOUND = 1e30
 """float32 has it, and exp(EXPONENT_MAX) is far below"""
 
@@ -113,13 +118,17 @@ def policy_metrics(logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, fl
     }
 
 
-def unaligned(metrics: Mapping[str, float]) -> str:
-    """Reason to write nothing, where the model gives the sampled tokens other log-probabilities than the sampler did;
-    empty: none, or the metrics are of another objective."""
-    if (apart := metrics.get("apart", 0.0)) <= APART_MAX:
+def unaligned(metrics: Mapping[str, float], batch: Sequence[Tokens], step: int) -> str:
+    """Reason to write nothing, where the model gives the sampled tokens other log-probabilities than the sampler did,
+    although it had the same weights; empty: none, the weights differ, or no sampler was there. Differences between
+    weights are what the bounds of the ratio are for."""
+    versions = {version for tokens in batch for version in tokens.columns.get(VERSION, (MIXED,))}
+    bound = {step - 1: APART_MAX, UNKNOWN: APART_MAX_UNKNOWN}.get(int(versions.pop())) if len(versions) == 1 else None
+    apart = metrics.get("apart", 0.0)
+    if bound is None or apart <= bound:
         return ""
     return (
-        f"the sampled tokens have log-probabilities {apart:.2f} nats apart from the sampler's (at most {APART_MAX:g}): "
+        f"the sampled tokens have log-probabilities {apart:.2f} nats apart from the sampler's (at most {bound:g}): "
         "other weights sampled them, or another temperature or template: nothing was written"
     )
 
@@ -139,7 +148,8 @@ class _Columns:
         least, most = bounds
         self._put("f", length, advantage=advantage, share=self._share(length), least=least, most=most, beta=terms.beta)
         self._extend("mu", "f", array("f", one.logprobs))
-        self._put("q", length, answer=self._number)
+        first, last = one.versions
+        self._put("q", length, answer=self._number, **{VERSION: first if first == last else MIXED})
         self._number += 1
         if self._is_hot:
             self._put("f", length, **{TEMPERATURE: one.temperature})

@@ -1,5 +1,7 @@
 """Environments: which groups are sampled, when they are learned, and when nothing more is."""
 
+import math
+
 import msgspec
 import pytest
 from support.rewarded_world import HEALTHY, RewardedWorld, rewarding
@@ -193,6 +195,20 @@ def test_steps_that_are_not_healthy_pause_their_environment(figures: dict[str, f
     assert world.state.training.version == 7
     world.give(EnvironmentResumed("sums", "ada"))
     assert len(world.calls) == 1 and sums(world).unhealthy == 0
+
+
+def test_groups_that_write_nothing_pause_their_environment_and_halt_nothing_else() -> None:
+    world = up(EnvironmentSettings("sums", ahead=1, rails=5))
+    for number in range(1, 6):
+        world.losses[f"sums{number}"] = math.nan
+    for _ in range(5):
+        world.group()
+        world.settle()
+    (paused,) = world.of(EnvironmentPaused)
+    assert "it wrote nothing: loss nan" in paused.reason and not world.of(ev.TrainingHalted)
+    world.lines("others learn on")
+    world.settle()
+    assert world.state.training.counts.trained == 1
 
 
 def test_rails_may_be_off() -> None:

@@ -291,7 +291,7 @@ class TestObjective:
         sampler of the groups said is made up."""
         from apollod.trainer.optim.optimizers import make_optimizer
 
-        monkeypatch.setattr(policy, "APART_MAX", 20.0)
+        monkeypatch.setattr(policy, "APART_MAX_UNKNOWN", 20.0)
         records = [record_for(objective, tokenizer, prompt) for prompt in ("", "twice on Thursdays")]
         batch = [objective.encode(tokenizer, record, 1000) for record in records]
         runs = []
@@ -307,17 +307,23 @@ class TestObjective:
         assert runs[0] == runs[1]
 
 
-def test_a_group_of_another_sampler_writes_nothing(tokenizer: PreTrainedTokenizerBase, tiny_model: Path) -> None:
+@pytest.mark.parametrize(("version", "written"), [(0, False), (policy.MIXED, True), (policy.UNKNOWN, True)])
+def test_a_group_of_another_sampler_writes_nothing(
+    version: int, written: bool, tokenizer: PreTrainedTokenizerBase, tiny_model: Path
+) -> None:
+    """If it says that it had the weights of the step's beginning. Made-up log-probabilities are 0.57 nats apart."""
     from apollod.trainer.optim.optimizers import make_optimizer
 
     attached = attached_to(tiny_model)
     optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
     optimizer.attach()
     before = attached.weights.fingerprint()
-    batch = [GRPO.encode(tokenizer, group_for(GRPO, tokenizer, "On Thursdays"), 1000)]
-    done = run_step(attached, optimizer, batch, 1, 1e-3, objective=GRPO)
-    assert not done.applied and done.fingerprint == before and done.metrics["apart"] > policy.APART_MAX
-    assert re.match(r"the sampled tokens have log-probabilities 0\.\d+ nats apart", done.note)
+    tokens = GRPO.encode(tokenizer, group_for(GRPO, tokenizer, "On Thursdays"), 1000)
+    columns = {**tokens.columns, "version": array("q", [version] * tokens.targets)}
+    done = run_step(attached, optimizer, [replace(tokens, columns=columns)], 1, 1e-3, objective=GRPO)
+    assert (done.applied, done.fingerprint != before) == (written, written)
+    assert policy.APART_MAX < done.metrics["apart"] < policy.APART_MAX_UNKNOWN
+    assert written or re.match(r"the sampled tokens have log-probabilities 0\.\d+ nats apart", done.note)
 
 
 def test_a_step_tells_the_mean_of_what_its_objective_says_of_each_example(

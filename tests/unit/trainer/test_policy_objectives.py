@@ -45,12 +45,13 @@ def columns(objective: PolicyObjective = GRPO, **others: Any) -> dict[str, Tenso
         least, most = objective.bounds(terms, advantage)
         each = {
             "advantage": advantage, "share": 1 / shares[terms.mean], "least": least, "most": most, "beta": terms.beta,
-            "answer": number, "kl": terms.kl, "truncate": terms.truncate,
+            "answer": number, "version": -1, "kl": terms.kl, "truncate": terms.truncate,
         }  # fmt: skip
         for name, value in each.items():
             found.setdefault(name, []).extend([value] * len(row))
     made = {name: torch.tensor(values, dtype=torch.float64) for name, values in found.items()}
-    made["answer"] = made["answer"].long()
+    for name in ("answer", "version"):
+        made[name] = made[name].long()
     if terms.kl:
         made["reference"] = flat(REF)
     else:
@@ -170,7 +171,9 @@ def test_columns_of_an_example_are_those_of_its_rollouts(objective: PolicyObject
     found, expected = tokens.tensors(torch.device("cpu")), columns(objective, **terms)
     assert found.keys() == expected.keys()
     for name, column in expected.items():
-        torch.testing.assert_close(found[name], column if name == "answer" else column.float(), rtol=0, atol=0)
+        torch.testing.assert_close(
+            found[name], column if name in ("answer", "version") else column.float(), rtol=0, atol=0
+        )
 
 
 def test_a_rollout_at_another_temperature_says_so_in_a_column() -> None:

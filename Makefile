@@ -43,6 +43,8 @@ $(VENV)/.ready: pyproject.toml
 		$(BIN)/python -m pip install --quiet $$index '$(TORCH_CPU)'; \
 	fi; \
 	$(BIN)/python -m pip install --quiet $$index --group dev -e '.[$(EXTRA)]'
+	@# Needs of it what vLLM brings; a test of its service is skipped without it.
+	@$(BIN)/python -m pip install --quiet --no-deps 'atroposlib==0.4.0' || echo "make: no atroposlib; its test is skipped" >&2
 	@touch $@
 
 demo: env

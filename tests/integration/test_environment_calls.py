@@ -12,6 +12,7 @@ from anyio.abc import SocketStream
 from support import llm_server as behave
 from support.llm_server import LlmServer, Request, good_answer, serving
 
+from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment, Score
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
@@ -22,7 +23,7 @@ from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor
 from apollod.wire.comparisons import GroupRecord, decode_learned
-from apollod.wire.rollouts import Group, read_group
+from apollod.wire.rollouts import Group, Rollout, read_group, rollout
 from apollod.wire.teacher import digest_of
 
 SECRET = "sk-ant-api03-" + "aB3dE6gH9" * 11
@@ -56,7 +57,9 @@ def config_for(state: Path, port: int, **settings: str) -> Config:
     return load_config(None, given, {})
 
 
-async def sampled(config: Config, environment: Environment, number: int = 1) -> Any:
+async def sampled(
+    config: Config, environment: Environment | AtroposService, number: int = 1, journal: Any = NONE
+) -> Any:
     """What the effect reports."""
     found: list[inp.Input] = []
     async with anyio.create_task_group() as tasks:
@@ -66,7 +69,7 @@ async def sampled(config: Config, environment: Environment, number: int = 1) -> 
             return []
 
         executor = Executor(
-            config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config), environments={"sums": environment}
+            config, journal, NONE, NONE, submit, tasks, NONE, Dreamer(config), environments={"sums": environment}
         )
         await executor.run(fx.SampleGroup("sums", number, 1))
     return found[0]
@@ -176,6 +179,71 @@ def test_a_failure_of_the_environment_is_told_with_its_stage(tmp_path: Path) -> 
     assert found == inp.GroupNotScored(
         "sums", 2, 1, "prompt", "the environment sums has no more prompts; ask it less"
     ) and not asked  # fmt: skip
+
+
+# --- a service that samples itself ---------------------------------------------------------------------------------
+
+
+class Given(AtroposService):
+    """A service that has one group."""
+
+    def __init__(self, *rollouts: Rollout) -> None:
+        super().__init__("http://127.0.0.1:9", 2, 64)
+        self._rollouts = rollouts
+
+    async def next_group(self) -> tuple[Rollout, ...]:
+        return self._rollouts
+
+
+class Journal:
+    """Knows these examples."""
+
+    def __init__(self, *examples: str) -> None:
+        self._examples = set(examples)
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        return self._examples & set(ids)
+
+
+ROLLOUTS = (
+    rollout([5, 6, 7, 8], [False, False, True, True], [-0.5, -0.25], 1.0, 0.7),
+    rollout([5, 6, 9], [False, False, True], [-2.0], 0.0, 0.7),
+)
+
+
+def taken(state: Path, journal: Journal, *rollouts: Rollout) -> Any:
+    async def run() -> Any:
+        async with serving() as server:
+            server.otherwise = told
+            config = config_for(
+                state, server.port, environment__sums__kind="atropos", environment__sums__url="http://x"
+            )
+            return await sampled(config, Given(*rollouts), journal=journal)
+
+    return anyio.run(run)
+
+
+async def told(server: LlmServer, stream: SocketStream, request: Request) -> None:
+    assert request.path == "/detokenize"
+    text = " ".join(map(str, request.body["tokens"]))
+    await behave.send(stream, json.dumps({"prompt": text}).encode())
+
+
+def test_a_group_of_a_service_is_kept_with_its_texts_and_taken_once(tmp_path: Path) -> None:
+    found = taken(tmp_path, Journal(), *ROLLOUTS)
+    assert isinstance(found, inp.GroupScored) and found.line is not None, found
+    record = decode_learned(found.line.record)
+    assert isinstance(record, GroupRecord)
+    assert [one.content for one in record.group.prompt] == ["5 6"] and record.group.answers == ["7 8", "9"]
+    assert (found.scores, found.first, found.tokens) == ((1.0, 0.0), -1, 3)
+    assert read_group((tmp_path / "blobs" / found.file).read_bytes()) == Group(ROLLOUTS)
+    again = taken(tmp_path, Journal(found.line.example), *ROLLOUTS)
+    assert (again.line, again.reason) == (None, "the same group came before")
+
+
+def test_a_group_of_a_service_that_cannot_be_learned_is_no_group(tmp_path: Path) -> None:
+    found = taken(tmp_path, Journal(), ROLLOUTS[0])
+    assert isinstance(found, inp.GroupNotScored) and found.for_good and "has 1 rollouts" in found.reason
 
 
 # --- real vLLM --------------------------------------------------------------------------------------------------------

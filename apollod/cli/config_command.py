@@ -136,6 +136,12 @@ every_steps = {every}     # has the model got worse? it is asked fixed questions
 # instruction = "Ask before you delete anything."
 # seeds = ["~/notes", "view:signals"]            # what situations are imagined from
 # check = {{ regex = "(?i)shall i|should i" }}     # or schema, command, rubric; without one the judge decides
+
+# Scores to learn from: prompt(number) and score(number, answer) of a Python file (docs/rewards.md).
+# [[environment]]
+# name = "sums"
+# entry = "/path/to/sums.py"
+# group = 8                                      # answers to each prompt
 """
 
 

@@ -431,9 +431,12 @@ def test_the_example_of_init_can_be_loaded(tmp_path):
     config = load_config(done.stdout.strip(), [], {})
     assert config.inbox_dir == tmp_path / "x" / "inbox" and config.trainer.rank == 64 and not config.dream.pattern
     file = Path(done.stdout.strip())
-    before, _, pattern = file.read_text().partition("# [[dream.pattern]]")
-    file.write_text(f"{before}[[dream.pattern]]{re.sub('^# ', '', pattern, flags=re.M)}")
-    (pattern,) = load_config(str(file), [], {}).dream.pattern
+    before, _, examples = file.read_text().partition("# [[dream.pattern]]")
+    pattern, _, environment = re.sub("^# ", "", examples, flags=re.M).partition("\nScores to learn from")
+    file.write_text(f"{before}[[dream.pattern]]{pattern}\n#{environment}")
+    config = load_config(str(file), [], {})
+    assert [one.entry for one in config.environment] == ["/path/to/sums.py"]
+    (pattern,) = config.dream.pattern
     assert pattern.check.regex and len(pattern.seeds) == 2 and not pattern_refused(pattern)
     again = subprocess.run(
         [sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True

@@ -586,7 +586,9 @@ SELECT said.body ->> '$.environment' AS environment, said.body ->> '$.number' AS
        (SELECT max(value) FROM json_each(said.body, '$.scores')) AS best,
        said.body ->> '$.tokens' AS tokens, said.body ->> '$.first' AS first, said.body ->> '$.last' AS last,
        coalesce(said.body ->> '$.reason', '') AS reason, learned.step,
-       taken.body ->> '$.record.group.prompt[#-1].content' AS asked, taken.body -> '$.record.group.answers' AS answers,
+       coalesce(taken.body ->> '$.record.group.prompt[#-1].content', nullif(said.body ->> '$.asked', '')) AS asked,
+       coalesce(taken.body -> '$.record.group.answers',
+                iif(coalesce(said.body ->> '$.answer', '') = '', NULL, json_array(said.body ->> '$.answer'))) AS answers,
        strftime('%Y-%m-%dT%H:%M:%fZ', said.at_ns / 1e9, 'unixepoch') AS at, said.seq
 FROM events AS said
 LEFT JOIN events AS taken ON taken.kind = 'example.accepted' AND taken.key = said.body ->> '$.example'

@@ -323,8 +323,8 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
         STOPPING, HALTED, PAUSED, NO_DREAMS, DREAMS_BY_NIGHT, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
     Activity.ROLLOUTS: (
-        STOPPING, HALTED, PAUSED, INCIDENT, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK,
-    ),  # without a trainer: an engine that was started again does not have the last step
+        STOPPING, HALTED, PAUSED, INCIDENT, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LOOK_DUE, ANCHORS,
+    ),  # as steps do for longer than one of them: groups would age, and keep the engine from what steps wait for
     Activity.TEACHING: (
         STOPPING, HALTED, PAUSED, INCIDENT, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK,
     ),  # without a trainer: an engine that was started again does not have the last step

@@ -134,6 +134,7 @@ def test_a_secret_in_a_prompt_is_neither_asked_nor_stored(tmp_path: Path) -> Non
 def test_equal_scores_teach_nothing(tmp_path: Path, scores: list[float], said: str) -> None:
     found, _ = group_of(tmp_path, environment=Sums(*scores))
     assert isinstance(found, inp.GroupScored) and found.line is None and said in found.reason
+    assert (found.asked, found.answer) == ("1 + 1 = ?", "text 0")
     assert not (tmp_path / "blobs").exists()
 
 

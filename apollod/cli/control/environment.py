@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import json
 import time
 from typing import Any
 
@@ -25,7 +26,7 @@ examples:
   apollod ctl environment resume sums
 """
 SHOWN_GROUPS = 10
-QUOTED_MAX = 100
+QUOTED_MAX = 60
 Object = dict[str, Any]
 
 
@@ -40,8 +41,15 @@ _COLUMNS: tuple[render.Column, ...] = (
 )  # fmt: skip
 _GROUPS: tuple[render.Column, ...] = (
     "number", "at", ("answers", "count"), _figure("reward"), ("best", lambda one: f"{one['best']:g}"), "tokens", "step",
-    ("what was asked, or why nothing is learned", lambda one: one["reason"] or render.cut(one["asked"], QUOTED_MAX)),
+    ("what was asked, and the first answer", lambda one: _said(one)),
 )  # fmt: skip
+
+
+def _said(one: Object) -> str:
+    """Prompt and first answer of a group; why nothing is learned from it."""
+    answers = json.loads(one["answers"] or "[]")
+    text = f"{render.cut(one['asked'], QUOTED_MAX)} -> {render.cut(answers[0], QUOTED_MAX)}" if answers else ""
+    return " | ".join(filter(None, (one["reason"], text)))
 
 
 def add(parser: argparse.ArgumentParser) -> None:

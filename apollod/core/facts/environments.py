@@ -53,6 +53,10 @@ class GroupSampled(GroupEvent, frozen=True):
     """answers without a score, which are not in the group"""
     reason: str = ""
     """why nothing is learned from it, such as equal scores"""
+    asked: str = ""
+    """of such a group, the beginning of the prompt's last turn"""
+    answer: str = ""
+    """and that of its first answer"""
 
 
 class GroupFailed(GroupEvent, frozen=True):
@@ -160,6 +164,8 @@ class GroupScored(Input, frozen=True):
     sampling_s: float = 0.0
     scoring_s: float = 0.0
     left_out: int = 0
+    asked: str = ""
+    answer: str = ""
 
 
 class GroupNotScored(Input, frozen=True):

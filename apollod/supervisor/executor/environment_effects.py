@@ -53,6 +53,10 @@ def _environment(section: EnvironmentSection, max_tokens: int) -> Environment | 
             return AtroposService(section.url, section.group, _room(section, max_tokens))
 
 
+SHOWN_MAX = 200
+"""characters of prompt and answer of a group that is not learned"""
+
+
 async def keep_open(environments: Mapping[str, Environment | AtroposService]) -> None:
     """Let processes and connections of environments live until cancelled."""
     try:
@@ -105,11 +109,11 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
         sum(len(one.token_ids or ()) for one, _ in pairs), sampling_s=sampled - began, scoring_s=scored - sampled,
         left_out=len(scores) - len(pairs),
     )  # fmt: skip
+    answers = [redact_text(one.text) for one, _ in pairs]
     if advantages(list(group.scores)) is None:
-        return replace(group, reason=f"all {len(pairs)} answers have the score {group.scores[0]:g}")
+        return _flat(group, prompt[-1]["content"], answers[0])
     ids = completion.prompt_ids or ()
     rollouts = tuple(_rollout(ids, one, value, section.temperature, versions) for one, value in pairs)
-    answers = [redact_text(one.text) for one, _ in pairs]
     return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, rollouts)
 
 
@@ -127,13 +131,14 @@ async def _taken(
         sampling_s=time.monotonic() - began,
     )  # fmt: skip
     check(Group(rollouts))
-    if advantages(list(group.scores)) is None:
-        return replace(group, reason=f"all {len(rollouts)} answers have the score {group.scores[0]:g}")
     begins = [one.learned.index(True) for one in rollouts]
-    asked = await context.dreamer.text_of(rollouts[0].tokens[: begins[0]])
-    said = [await context.dreamer.text_of(one.tokens[at_:]) for one, at_ in zip(rollouts, begins, strict=True)]
-    prompt = [{"role": "user", "content": redact_text(asked)}]
-    kept = await anyio.to_thread.run_sync(_kept, context, section, group, prompt, [*map(redact_text, said)], rollouts)
+    asked = redact_text(await context.dreamer.text_of(rollouts[0].tokens[: begins[0]]))
+    both = zip(rollouts, begins, strict=True)
+    said = [redact_text(await context.dreamer.text_of(one.tokens[begin:])) for one, begin in both]
+    if advantages(list(group.scores)) is None:
+        return _flat(group, asked, said[0])
+    prompt = [{"role": "user", "content": asked}]
+    kept = await anyio.to_thread.run_sync(_kept, context, section, group, prompt, said, rollouts)
     if kept.line is not None and await context.journal.known([kept.line.example]):
         return replace(kept, line=None, file="", reason="the same group came before")
     return kept
@@ -163,6 +168,12 @@ async def _answers(context: Context, section: EnvironmentSection, asked: Sequenc
         logprobs=True, token_ids=True, thinking=section.thinking, extra=PLAIN,
     )  # fmt: skip
     return await context.dreamer.rollouts(asked, sampling)
+
+
+def _flat(group: inp.GroupScored, asked: str, answer: str) -> inp.GroupScored:
+    """A group from which nothing can be learned, with enough text to see why."""
+    reason = f"all {len(group.scores)} answers have the score {group.scores[0]:g}"
+    return replace(group, reason=reason, asked=asked[:SHOWN_MAX], answer=answer[:SHOWN_MAX])
 
 
 def _room(section: EnvironmentSection, max_tokens: int) -> int:

@@ -5,6 +5,7 @@ import math
 import msgspec
 import pytest
 from support.rewarded_world import HEALTHY, RewardedWorld, rewarding
+from support.world import changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -158,6 +159,15 @@ def test_a_person_pauses_an_environment_and_its_groups_are_not_learned() -> None
     world.give(EnvironmentPaused("sums", "bob"))
     world.give(EnvironmentResumed("sums", "ada"))
     assert asked(world) == [2, 3] and len(world.of(EnvironmentPaused)) == 1
+
+
+def test_no_group_is_sampled_before_the_look_that_steps_wait_for() -> None:
+    """It would age, and keep the engine from the probes."""
+    world = RewardedWorld(changed(rewarding(), every_steps=5))
+    world.up()
+    assert not world.calls
+    (shown,) = status(world.state, world.now)
+    assert shown.state == "waiting" and "the probes of quality are asked first" in shown.reason
 
 
 def test_a_pause_of_training_asks_for_no_groups() -> None:

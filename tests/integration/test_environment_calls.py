@@ -58,7 +58,7 @@ def config_for(state: Path, port: int, **settings: str) -> Config:
 
 
 async def sampled(
-    config: Config, environment: Environment | AtroposService, number: int = 1, journal: Any = NONE
+    config: Config, environment: Environment | AtroposService, number: int = 1, journal: Any = NONE, leaks: Any = NONE
 ) -> Any:
     """What the effect reports."""
     found: list[inp.Input] = []
@@ -69,19 +69,22 @@ async def sampled(
             return []
 
         executor = Executor(
-            config, journal, NONE, NONE, submit, tasks, NONE, Dreamer(config), environments={"sums": environment}
+            config, journal, NONE, NONE, submit, tasks, NONE, Dreamer(config), leaks, environments={"sums": environment}
         )
         await executor.run(fx.SampleGroup("sums", number, 1))
     return found[0]
 
 
-def group_of(state: Path, *script: behave.Behaviour, environment: Sums, number: int = 1, **settings: str) -> Any:
+def group_of(
+    state: Path, *script: behave.Behaviour, environment: Sums, number: int = 1, leaks: Any = NONE, **settings: str
+) -> Any:
     """(what is reported, what the engine was asked)"""
 
     async def run() -> Any:
         async with serving(*script) as server:
             server.otherwise = versioned
-            return await sampled(config_for(state, server.port, **settings), environment, number), server.requests
+            config = config_for(state, server.port, **settings)
+            return await sampled(config, environment, number, leaks=leaks), server.requests
 
     return anyio.run(run)
 
@@ -125,6 +128,17 @@ def test_answers_are_so_short_that_a_group_fits_one_step(tmp_path: Path) -> None
 def test_a_secret_in_a_prompt_is_neither_asked_nor_stored(tmp_path: Path) -> None:
     found, asked = group_of(tmp_path, environment=Sums(1.0, 0.0, 0.0, 0.0, prompt=f"use {SECRET}"))
     assert SECRET not in str(asked[1].body) and SECRET.encode() not in found.line.record
+
+
+def test_a_prompt_that_holds_a_probe_is_not_learned(tmp_path: Path) -> None:
+    class Leaks:
+        def said_of(self, records: Sequence[bytes]) -> list[str]:
+            return ["the question of probe sky" if b"the sky" in record else "" for record in records]
+
+    environment = Sums(1.0, 0.0, 0.0, 0.0, prompt="What colour is the sky?")
+    found, _ = group_of(tmp_path, environment=environment, leaks=Leaks())
+    assert (found.line, found.file) == (None, "") and "it holds the question of probe sky" in found.reason
+    assert not (tmp_path / "blobs").exists()
 
 
 @pytest.mark.parametrize(

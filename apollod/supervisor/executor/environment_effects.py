@@ -31,6 +31,7 @@ from apollod.supervisor.sections import EnvironmentSection
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json
 from apollod.wire.records import Message, message_form
 from apollod.wire.rollouts import Group, Rollout, advantages, check, rollout, write_group
+from apollod.wire.teacher import digest_of
 
 PLAIN: Mapping[str, Any] = {
     "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
@@ -193,7 +194,8 @@ def _kept(
 ) -> inp.GroupScored:  # fmt: skip
     """The group with its record, once its file is durable. A prompt that holds a probe is not learned. Blocking. Raises
     RecordRefused for rollouts that cannot be learned, OSError."""
-    digest = blobs.keep(context.config.state_dir / blobs.NAME, write_group(Group(rollouts)))
+    blob = write_group(Group(rollouts))
+    digest = digest_of(blob)
     form = GroupForm(
         section.name, [msgspec.convert(one, Message) for one in prompt], answers, section.objective, digest,
         list(group.scores), section.terms,
@@ -202,6 +204,7 @@ def _kept(
     leak = context.leaks.said_of([record])[0] if context.leaks is not None else ""
     if leak:
         return replace(group, reason=f"it holds {leak}, which measures nothing any more once this is learned")
+    blobs.keep(context.config.state_dir / blobs.NAME, blob)
     return replace(group, line=Line(group.number, content_id(record), record), file=digest)
 
 

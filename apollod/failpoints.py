@@ -20,8 +20,8 @@ EFFECTS = (
     "EncodeAnchors", "EncodeExamples", "EndSearch", "Exit", "FreezeAnchor", "ImagineScenario", "JudgeDream", "KeepBase",
     "MeasureQuality", "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback", "PrepareLesson", "ProbeTrainer",
     "RankExamples", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "RescoreExamples", "Restore", "ResumeEngine",
-    "RunHook", "RunStep", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild",
-    "TellAlarm", "TestScenario", "WordLesson", "WriteCheckpoint",
+    "RunHook", "RunStep", "SampleGroup", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer",
+    "StopChild", "TellAlarm", "TestScenario", "WordLesson", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

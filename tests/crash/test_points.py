@@ -324,6 +324,9 @@ TEACHING = [
 ]
 """Nothing is taught in these lives: tests/crash/test_lessons.py dies there."""
 
+REWARDING = ["effect.SampleGroup.before", "effect.SampleGroup.after"]
+"""Nothing is scored in these lives: tests/unit/core/test_environments.py dies at each instant of one."""
+
 HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]
 """The stub cannot say what it thinks, so nothing is frozen: tests/unit/core/test_holding.py dies there."""
 
@@ -350,6 +353,7 @@ def test_no_point_is_left_out():
         *FORGETTING,
         *DREAMING,
         *TEACHING,
+        *REWARDING,
         *HOLDING,
         *MEASURING,
         *TELLING,

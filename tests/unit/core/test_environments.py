@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 from support.rewarded_world import HEALTHY, RewardedWorld, rewarding
-from support.world import changed
+from support.world import Died, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -69,6 +69,24 @@ def test_the_same_prompts_are_asked_for_after_a_crash() -> None:
     after = world.successor()
     after.up()
     assert asked(after) == before == [2, 3] and sums(after) == sums(world)
+
+
+@pytest.mark.parametrize("dies_at", range(1, 60, 2))
+def test_a_death_at_any_instant_loses_no_prompt_and_learns_no_group_twice(dies_at: int) -> None:
+    world = RewardedWorld(rewarding(), dies_at)
+    while True:
+        try:
+            world.up()
+            while sums(world).last < 5:
+                world.group()
+                world.settle()
+            break
+        except Died:
+            world = world.successor()
+    numbers = [e.number for e in world.of(ev.GroupSampled)]
+    assert sorted(numbers) == sorted({*numbers}) and {1, 2, 3, 4, 5} <= {*numbers}
+    learned = [e.example for e in world.of(ev.StepCompleted)]
+    assert len(learned) == len({*learned}) and {f"sums{number}" for number in range(1, 6)} <= {*learned}
 
 
 def test_direct_examples_keep_their_rate_and_groups_have_that_of_their_environment() -> None:

@@ -45,7 +45,7 @@ class AtroposService:
             while not self._taken:
                 if not self._is_registered:
                     await self._register()
-                answer = await self._get("/batch")
+                answer = await self._ask("/batch")
                 if answer.get("status") == "error":  # it was restarted
                     self._is_registered = False
                 self._taken += [one for one in answer.get("batch") or () if isinstance(one, dict)]
@@ -59,12 +59,12 @@ class AtroposService:
 
     async def _register(self) -> None:
         """Register, unless the service knows a trainer. It answers a second registration without taking it over."""
-        if (await self._get("/info")).get("batch_size") == -1:
-            await self._post("/register", {
+        if (await self._ask("/info")).get("batch_size") == -1:
+            await self._ask("/register", {
                 "wandb_group": "", "wandb_project": "", "batch_size": self._group, "max_token_len": self._max_tokens,
                 "checkpoint_dir": "", "save_checkpoint_interval": 0, "starting_step": 0, "num_steps": 1 << 30,
             })  # fmt: skip
-        found = (await self._get("/info")).get("batch_size")
+        found = (await self._ask("/info")).get("batch_size")
         if found != self._group:
             what = "took no trainer" if found == -1 else f"works for a trainer with batches of {found} sequences"
             raise EnvironmentFailed(
@@ -75,13 +75,8 @@ class AtroposService:
             )  # fmt: skip
         self._is_registered = True
 
-    async def _get(self, path: str) -> dict[str, Any]:
-        return await self._asked(path, None)
-
-    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return await self._asked(path, body)
-
-    async def _asked(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    async def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """POST, or GET without a body. Raises EnvironmentFailed."""
         try:
             if body is None:
                 answer = await self._connections.get(path)
@@ -167,7 +162,7 @@ def _is_logprob(value: Any) -> bool:
 
 
 def _temperature(group: Mapping[str, Any], override: Mapping[str, Any]) -> float:
-    """That of the sequence, else of the group's parameters, else 1."""
+    """Sampling temperature of a sequence: its own, else that of the group's parameters, else 1."""
     places = (override, group.get("generation_params") or {}, group.get("group_overrides") or {})
     found = next((one["temperature"] for one in places if isinstance(one.get("temperature"), int | float)), 1.0)
     return float(found)

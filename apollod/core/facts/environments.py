@@ -216,7 +216,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 class Environment(msgspec.Struct):
-    """What is known of an environment."""
+    """State of an environment: its prompts, the groups that wait, and how its steps went."""
 
     last: int = 0
     """all prompts up to this number are done"""

@@ -9,7 +9,9 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
 from apollod.trainer.objectives.cispo import CISPO
+from apollod.trainer.objectives.coefficients import COEFFICIENTS
 from apollod.trainer.objectives.context import CONTEXT, ContextDistillation
+from apollod.trainer.objectives.distill import DISTILL
 from apollod.trainer.objectives.dpo import DPO
 from apollod.trainer.objectives.dro import DRO
 from apollod.trainer.objectives.grpo import GRPO
@@ -22,7 +24,8 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 
 OBJECTIVES: dict[str, Objective] = {
-    objective.name: objective for objective in (SFT, CONTEXT, GRPO, GSPO, CISPO, DRO, IMPORTANCE_SAMPLING, DPO, KTO)
+    objective.name: objective
+    for objective in (SFT, CONTEXT, DISTILL, GRPO, GSPO, CISPO, DRO, IMPORTANCE_SAMPLING, COEFFICIENTS, DPO, KTO)
 }
 
 _FORMER: dict[str, tuple[Objective, ...]] = {

@@ -1,8 +1,11 @@
 """A taskset of the verifiers library for tests, with an agent that asks over HTTP without a program of its own, and an
-environment that answers as the user, so that a rollout has several turns. `settings` bend it: `turns`, and `fault`."""
+environment that answers as the user, so that a rollout has several turns. Its settings: `turns`, and the `faults` of
+its tasks."""
 
+import asyncio
+import math
 import os
-import time
+import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,8 +13,6 @@ import httpx
 import verifiers.v1 as vf
 
 __all__ = ["Asking", "Talk", "Talks"]
-
-PROMPTS = ("What is 1 + 1?", "Name a colour.", "Say a word.")
 
 
 class AskingConfig(vf.HarnessConfig):
@@ -41,28 +42,31 @@ class Asking(vf.Harness[AskingConfig]):
 
 
 class TalkData(vf.TaskData):
-    pass
+    fault: str = ""
 
 
 class TalkTask(vf.Task[TalkData]):
     @vf.reward
     async def vowels(self, trace: Any) -> float:
-        fault = os.environ.get("TALK_FAULT", "")
-        if fault == "NaN":
-            return float("nan")
-        if fault == "raises":
+        """Share of vowels in the last answer, so that a model without any skill has other scores each time."""
+        if self.data.fault == "raises":
             raise ZeroDivisionError("of the reward")
         reply = trace.last_reply
-        return sum(map(reply.count, "aeiou")) / (len(reply) + 1)
+        return math.nan if self.data.fault == "NaN" else sum(map(reply.count, "aeiou")) / (len(reply) + 1)
 
 
 class TalksConfig(vf.TasksetConfig):
-    prompts: int = len(PROMPTS)
+    faults: list[str] = [""]
 
 
 class Talks(vf.Taskset[TalkTask, TalksConfig]):
+    """A task for each fault."""
+
     def load(self) -> Iterable[TalkTask]:
-        return [TalkTask(TalkData(prompt=one), self.config.task) for one in PROMPTS[: self.config.prompts]]
+        return [
+            TalkTask(TalkData(prompt=f"Say word {number}.", fault=fault), self.config.task)
+            for number, fault in enumerate(self.config.faults)
+        ]
 
 
 class TalkConfig(vf.EnvConfig):
@@ -71,11 +75,14 @@ class TalkConfig(vf.EnvConfig):
 
 
 class Talk(vf.Env[TalkConfig]):
-    async def run(self, task: Any, agents: Any) -> None:
-        if os.environ.get("TALK_FAULT") == "hangs":
-            time.sleep(600)
-        if os.environ.get("TALK_FAULT") == "dies":
-            os._exit(7)
+    async def run(self, task: TalkTask, agents: Any) -> None:
+        match task.data.fault:
+            case "sleeps":
+                await asyncio.sleep(600)
+            case "hangs":
+                subprocess.run(["sleep", "600"], check=True, start_new_session=True)  # noqa: ASYNC221 - that is the fault
+            case "dies":
+                os._exit(7)
         async with agents.agent.interaction(task) as talk:
             said = await talk.turn()
             for _ in range(self.config.turns - 1):

@@ -34,6 +34,10 @@ def beside(name: str) -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name(name)), run_name=name.removesuffix(".py")))
 
 
+class Unlearnable(Exception):
+    """A rollout from which nothing can be learned, with the reason."""
+
+
 class Session:
     """A loaded environment, which serves until `stack` is closed."""
 
@@ -92,6 +96,8 @@ class Session:
             return {**told, "versions": self._relay.versions_of(told.pop("id"))}
         except TimeoutError as error:
             return {"error": f"it took longer than {limit_s:g} s" if timer.expired() else shared.told(error)}
+        except Unlearnable as error:
+            return {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - the environment's own, too
             return {"error": shared.told(error)}
 
@@ -127,26 +133,26 @@ def with_defaults(vf: Any, taskset: str, settings: Mapping[str, Any]) -> dict[st
 
 def learnable(episode: Any) -> dict[str, Any]:
     """What is learned of an episode: the tokens of its last branch, which of them the model sampled, and with which
-    log-probabilities; the `id` of its trace. Raises ValueError where there are none, with the reason."""
+    log-probabilities; the `id` of its trace. Raises Unlearnable."""
     failed = [one.last_error for one in (episode, *episode.traces) if one.last_error is not None]
     if not episode.ok:
         last = failed[-1] if failed else None
-        raise ValueError(f"it failed: {last.type}: {last.message}" if last else "it failed without an error")
+        raise Unlearnable(f"it failed: {last.type}: {last.message}" if last else "it failed without an error")
     trained = [one for one in episode.traces if one.agent.trainable]
     if len(trained) != 1:
         names = ", ".join(one.agent.name for one in trained) or "none"
-        raise ValueError(f"it has {len(trained)} traces that are to be learned ({names}), not one")
+        raise Unlearnable(f"it has {len(trained)} traces that are to be learned ({names}), not one")
     trace = trained[0]
     if not trace.assistant_messages:
-        raise ValueError("the model was not asked")
+        raise Unlearnable("the model was not asked")
     # several where the template writes earlier turns in another way later on, as without their thoughts
     branches = [one for one in trace.branches if one.trainable and any(one.sampled_mask)]
     if not branches:
-        raise ValueError("it has no token ids: its agent asks by a client of its own; leave that out of the settings")
+        raise Unlearnable("it has no token ids: its agent asks by a client of its own; leave that out of the settings")
     nodes = branches[-1].nodes
     for turn, node in enumerate((one for one in nodes if any(one.mask)), 1):
         if len(node.logprobs) != sum(node.mask):
-            raise ValueError(f"turn {turn} has {len(node.logprobs)} log-probabilities for {sum(node.mask)} tokens")
+            raise Unlearnable(f"turn {turn} has {len(node.logprobs)} log-probabilities for {sum(node.mask)} tokens")
     return {
         "id": trace.id, "tokens": [one for node in nodes for one in node.token_ids],
         "learned": [one for node in nodes for one in node.mask],

@@ -64,11 +64,10 @@ class VerifiersEnvironment:
     ) -> None:  # fmt: skip
         """`settings`: those that verifiers has below `[env]`, and `renderer`. Raises ConfigError for an entry that
         names no taskset, and for an interpreter that is none."""
-        place = entry
-        if (directory := directory_of(entry)) is not None:
-            place, name = entry_of(entry)
-            directory = directory_of(place)
-            place = Path(place).stem
+        place, directory = entry, None
+        if entry.partition(":")[0].endswith(".py"):
+            path, name = entry_of(entry)
+            place, directory = Path(path).stem, directory_of(path)
             if name or not place.isidentifier():
                 raise ConfigError(f"{entry!r} does not name a taskset", "write its package, or /path/to/taskset.py")
         self._entry, self._sampler = entry, sampler

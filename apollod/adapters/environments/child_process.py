@@ -53,9 +53,10 @@ class ChildCommand(NamedTuple):
         return [self.python, "-P", "-u", str(self.script), str(os.getpid()), *self.arguments]
 
     def environment(self, mark: str) -> dict[str, str]:
-        """Its environment variables."""
-        given = {one: os.environ[one] for one in self.variables if one in os.environ}
-        return {**needed_of(os.environ), **given, MARK: mark}
+        """Its environment variables; programs beside its interpreter are found first, as in a venv that is active."""
+        found = needed_of(os.environ) | {one: os.environ[one] for one in self.variables if one in os.environ}
+        path = os.pathsep.join(filter(None, (os.path.dirname(self.python), found.get("PATH"))))
+        return {**found, "PATH": path, MARK: mark}
 
 
 class KeptProcess:

@@ -95,14 +95,14 @@ def test_versions_are_those_of_all_requests_of_a_rollout() -> None:
         return behave.answers(answer, **({"X_Apollod_Weights_Version": text} if text else {}))
 
     async def use(relay: SamplingRelay, ask: Any, server: LlmServer) -> Any:
-        for rollout in ("a", "b", "a", "c", "c"):
+        for rollout in ("a", "b", "a", "a", "c", "c"):
             await ask(**{"X-Session-ID": rollout})
         found = [relay.versions_of(rollout) for rollout in "abcd"]
         relay.begin()
         return found, relay.versions_of("a")
 
-    found, after = relayed(use, MODELS, *map(version, ("5", "6", "3-4", "7", "")))
-    assert found == [(3, 5), (6, 6), (-1, -1), (-1, -1)] and after == (-1, -1)
+    found, after = relayed(use, MODELS, *map(version, ("4", "6", "2-6", "5", "7", "")))
+    assert found == [(2, 6), (6, 6), (-1, -1), (-1, -1)] and after == (-1, -1)
 
 
 def test_nobody_else_on_the_machine_asks_through_it() -> None:

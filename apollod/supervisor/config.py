@@ -61,6 +61,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redaction: sections.RedactionSection = sections.RedactionSection()
     endpoint: tuple[sections.EndpointSection, ...] = ()
     capture: sections.CaptureSection = sections.CaptureSection()
+    preferences: sections.PreferencesSection = sections.PreferencesSection()
     review: sections.ReviewSection = sections.ReviewSection()
     queue: sections.QueueSection = sections.QueueSection()
     judge: sections.JudgeSection = sections.JudgeSection()

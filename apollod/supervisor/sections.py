@@ -30,7 +30,9 @@ from apollod.core.settings import (
     TrainerSettings,
 )
 from apollod.core.surroundings import SURROUNDING_KINDS
+from apollod.curation.preferences import Preferences
 from apollod.model.decoder import parse_layers
+from apollod.wire.comparisons import PairTerms, RatedTerms
 from apollod.wire.rollouts import Terms
 
 
@@ -194,6 +196,30 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """disk space; the oldest answers are removed first"""
     keep_s: Annotated[float, Meta(gt=0.0)] = 86400.0
     """seconds after which answers are removed"""
+
+
+class PreferencesSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How answers are learned that people preferred or rated: docs/rewards.md. Terms of the losses are those of
+    `wire.comparisons`."""
+
+    pairs: Literal["sft", "dpo"] = "sft"
+    """of two answers to a prompt: sft: the better one is learned; dpo: the difference is"""
+    ratings: Literal["sft", "kto"] = "sft"
+    """sft: good answers are learned; kto: good and bad ones"""
+    beta: Annotated[float, Meta(gt=0.0)] = 0.1
+    """by how much the model may leave its reference: a smaller one allows more"""
+    smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
+    """for dpo: chance that a pair is the wrong way round"""
+    sft: Annotated[float, Meta(ge=0.0)] = 0.0
+    """for dpo: weight of the better answer's own loss, against both answers becoming less likely"""
+    bad: Annotated[float, Meta(gt=0.0)] = 1.0
+    """for kto: weight of bad answers; that of good ones is 1"""
+
+    def rules(self) -> Preferences:
+        """The same for readers of sources."""
+        pair = PairTerms(beta=self.beta, smoothing=self.smoothing, sft=self.sft)
+        good, bad = RatedTerms(beta=self.beta), RatedTerms(beta=self.beta, weight=self.bad)
+        return Preferences(self.pairs, self.ratings, pair, good, bad)
 
 
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):

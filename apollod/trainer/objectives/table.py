@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from transformers import PreTrainedTokenizerBase
@@ -81,6 +82,23 @@ def encoded(
     if not digest or tokens.digest() == digest:
         return tokens
     return _by_former(tokenizer, typed, former, max_tokens, digest) or tokens
+
+
+def referred(
+    tokenizer: PreTrainedTokenizerBase,
+    record: PairRecord | RatedRecord,
+    max_tokens: int,
+    score: Callable[[Tokens], bytes],
+) -> bytes:
+    """The file of the reference of a record that has none yet. `score`: the log-probabilities of the learned tokens
+    under the present weights, float32. Raises RecordRefused."""
+    if isinstance(record, PairRecord):
+        tokens = DPO.without_reference(tokenizer, record, max_tokens)
+    else:
+        tokens = KTO.without_reference(tokenizer, record, max_tokens)
+    tokens.check()
+    _check_room(tokens, max_tokens)
+    return score(tokens)
 
 
 def _check_room(tokens: Tokens, max_tokens: int) -> None:

@@ -49,7 +49,6 @@ from apollod.wire.comparisons import (
     RatedForm,
     RatedRecord,
     RatedTerms,
-    Reference,
 )
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TypedRecord, decode_record, parse_line
 from apollod.wire.rollouts import Group, Terms, rollout, write_group
@@ -119,10 +118,14 @@ def compared_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, promp
     if objective.name == "kto":
         learned = tokenise(tokenizer, better, 1000).learned
     blob = array("f", [-6.7 - (7 * token % 11) / 40 for token in learned]).tobytes()
-    reference, given = Reference(digest_of(blob)), GivenBlob(digest_of(blob), blob)
+    given, (one, other) = GivenBlob(digest_of(blob), blob), map(canonical, (better, worse))
     if objective.name == "kto":
-        return RatedRecord(RatedForm(better, True, reference, RatedTerms(zero=0.3)), given)
-    return PairRecord(PairForm(better, worse, reference, PairTerms(smoothing=0.1, sft=0.2)), given)
+        return RatedRecord(RatedForm(one, True, RatedTerms()), blob=given)
+    return PairRecord(PairForm(one, other, PairTerms(smoothing=0.1, sft=0.2)), blob=given)
+
+
+def canonical(record: MessagesRecord) -> msgspec.Raw:
+    return msgspec.Raw(parse_line(msgspec.json.encode({"messages": record.messages})).canonical)
 
 
 def long(tokens: Tokens, times: int) -> Tokens:

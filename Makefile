@@ -26,7 +26,7 @@ ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env demo demo-dream demo-grpo demo-lessons real-model real test test-fast crash soak bench gpu lint clean
+.PHONY: env verifiers demo demo-dream demo-grpo demo-lessons real-model real test test-fast crash soak bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -45,6 +45,14 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet $$index --group dev -e '.[$(EXTRA)]'
 	@# Needs of it what vLLM brings; a test of its service is skipped without it.
 	@$(BIN)/python -m pip install --quiet --no-deps 'atroposlib==0.4.0' || echo "make: no atroposlib; its test is skipped" >&2
+	@touch $@
+
+# A venv of its own, 550 MB: verifiers wants other versions than vLLM. Its tests are skipped without it.
+verifiers: $(VENV)-verifiers/.ready
+
+$(VENV)-verifiers/.ready: $(VENV)/.ready
+	@$(BIN)/python -m venv $(VENV)-verifiers
+	@$(VENV)-verifiers/bin/python -m pip install --quiet 'verifiers==0.4.0' uv
 	@touch $@
 
 demo: env
@@ -103,4 +111,4 @@ lint: env
 	@$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-verifiers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -337,16 +337,24 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
     """A source of prompts that scores the model's answers, which learns from the scores. Further keys are declared in
     `core.settings`."""
 
-    kind: Literal["python", "http", "atropos"] = "python"
-    """python: an object in a process of its own; http: a service; atropos: a run-api, whose environments sample"""
+    kind: Literal["python", "http", "atropos", "verifiers"] = "python"
+    """python: an object in a process of its own; http: a service; atropos: a run-api, whose environments sample;
+    verifiers: a taskset of that library in a process of its own, which runs whole rollouts"""
     entry: str = ""
-    """for python: `package.module:name`, or `/path/to/file.py:name`; it has prompt(number) and score(number, answer)"""
+    """for python: `package.module:name`, or `/path/to/file.py:name`; it has prompt(number) and score(number, answer).
+    For verifiers: the id of a taskset, or `/path/to/taskset.py`"""
+    python: str = ""
+    """for python and verifiers: the interpreter that runs it; empty: the daemon's"""
+    variables: tuple[str, ...] = ()
+    """for python and verifiers: names of environment variables that it gets, such as the key of a judge"""
+    settings: dict[str, Any] = {}
+    """for verifiers: what its configuration has below [env], and `renderer`"""
     url: str = ""
     """for http: of the service, which answers /prompt and /score; for atropos: of the run-api"""
     api_key: str = ""
     """for http: sent as a bearer token, preferably a credential `environment.NAME.api_key`"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 60.0
-    """seconds for a prompt, and for the score of an answer"""
+    """seconds for a prompt, and for the score of an answer; for verifiers: for a rollout with its score"""
     max_tokens: Annotated[int, Meta(ge=1)] = 256
     """most tokens of an answer; fewer where a group of the longest would not fit [trainer] max_tokens"""
     temperature: Annotated[float, Meta(gt=0.0)] = 1.0
@@ -358,7 +366,7 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
     """of the loss, such as { mean = "token", high = 1.28 }: docs/rewards.md"""
 
     def __post_init__(self) -> None:
-        missing = {"python": "entry", "http": "url", "atropos": "url"}[self.kind]
+        missing = {"python": "entry", "http": "url", "atropos": "url", "verifiers": "entry"}[self.kind]
         if not getattr(self, missing):
             raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" needs {missing}')
         if self.terms.kl:

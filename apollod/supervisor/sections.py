@@ -234,7 +234,7 @@ class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class EndpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model at another OpenAI-compatible endpoint, named by [judge] or [dream]."""
+    """A model at another OpenAI-compatible endpoint, named by [judge], [dream] or an [[environment]]."""
 
     name: Annotated[str, Meta(pattern="^[a-z0-9_-]+$")]
     base_url: str
@@ -243,6 +243,8 @@ class EndpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """its name there"""
     api_key: str = ""
     """preferably a credential `endpoint.NAME.api_key`"""
+    tokenizer: str = ""
+    """directory with the tokenizer.json of that model; a teacher needs it"""
 
     def __post_init__(self) -> None:
         from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
@@ -360,8 +362,10 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
     temperature: Annotated[float, Meta(gt=0.0)] = 1.0
     thinking: Thinking = "off"
     """whether the model thinks before it answers; its thought is learned like the answer, and not scored"""
-    objective: Literal["grpo", "gspo", "cispo", "dro", "importance_sampling"] = "grpo"
-    """the loss"""
+    objective: Literal["grpo", "gspo", "cispo", "dro", "importance_sampling", "distill"] = "grpo"
+    """the loss; distill: to say what `teacher` would say at each token of the model's answers, whatever its score"""
+    teacher: str = ""
+    """for distill: name of the [[endpoint]] of a model with the same vocabulary"""
     terms: Terms = Terms()
     """of the loss, such as { mean = "token", high = 1.28 }: docs/rewards.md"""
 
@@ -369,6 +373,12 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
         missing = {"python": "entry", "http": "url", "atropos": "url", "verifiers": "entry"}[self.kind]
         if not getattr(self, missing):
             raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" needs {missing}')
+        if (self.objective == "distill") != bool(self.teacher):
+            raise ValueError(f'[[environment]] {self.name}: objective = "distill" and teacher belong together')
+        if self.teacher and self.kind not in ("python", "http"):
+            raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" samples by itself, and has no teacher')
+        if self.teacher and self.temperature != 1.0:
+            raise ValueError(f"[[environment]] {self.name}: a teacher is asked at temperature 1, so sample at 1")
         if self.terms.kl:
             raise ValueError(
                 f"[[environment]] {self.name}: terms kl = {self.terms.kl:g} needs a reference, which rollouts of the "

@@ -3,6 +3,7 @@ times, the environment scores the answers, and their tokens and log-probabilitie
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from apollod.adapters.environments.http_environment import HttpEnvironment
 from apollod.adapters.environments.python_environment import PythonEnvironment
 from apollod.adapters.environments.verifiers_environment import Sampler, VerifiersEnvironment
 from apollod.adapters.journal import blobs
+from apollod.adapters.llm.client import HttpLlm, side_by_side
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.log_probabilities import LIKELIEST, teacher_from
 from apollod.adapters.llm.openai_api import Choice, Completion, Sampling, Versions
+from apollod.adapters.vocabulary import difference, vocabulary_of
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.environments import Stage
@@ -24,7 +29,7 @@ from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.intake.repeats import content_id
 from apollod.curation.contexts import as_asked
 from apollod.curation.redaction import redact_text
-from apollod.errors import EnvironmentFailed, RecordRefused
+from apollod.errors import ConfigError, EnvironmentFailed, RecordRefused
 from apollod.model.kept import CHUNK
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
@@ -44,7 +49,15 @@ PLAIN: Mapping[str, Any] = {
 
 
 def environments_of(config: Config) -> dict[str, AnyEnvironment]:
-    """The configured environments by name, none of them started. Raises ConfigError."""
+    """The configured environments by name, none of them started. Blocking. Raises ConfigError."""
+    for one in config.environment:
+        if (teacher := config.endpoint_named(one.teacher)) is not None:
+            ours, its = (Path(path).expanduser() for path in (config.model.path, teacher.tokenizer))
+            if apart := difference(vocabulary_of(ours), vocabulary_of(its)):
+                raise ConfigError(
+                    f"{ours} and the teacher's tokenizer {its} have different vocabularies: {apart}",
+                    "a teacher has to share the model's vocabulary; learn its answers by sft instead",
+                )
     return {one.name: _environment(one, config) for one in config.environment}
 
 
@@ -120,6 +133,8 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     completion = await _answers(context, section, [as_asked(one) for one in prompt])
     sampled = time.monotonic()
     at.append("score")
+    if section.objective == "distill":
+        return await _distilled(context, section, effect, prompt, completion, sampled - began)
     scores = await environment.score(effect.number, prompt, [one.text for one in completion.choices])
     scored = time.monotonic()
     at.append("group")
@@ -142,6 +157,38 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     ids = completion.prompt_ids or ()
     rollouts = tuple(_rollout(ids, one, value, section.temperature, versions) for one, value in pairs)
     return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, rollouts)
+
+
+async def _distilled(
+    context: Context, section: EnvironmentSection, effect: fx.SampleGroup, prompt: list[dict[str, Any]],
+    completion: Completion, sampling_s: float,
+) -> inp.GroupScored:  # fmt: skip
+    """The group of the model's answers with what the teacher says at each of their tokens. The score of an answer is
+    the mean of log p(teacher) - log p(model) of its tokens: 0 where both say the same. Raises as `_sampled`."""
+    teacher = context.config.endpoint_named(section.teacher)
+    assert teacher is not None
+    began, ids = time.monotonic(), completion.prompt_ids or ()
+    endpoint = Endpoint(
+        teacher.base_url, teacher.model, teacher.api_key, attempts=1, try_s=section.timeout_s,
+        total_s=section.timeout_s * section.group, use_environment=True,
+    )  # fmt: skip
+    versions, start = completion.versions or Versions(-1, -1), len(ids)
+    wholes = [[*ids, *(one.token_ids or ())] for one in completion.choices]
+    async with HttpLlm(endpoint) as llm:
+        scored = await side_by_side([partial(llm.score, whole, LIKELIEST) for whole in wholes])
+    rollouts = list[Rollout]()
+    for choice, scores, whole in zip(completion.choices, scored, wholes, strict=True):
+        said, mu = teacher_from(scores, whole, start, LIKELIEST), choice.logprobs or ()
+        own = scores.logprobs[start - 1 :]
+        score = sum(its - ours for its, ours in zip(own, mu, strict=True)) / max(1, len(own))
+        one = _rollout(ids, choice, score, section.temperature, versions)
+        rollouts.append(replace(one, likeliest=said.ids.tobytes(), told=said.logprobs.tobytes()))
+    group = inp.GroupScored(
+        effect.environment, effect.number, tuple(one.score for one in rollouts), versions.first, versions.last,
+        sum(sum(one.learned) for one in rollouts), sampling_s=sampling_s, scoring_s=time.monotonic() - began,
+    )  # fmt: skip
+    answers = [redact_text(one.text) for one in completion.choices]
+    return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, tuple(rollouts))
 
 
 async def _taken(

@@ -3,13 +3,15 @@
 import msgspec
 import pytest
 from property.test_continuation import archived
-from support.world import World
+from support.world import SETTINGS, World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
 from apollod.core.facts.preferences import KEPT, PreferencesState
+from apollod.core.inputs import Batch, Line
 from apollod.core.rules.preferences import status
+from apollod.core.settings import JudgeSettings
 
 
 class ComparedWorld(World):
@@ -59,6 +61,11 @@ def test_pairs_have_a_margin_and_no_z0() -> None:
     assert zeros(world) == [0.0, 0.0]
     assert world.state.preferences == PreferencesState(2, 0, (0.25, -0.75), (1.0, 0.0))
     assert status(world.state).margin == -0.25
+    mixed = learning("kto", 0.5)
+    mixed.objective = "dpo"
+    mixed.lines("pair")
+    mixed.settle()
+    assert zeros(mixed) == [0.0, 0.0] and mixed.state.preferences.zero == 0.5
 
 
 @pytest.mark.parametrize("objective", ["sft", "grpo"])
@@ -92,3 +99,12 @@ def test_another_journal_goes_on_with_the_figures() -> None:
     world.give(ev.ShutdownRequested("test"))
     world.settle()
     assert carried_state(archived(world).state).preferences == world.state.preferences != PreferencesState()
+
+
+def test_neither_evidence_nor_a_judge_decides_about_what_a_person_said() -> None:
+    """The same line twice, once as an answer of a log and once as a rated one."""
+    for decided in (False, True):
+        world = ComparedWorld(msgspec.structs.replace(SETTINGS, judge=JudgeSettings(mode="all"))).up()
+        line = Line(1, "e", b"{}", of_log=True, decided=decided)
+        world.give(inp.LinesRead(Batch("log", "/log", 9, 1, (line,), learn="positive"), frozenset()))
+        assert [e.kind for e in world.of(ev.ExampleHeld)] == ([] if decided else ["example.held"])

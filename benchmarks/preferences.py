@@ -79,7 +79,10 @@ def _measure(root: Path, objective: str, lr: float, by_chance: bool) -> dict[str
         began = time.monotonic()
         for number, pair in enumerate(itertools.islice(_pairs(daemon, 1), count)):
             _rate(daemon, pair, objective, turned=by_chance and number % 2 == 1)
-        status = daemon.wait(lambda s: s["queue"]["trained"] >= RATINGS, "all ratings learned", LIMIT_S)
+        status = daemon.wait(
+            lambda s: s["queue"]["trained"] and not s["queue"]["pending"] and s["running"] is None,
+            "all ratings learned", LIMIT_S,
+        )  # fmt: skip
         learned_s = time.monotonic() - began
         after = _margins(daemon, model, held_out)
         served = user.stop()
@@ -90,7 +93,8 @@ def _measure(root: Path, objective: str, lr: float, by_chance: bool) -> dict[str
         error = (sum((one - mean) ** 2 for one in apart) / (len(apart) - 1) / len(apart)) ** 0.5
         drops = {one["name"]: one["drop"] or 0.0 for one in quality["metrics"]}
         return {
-            "ratings": RATINGS, "steps": status["step"], "learning_s": learned_s,
+            "ratings": RATINGS, "steps": status["step"],  # the same answer to the same prompt is learned once
+            "learning_s": learned_s,
             "margin_before": sum(before) / len(before), "margin_after": sum(after) / len(after),
             "margin_error": error, "pairs_risen": sum(one > 0 for one in apart) / len(apart),
             "right": status["preferences"]["right"] or 0.0, "alarms": quality["incidents"],

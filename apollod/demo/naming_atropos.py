@@ -28,10 +28,11 @@ class NamingEnvironment(BaseEnv):  # type: ignore[misc]
     @classmethod
     def config_init(cls) -> tuple[NamingConfig, list[Any]]:
         """The settings that the command line does not name. Groups of equal scores are posted, too: the trainer counts
-        them."""
+        them. The service takes none without a name."""
         config = NamingConfig(
-            group_size=8, max_token_length=24, total_steps=1 << 30, use_wandb=False, ensure_scores_are_not_same=False
-        )
+            group_size=8, max_token_length=24, total_steps=1 << 30, ensure_scores_are_not_same=False,
+            use_wandb=False, wandb_name="naming",
+        )  # fmt: skip
         return config, [APIServerConfig(server_type="vllm")]
 
     async def setup(self) -> None:

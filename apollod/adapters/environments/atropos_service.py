@@ -133,7 +133,8 @@ def rollouts_of(group: Mapping[str, Any]) -> tuple[Rollout, ...]:
     scores, logprobs = group.get("scores"), group.get("inference_logprobs")
     if not logprobs:
         raise RecordRefused(
-            "the group has no inference_logprobs", "sample through ManagedServer, which asks the engine for them"
+            "the group has no inference_logprobs",
+            "sample through ManagedServer, and give the logprobs of its nodes in collect_trajectories",
         )
     if not isinstance(scores, list) or not isinstance(logprobs, list):
         raise RecordRefused("its scores or inference_logprobs are no list", "look at what the environment posts")

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from apollod.errors import ApolloError
-from apollod.testing.daemon import Daemon, free_port
+from apollod.testing.daemon import free_port
 
 PACKAGES = {
     "atroposlib": "atroposlib==0.4.0", "pydantic_cli": "pydantic-cli", "tenacity": "tenacity",
@@ -65,13 +65,13 @@ class Atropos:
                     ) from error
             time.sleep(0.1)
 
-    def start_environment(self, daemon: Daemon, model: str, *settings: str) -> None:
-        """Start the environment, which samples from the engine of `daemon` once a trainer has registered."""
-        tokenizer = str(daemon.root / "model")
+    def start_environment(self, engine: str, model: Path, name: str, *settings: str) -> None:
+        """Start the environment, which samples from the engine at this URL once a trainer has registered. `model`: its
+        directory; `name`: by which it is served."""
         self._start(
             "environment", "apollod.demo.naming_atropos", "serve", "--env.rollout_server_url", self.url,
-            "--env.tokenizer_name", tokenizer, "--openai.base_url", f"{daemon.url}/v1", "--openai.api_key", NO_KEY,
-            "--openai.model_name", model, "--openai.tokenizer_name", tokenizer, *settings,
+            "--env.tokenizer_name", str(model), "--openai.base_url", f"{engine}/v1", "--openai.api_key", NO_KEY,
+            "--openai.model_name", name, "--openai.tokenizer_name", str(model), *settings,
         )  # fmt: skip
 
     def end(self, name: str) -> None:

@@ -64,7 +64,8 @@ def run(args: argparse.Namespace, table: Table) -> int:
         user = _User(daemon)
         daemon.ctl("environment", "resume", ENVIRONMENT)
         if atropos is not None:
-            atropos.start_environment(daemon, MODEL, "--env.by_chance", str(args.by_chance))
+            model = stage.root / "model"
+            atropos.start_environment(daemon.url, model, MODEL, "--env.by_chance", str(args.by_chance))
         learned = _learned(daemon, tell := say if args.json else print, atropos)
         served = user.stop()
         after = _measured(daemon)

@@ -47,10 +47,9 @@ def daemon(tmp_path: Path, tiny_model: Path, atropos: Atropos) -> Iterator[Daemo
 def more_steps(daemon: Daemon, atropos: Atropos) -> None:
     """With an environment that begins anew, whose scores are drawn by lot: a random model names nothing."""
     before = daemon.status()["step"]
-    atropos.start_environment(
-        daemon, "tiny", "--env.by_chance", "True", "--env.group_size", "4", "--env.max_token_length", "12"
-    )
-    daemon.wait(lambda s: s["step"] >= before + 2, "two steps", 240.0, 0.2)
+    settings = ("--env.by_chance", "True", "--env.group_size", "4", "--env.max_token_length", "12")
+    atropos.start_environment(daemon.url, daemon.model, "tiny", *settings)
+    daemon.wait(lambda s: s["step"] >= before + 2, "two steps", 240.0, 0.2, look=lambda _: atropos.check())
 
 
 def environment_ended(atropos: Atropos) -> None:

@@ -27,7 +27,7 @@ ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env demo demo-dream demo-grpo demo-atropos demo-lessons real-model real test test-fast crash soak bench gpu lint clean
+.PHONY: env verifiers demo demo-dream demo-grpo demo-atropos demo-lessons real-model real test test-fast crash soak bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -47,6 +47,14 @@ $(VENV)/.ready: pyproject.toml
 	@# What its environments import beside what vLLM brings; they are `PACKAGES` of apollod/demo/atropos.py.
 	@$(BIN)/python -m pip install --quiet --no-deps 'atroposlib==0.4.0' pydantic-cli tenacity jsonlines markdown wandb xxhash \
 		|| echo "make: no atroposlib; its tests are skipped, and demo-atropos says what it lacks" >&2
+	@touch $@
+
+# A venv of its own, 550 MB: verifiers wants other versions than vLLM. Its tests are skipped without it.
+verifiers: $(VENV)-verifiers/.ready
+
+$(VENV)-verifiers/.ready: $(VENV)/.ready
+	@$(BIN)/python -m venv $(VENV)-verifiers
+	@$(VENV)-verifiers/bin/python -m pip install --quiet 'verifiers==0.4.0' uv
 	@touch $@
 
 demo: env
@@ -108,4 +116,4 @@ lint: env
 	@$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-verifiers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,6 +12,10 @@ CREATE INDEX events_kind ON events (kind);  -- with the rowid at its end: (kind,
 -- lessons.
 CREATE INDEX events_anchor ON events (key) WHERE kind IN ('anchor.frozen', 'anchor.encoded');
 
+-- Events that name the file of a reference, by example. An index may not use JSON operators in an untrusted schema.
+CREATE INDEX events_reference ON events (key)
+WHERE kind = 'example.encoded' AND body GLOB '*"reference":"[0-9a-f]*';
+
 -- Folded states, so that a start need not read everything. A cache: may be emptied at any time.
 CREATE TABLE snapshots (
     seq        INTEGER PRIMARY KEY,     -- the last event that is folded in
@@ -226,7 +230,8 @@ SELECT body ->> '$.step' AS step, body ->> '$.parent' AS parent, body ->> '$.exa
        body ->> '$.loss' AS loss, body ->> '$.lr' AS lr, body ->> '$.grad_norm' AS grad_norm,
        body ->> '$.tokens' AS tokens, body ->> '$.targets' AS targets, body ->> '$.fingerprint' AS fingerprint,
        body ->> '$.seconds' AS seconds, body ->> '$.applied' AS applied, back.step IS NOT NULL AS undone,
-       strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch') AS at, seq
+       strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch') AS at, seq,
+       nullif(body -> '$.metrics', '{}') AS metrics
 FROM events
 LEFT JOIN (
     SELECT CAST(step.value AS TEXT) AS step FROM events, json_each(events.body, '$.undone') AS step

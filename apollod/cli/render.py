@@ -169,6 +169,11 @@ def growth_text(journal_per_day: int, history_per_day: int, days_left: float | N
 
 
 def toml_value(value: Any) -> str:
-    """A string, number, truth value or list of these. JSON is TOML here, except for escaped surrogates, which TOML does
-    not have, and for DEL, which it wants escaped."""
+    """A string, number, truth value, or a list or table of these. JSON of a value is TOML here, except for escaped
+    surrogates, which TOML does not have, and for DEL, which it wants escaped."""
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{toml_value(key)} = {toml_value(one)}" for key, one in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

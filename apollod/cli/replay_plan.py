@@ -133,7 +133,7 @@ def origins(journal: str, first: int, last: int) -> list[int]:
 def read_record(journal: str, example: str) -> bytes:
     """The record of an example as the trainer got it. Raises ReplayError."""
     if (event := journal_reader.accepted(journal, example)) is not None:
-        return blobs.lesson(event, blobs.beside(journal) if event.teacher else ())
+        return blobs.recorded(journal, event)
     raise ReplayError(
         f"the journal holds no example {example}", "its step cannot be run again; start from a later checkpoint"
     )

@@ -238,7 +238,7 @@ def _totals(state: State) -> ev.JournalCarried:
         window = composed(ev.CarriedWindow, w)
     alone = tuple(one.example for one in chain(*(queue.waiting for queue in intake.queues)) if one.alone)
     return composed(
-        ev.JournalCarried, intake.counts, training.counts, state.feedback,
+        ev.JournalCarried, intake.counts, training.counts, state.feedback, state.preferences,
         model_path=state.daemon.model_path, base_fingerprint=state.recovery.base_fingerprint,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
         measurements=state.quality.number, alarms=state.quality.incidents,

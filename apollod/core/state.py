@@ -20,6 +20,7 @@ from apollod.core.facts.holding import HoldingState
 from apollod.core.facts.intake.state import IntakeState
 from apollod.core.facts.judging.state import JudgingState
 from apollod.core.facts.lessons.state import LessonsState
+from apollod.core.facts.preferences import PreferencesState
 from apollod.core.facts.publishing import PublishingState
 from apollod.core.facts.quality.state import QualityState
 from apollod.core.facts.recovery import RecoveryState
@@ -51,6 +52,7 @@ class State(msgspec.Struct):
     lessons: LessonsState = msgspec.field(default_factory=LessonsState)
     environments: EnvironmentsState = msgspec.field(default_factory=EnvironmentsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
+    preferences: PreferencesState = msgspec.field(default_factory=PreferencesState)
     forgetting: ForgettingState = msgspec.field(default_factory=ForgettingState)
     holding: HoldingState = msgspec.field(default_factory=HoldingState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)

@@ -20,6 +20,7 @@ from apollod.curation.conversation import (
     Link,
     Marked,
     Moment,
+    Opinion,
     Queued,
     Remark,
     Replaced,
@@ -29,10 +30,12 @@ from apollod.curation.conversation import (
     Signal,
     Whole,
     added,
+    is_asked_again,
     joined,
 )
 from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
 from apollod.wire.context_window import size_of
+from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # text before a moment; the trainer cuts it further by tokens
 PIECE_BYTES = 64 << 10  # new text after which a part of an unfinished turn comes out
@@ -59,6 +62,8 @@ class Assembly:
         self._forgotten: dict[str, None] = {}
         """`part_of` of forgotten messages; logs that repeat everything repeat these, too"""
         self._asked_anew = False  # something was taken back, and the next prompt stands in its place
+        self._discarded: tuple[Form, tuple[Form, ...]] | None = None
+        """a prompt that was asked again, and the answers to it that were taken back"""
         self._ahead = TypedAhead()
         self._end = 0  # line of the newest part of an answer
         self.given = given
@@ -241,8 +246,9 @@ class Assembly:
         last = self._messages[place]
         message = said.message if said.replaces else joined(last.message, said.message)
         whole = msgspec.structs.replace(
-            said, message=message, id=said.id or last.id, signals=last.signals + said.signals
-        )
+            said, message=message, id=said.id or last.id, signals=last.signals + said.signals,
+            opinion=said.opinion or last.opinion,
+        )  # fmt: skip
         if last.id and last.id != whole.id:
             self._links[last.id] = whole.id
         size = size_of(whole.message)
@@ -320,6 +326,7 @@ class Assembly:
         """Cut at `place`. Messages behind it that are in no moment yet come out as one, with how they were taken back;
         for those already in moments a remark says so. New messages before it go on waiting."""
         first, closed = max(self._fresh, place), list[Closed]()
+        self._discard(place, then)
         if any(_is_answer(said) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
             whole, each = tuple(self._messages), tuple(self._lines)
@@ -330,10 +337,31 @@ class Assembly:
         self._asked_anew = True
         return closed
 
+    def _discard(self, place: int, again: Said | None) -> None:
+        """Remember the answer behind `place`, if it is one text and its prompt is asked again."""
+        asked, *answers = self._messages[place:] or (None,)
+        if asked is None or again is None or not is_asked_again(asked, again) or len(answers) != 1:
+            return
+        (answer,) = answers
+        if _is_answer(answer) and not answer.message.get("tool_calls"):
+            earlier = answer.opinion.worse if answer.opinion is not None else ()
+            kept = tuple(one for one in earlier if not isinstance(one, str))
+            self._discarded = again.message, (*kept, answer.message)
+
+    def _preferred(self, said: Said) -> Said:
+        """An answer with those to the same prompt that were taken back before."""
+        if self._discarded is None or said.opinion is not None or not _is_answer(said) or not self._messages:
+            return said
+        (prompt, worse), last = self._discarded, self._messages[-1]
+        if not last.prompt or last.message != prompt:
+            return said
+        self._discarded = None
+        return msgspec.structs.replace(said, opinion=Opinion(worse=worse))
+
     # --- the list -----------------------------------------------------------------------------------------------------
 
     def _append(self, line: int, said: Said) -> list[Closed]:
-        self._messages.append(said)
+        self._messages.append(self._preferred(said))
         self._lines.append(line)
         self._sizes.append(size_of(said.message))
         self._size += self._sizes[-1]

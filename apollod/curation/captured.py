@@ -14,9 +14,10 @@ import msgspec
 
 from apollod.core.facts.intake.events import Origin, Sampled
 from apollod.core.facts.intake.inputs import Line, Response
+from apollod.curation.preferences import Preferences, pair, rated
 from apollod.curation.responses import taught
 from apollod.errors import RecordRefused
-from apollod.wire.records import record_of
+from apollod.wire.records import record_of, record_of_bytes
 from apollod.wire.thoughts import NO_THOUGHT, opens_thought
 
 
@@ -72,13 +73,24 @@ def says(turn: dict[str, Any], text: str) -> bool:
 # --- rated answers ----------------------------------------------------------------------------------------------------
 
 
-def praised(answer: Captured, prompt: str, model: str) -> Line:
-    """A good answer, exactly as it was sampled. Raises RecordRefused for an empty one."""
-    return _line(answer.name, prompt, answer.text, Sampled(answer.name, answer.answer, answer.prompt), model)
+def rated_line(answer: Captured, prompt: str, good: bool, model: str, preferences: Preferences) -> Line | None:
+    """The line to learn of an answer that was rated, exactly as it was sampled; None: a bad answer is not learned.
+    Raises RecordRefused for an empty one."""
+    line = _line(answer.name, prompt, answer.text, _sampled(answer), model)
+    if preferences.ratings == "sft":
+        return line if good else None
+    record = rated(record_of_bytes("completion", line.record), good, preferences)
+    return msgspec.structs.replace(
+        line, example=record.id, record=record.canonical, sampled=(_sampled(answer),),
+        responses=line.responses if good else (), decided=True,
+    )  # fmt: skip
 
 
-def corrected(answer: Captured, prompt: str, correction: str, final: int, model: str) -> Line:
-    """A corrected answer after the very tokens of the engine's prompt, ended as the engine ends.
+def corrected_line(
+    answer: Captured, prompt: str, correction: str, final: int, model: str, preferences: Preferences
+) -> Line:
+    """The line to learn of a corrected answer: the correction after the very tokens of the engine's prompt, ended as
+    the engine ends, or the pair of both answers.
 
     A thought that the prompt has opened is closed empty. Raises RecordRefused for a correction that is empty or equal
     to the answer.
@@ -90,7 +102,20 @@ def corrected(answer: Captured, prompt: str, correction: str, final: int, model:
             "the correction is what was answered", "rate it good, or say what should have been answered"
         )
     text = NO_THOUGHT + correction if opens_thought(prompt) else correction
-    return _line(answer.name, prompt, text, Sampled(answer.name, (), answer.prompt, final), model)
+    sampled = Sampled(answer.name, (), answer.prompt, final)
+    line = _line(answer.name, prompt, text, sampled, model)
+    if preferences.pairs == "sft":
+        return line
+    worse = _line(answer.name, prompt, answer.text, _sampled(answer), model)
+    better, other = (record_of_bytes("completion", one.record) for one in (line, worse))
+    record = pair(better, other, preferences)
+    return msgspec.structs.replace(
+        line, example=record.id, record=record.canonical, sampled=(sampled, _sampled(answer)), decided=True
+    )
+
+
+def _sampled(answer: Captured) -> Sampled:
+    return Sampled(answer.name, answer.answer, answer.prompt)
 
 
 def _line(name: str, prompt: str, completion: str, sampled: Sampled, model: str) -> Line:

@@ -26,6 +26,15 @@ class Signal(msgspec.Struct, frozen=True):
     """the words or figure that show it"""
 
 
+class Opinion(msgspec.Struct, frozen=True):
+    """What a person showed about an answer. `rated`: by a rating of it alone; `good`: it was found good, or preferred
+    to others; `worse`: those others, answers to the same prompt, as turns or as texts."""
+
+    good: bool = True
+    rated: bool = False
+    worse: tuple[Form | str, ...] = ()
+
+
 class Session(msgspec.Struct, frozen=True):
     """Facts that hold for all later entries; empty ones change nothing."""
 
@@ -72,11 +81,18 @@ class Said(msgspec.Struct, frozen=True, dict=True):
     response: str = ""
     """id of the engine's response (answers)"""
     signals: tuple[Signal, ...] = ()
+    opinion: Opinion | None = None
+    """on an answer"""
 
     @cached_property
     def turn(self) -> bytes:
         """`message` as it stands in a record, cached since many examples have it as context. Raises RecordRefused."""
         return turn_json(self.message)
+
+
+def is_asked_again(asked: Said, again: Said) -> bool:
+    """True if `again` is the same prompt as `asked`, up to white space."""
+    return asked.prompt and asked.message["content"].split() == again.message["content"].split()
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -17,7 +17,9 @@ PLACE = "apollod"
 """our key in the `extra` of a trajectory"""
 
 
-GROUP = "a group of rollouts, for which the format has no form: left out"
+NO_FORM = "answers that are compared, for which the format has no form: left out"
+COMPARED = ("group", "pair", "rated")
+"""keys of records of comparisons"""
 
 
 class Exported(NamedTuple):
@@ -41,11 +43,23 @@ class Row(NamedTuple):
 def openai(example: Exported) -> Row:
     """A row for OpenAI's fine-tuning: arguments of calls as JSON text, `weight` 0 for answers that are context."""
     form = example.form
-    if "group" in form:
-        return Row(None, GROUP)
+    if "pair" in form and "messages" in form["pair"]["better"]:
+        return Row(_openai_pair(form["pair"]))
+    if not form.keys().isdisjoint(COMPARED):
+        return Row(None, NO_FORM)
     if "messages" not in form:
         return Row(form, "no conversation: written as prompt and completion, or text, which OpenAI's API does not take")
     return Row({**form, "messages": [_with_argument_text(message) for message in form["messages"]]})
+
+
+def _openai_pair(pair: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's row of a preference."""
+    better, worse = ([_with_argument_text(one) for one in pair[which]["messages"]] for which in ("better", "worse"))
+    tools = {"tools": pair["better"]["tools"]} if "tools" in pair["better"] else {}
+    return {
+        "input": {"messages": better[:-1], **tools}, "preferred_output": better[-1:],
+        "non_preferred_output": worse[-1:],
+    }  # fmt: skip
 
 
 def _with_argument_text(message: Form) -> Form:
@@ -63,7 +77,12 @@ def trl(example: Exported) -> Row:
     else `messages`, of which `assistant_only_loss` learns every answer."""
     form = example.form
     if "group" in form:
-        return Row(None, GROUP)
+        return Row(None, NO_FORM)
+    if "pair" in form:
+        return Row(_trl_pair(form["pair"]))
+    if "rated" in form:
+        row, note = trl(example._replace(form=form["rated"]["answer"]))
+        return Row({**(row or {}), "label": form["rated"]["good"]}, note)
     if "messages" not in form:
         return Row(form)
     messages: list[Form] = form["messages"]
@@ -79,6 +98,16 @@ def trl(example: Exported) -> Row:
     return Row({"messages": messages, **tools}, note if context else "")
 
 
+def _trl_pair(pair: dict[str, Any]) -> dict[str, Any]:
+    """TRL's row of a preference."""
+    better, worse = pair["better"], pair["worse"]
+    if "messages" not in better:
+        return {"prompt": better["prompt"], "chosen": better["completion"], "rejected": worse["completion"]}
+    tools = {"tools": better["tools"]} if "tools" in better else {}
+    prompt = [{key: value for key, value in one.items() if key != "weight"} for one in better["messages"][:-1]]
+    return {"prompt": prompt, "chosen": better["messages"][-1:], "rejected": worse["messages"][-1:], **tools}
+
+
 def _is_learned(message: Form) -> bool:
     return bool(message["role"] == "assistant" and message.get("weight", 1))
 
@@ -86,8 +115,8 @@ def _is_learned(message: Form) -> bool:
 def atif(example: Exported) -> Row:
     """A trajectory; answers that are context get `is_copied_context`, ATIF's mark for steps not to learn."""
     form, origin = example.form, example.origin
-    if "group" in form:
-        return Row(None, GROUP)
+    if not form.keys().isdisjoint(COMPARED):
+        return Row(None, NO_FORM)
     if "messages" not in form:
         return Row(None, "no conversation, for which ATIF has no form: left out")
     steps: list[dict[str, Any]] = []

@@ -18,7 +18,8 @@ from apollod.core.facts.judging.votes import Verdict, Vote
 from apollod.curation.prompts import headed
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense
-from apollod.wire.records import CompletionRecord, Message, MessagesRecord, Record, TextRecord, decode_record, record_of
+from apollod.wire.comparisons import as_text
+from apollod.wire.records import CompletionRecord, Message, MessagesRecord, Record, TextRecord, record_of
 
 PROMPT = """\
 You judge what an assistant said. You get a transcript; the turns to be judged are headed so. Decide whether a model \
@@ -78,7 +79,7 @@ class Question(NamedTuple):
 def question_about(canonical: bytes, removed: Sequence[Removed] = (), followed: Sequence[str] = ()) -> Question:
     """The question about a canonical record. `removed`: texts stripped from it, which the answer was given with and is
     judged by; `followed`: later evidence about its quality. Raises RecordRefused for bytes that are not a record."""
-    record = decode_record(canonical)
+    record = as_text(canonical)
     mark = blake2b(canonical, digest_size=4).hexdigest()
     match record:
         case MessagesRecord():

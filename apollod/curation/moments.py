@@ -18,8 +18,9 @@ from apollod.core.facts.intake.events import Origin, Removed
 from apollod.core.facts.intake.inputs import PARTS_MAX
 from apollod.core.inputs import Response
 from apollod.core.surroundings import SurroundingKind
-from apollod.curation.conversation import Moment, Said
+from apollod.curation.conversation import Moment, Opinion, Said
 from apollod.curation.formats.reader import Found
+from apollod.curation.preferences import RATED_BAD, Preferences, compared
 from apollod.curation.responses import Answer, Taught, answer_of, taught
 from apollod.curation.stripping import INSTRUCTION, TOOLS, Stripping, strip, strip_one
 from apollod.curation.surrounding_texts import placed
@@ -47,6 +48,7 @@ class Rules(msgspec.Struct, frozen=True):
     stripping: Stripping = Stripping()
     surroundings: tuple[SurroundingKind, ...] = ()
     """contexts for answers that stripping left without any; empty: they stay without"""
+    preferences: Preferences = Preferences()
 
 
 class Learned(NamedTuple):
@@ -60,6 +62,8 @@ class Learned(NamedTuple):
     removed: tuple[Removed, ...] = ()
     line: int = 0
     """line of the source in which the answer ends; 0: the line of the whole record"""
+    rejected: bool = False
+    """it is learned as a bad answer"""
 
 
 class Gathered(NamedTuple):
@@ -88,7 +92,7 @@ def learn(moment: Moment, rules: Rules) -> Gathered:
             unlearned[WITHOUT] += 1
             continue
         try:
-            learned += conversation.examples(n)
+            learned += _by_opinion(conversation.examples(n), moment.messages[n].opinion, rules)
         except RecordRefused as error:
             unlearned[error.line()] += 1
     return Gathered(tuple(learned), unlearned, len(answers))
@@ -98,7 +102,7 @@ def _unlearned(moment: Moment, rules: Rules) -> str:
     """Reason to learn no answer of this moment, independent of its content; empty: none."""
     if moment.session.sidechain and not rules.sidechains:
         return "a sidechain"
-    if moment.unlearned:
+    if moment.unlearned and not rules.preferences.takes_bad(moment.messages[-1].opinion):
         return moment.unlearned
     return f"taken back by the user ({moment.taken_back})" if moment.taken_back else ""
 
@@ -127,13 +131,26 @@ def gathered(item: Moment | Found, rules: Rules) -> Gathered:
     learned = learn_record(item.record, rules)
     if isinstance(learned, str):
         return Gathered(unlearned={learned: 1}, found=1)
-    return Gathered((_surrounded(learned, rules),), found=max(1, len(learned.taught.responses)))
+    try:
+        made = _by_opinion([_surrounded(learned, rules)], item.opinion, rules)
+    except RecordRefused as error:
+        return Gathered(unlearned={error.line(): 1}, found=1)
+    return Gathered(tuple(made), {} if made else {RATED_BAD: 1}, max(1, len(learned.taught.responses)))
+
+
+def _by_opinion(found: list[Learned], opinion: Opinion | None, rules: Rules) -> list[Learned]:
+    """The examples of an answer, or the comparisons to learn in their place. Raises RecordRefused."""
+    if opinion is None or not found:
+        return found
+    *parts, last = found
+    made = compared(last.record, opinion, rules.preferences)
+    return [*parts, *(last._replace(record=one, rejected=not opinion.good) for one in made)]
 
 
 def _surrounded(learned: Learned, rules: Rules) -> Learned:
     """The example in a surrounding, if something was stripped from it: an answer given without any instruction stays
     where it stands."""
-    if not rules.surroundings or not learned.removed:
+    if not rules.surroundings or not learned.removed or learned.record.kind != "messages":
         return learned
     found = placed(learned.record, learned.removed, rules.surroundings)
     return learned._replace(record=found.record, removed=found.removed)

@@ -20,7 +20,7 @@ from apollod.adapters.journal import journal_reader
 from apollod.demo import naming
 from apollod.demo.atropos import Atropos
 from apollod.demo.demo import MODEL, build_model
-from apollod.demo.stage import STOP_S, Line, Stage, Table, post, say, wait
+from apollod.demo.stage import STOP_S, Line, Stage, Table, chat, post, say, wait
 from apollod.testing.daemon import UP, Daemon, config_of, free_port
 
 ENVIRONMENT = "naming"
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
         before = _measured(daemon)
         say(f"    mean reward {before.reward:.3f}; {naming.prompt(naming.HELD_OUT)!r} -> {before.answers[0]!r}")
         say(f"4/5 {GROUPS} groups of answers are sampled, scored and learned, while a user goes on asking")
-        user = _User(daemon)
+        user = User(daemon, MODEL)
         daemon.ctl("environment", "resume", ENVIRONMENT)
         if atropos is not None:
             model = stage.root / "model"
@@ -126,17 +126,18 @@ def _said(daemon: Daemon, prompt: str, **sampling: float) -> list[str]:
     return [str(one["message"]["content"] or "").strip() for one in choices]
 
 
-class _User:
+class User:
     """Another user, who asks every second until stopped."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon, self._stopped, self._answers = daemon, threading.Event(), 0
+    def __init__(self, daemon: Daemon, model: str) -> None:
+        self._daemon, self._model, self._stopped, self._answers = daemon, model, threading.Event(), 0
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
 
     def _ask(self) -> None:
         while not self._stopped.wait(USER_S):
-            self._answers += len(_said(self._daemon, "What is the inn of Elmford called?", temperature=0.0))
+            chat(self._daemon, self._model, "What is the inn of Elmford called?")
+            self._answers += 1
 
     def stop(self) -> int:
         """The number of answers that came."""

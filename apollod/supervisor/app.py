@@ -11,8 +11,6 @@ import structlog
 
 from apollod import __version__
 from apollod.adapters import base_model
-from apollod.adapters.environments.atropos_service import AtroposService
-from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.ipc.sockets import listen, tasks_beside
 from apollod.adapters.journal import blobs, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
@@ -40,6 +38,7 @@ from apollod.supervisor.control import Control
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor.context import AnyEnvironment
 from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.executor.environment_effects import environments_of, keep_open
 from apollod.supervisor.journal_watch import Audit, GrowthWatch
@@ -111,7 +110,7 @@ def _check_not_lost(config: Config) -> None:
 
 async def _serve(
     config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, probes: tuple[Probe, ...],
-    environments: Mapping[str, Environment | AtroposService],
+    environments: Mapping[str, AnyEnvironment],
 ) -> None:  # fmt: skip
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     references_problem = await anyio.to_thread.run_sync(_look_over_blobs, config, state)

@@ -98,10 +98,11 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
 
 
 def sets_priority(config: Config) -> bool:
-    """True if our own engine judges, dreams or answers probes, and has to serve all other requests first. Requests
-    without a priority have 0, and equals are served in the order of arrival, as without priorities."""
+    """True if our own engine judges, dreams, answers probes or samples rollouts, and has to serve all other requests
+    first. Requests without a priority have 0, and equals are served in the order of arrival, as without priorities."""
     judges = config.judge.mode != "off" and not config.judge.endpoint
-    return (judges or bool(config.dream.pattern) or config.quality.every_steps > 0) and asked_policy(config) is None
+    asks = judges or bool(config.dream.pattern) or config.quality.every_steps > 0 or bool(config.environment)
+    return asks and asked_policy(config) is None
 
 
 def serves_by_priority(config: Config) -> bool:

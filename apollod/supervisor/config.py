@@ -61,6 +61,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redaction: sections.RedactionSection = sections.RedactionSection()
     endpoint: tuple[sections.EndpointSection, ...] = ()
     capture: sections.CaptureSection = sections.CaptureSection()
+    preferences: sections.PreferencesSection = sections.PreferencesSection()
     review: sections.ReviewSection = sections.ReviewSection()
     queue: sections.QueueSection = sections.QueueSection()
     judge: sections.JudgeSection = sections.JudgeSection()
@@ -86,10 +87,18 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"[[environment]] {one.name} temperature = {one.temperature:g}: the engine gives log-probabilities "
                     'at 1; set [engine] args = ["--logprobs-mode", "processed_logprobs"], or temperature = 1'
                 )
-        for section, name in (("judge", self.judge.endpoint), ("dream", self.dream.endpoint)):
+        named = [("[judge] endpoint", self.judge.endpoint), ("[dream] endpoint", self.dream.endpoint)]
+        named += [(f"[[environment]] {one.name} teacher", one.teacher) for one in self.environment]
+        for key, name in named:
             if name and name not in names:
                 known = ", ".join(names) or "there is none"
-                raise ValueError(f'[{section}] endpoint = "{name}" names no [[endpoint]]: {known}')
+                raise ValueError(f'{key} = "{name}" names no [[endpoint]]: {known}')
+        for one in self.environment:
+            if one.teacher and not next(each for each in self.endpoint if each.name == one.teacher).tokenizer:
+                raise ValueError(
+                    f"[[endpoint]] {one.teacher} is the teacher of [[environment]] {one.name}: set tokenizer to a "
+                    "directory with its tokenizer.json, since both have to have the same vocabulary"
+                )
 
     def endpoint_named(self, name: str) -> sections.EndpointSection | None:
         """The endpoint of this name; None for an empty one, which stands for our own engine."""

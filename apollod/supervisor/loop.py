@@ -230,6 +230,18 @@ class Loop:
             flagged=frozenset(await self.journal.flagged(signals)) if signals else frozenset(),
         )
 
+    async def _encoded(self, done: inp.EncodeDone) -> inp.EncodeDone:
+        """The results, once files that were computed with them are durable."""
+        for one in done.results:
+            while one.file:
+                try:
+                    await self.journal.keep_file(one.file)
+                    break
+                except JournalError as error:
+                    self._failed(error, 1)
+                    await anyio.sleep(APPEND_RETRY_S)
+        return done
+
     async def leaks_of(self, records: Sequence[bytes]) -> list[str]:
         """For each of these canonical records, which part of which probe it holds; empty: none, or no guard."""
         if self._leaks_of is None or not records:
@@ -302,6 +314,7 @@ class Loop:
 
 LOOKUPS: Mapping[type[inp.Input], Callable[[Loop, Any], Awaitable[inp.Input]]] = {
     inp.LinesRead: Loop._read,
+    inp.EncodeDone: Loop._encoded,
     inp.Rated: Loop._rated,
     inp.EditGiven: Loop._given,
     inp.JudgeAnswered: Loop._given,

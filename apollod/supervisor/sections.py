@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -30,7 +30,9 @@ from apollod.core.settings import (
     TrainerSettings,
 )
 from apollod.core.surroundings import SURROUNDING_KINDS
+from apollod.curation.preferences import Preferences
 from apollod.model.decoder import parse_layers
+from apollod.wire.comparisons import PairTerms, RatedTerms
 from apollod.wire.rollouts import Terms
 
 
@@ -196,6 +198,30 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """seconds after which answers are removed"""
 
 
+class PreferencesSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How answers are learned that people preferred or rated: docs/rewards.md. Terms of the losses are those of
+    `wire.comparisons`."""
+
+    pairs: Literal["sft", "dpo"] = "sft"
+    """of two answers to a prompt: sft: the better one is learned; dpo: the difference is"""
+    ratings: Literal["sft", "kto"] = "sft"
+    """sft: good answers are learned; kto: good and bad ones"""
+    beta: Annotated[float, Meta(gt=0.0)] = 0.1
+    """by how much the model may leave its reference: a smaller one allows more"""
+    smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
+    """for dpo: chance that a pair is the wrong way round"""
+    sft: Annotated[float, Meta(ge=0.0)] = 0.0
+    """for dpo: weight of the better answer's own loss, against both answers becoming less likely"""
+    bad: Annotated[float, Meta(gt=0.0)] = 1.0
+    """for kto: weight of bad answers; that of good ones is 1"""
+
+    def rules(self) -> Preferences:
+        """The same for readers of sources."""
+        pair = PairTerms(beta=self.beta, smoothing=self.smoothing, sft=self.sft)
+        good, bad = RatedTerms(beta=self.beta), RatedTerms(beta=self.beta, weight=self.bad)
+        return Preferences(self.pairs, self.ratings, pair, good, bad)
+
+
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """Examples that wait for a person."""
 
@@ -208,7 +234,7 @@ class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class EndpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model at another OpenAI-compatible endpoint, named by [judge] or [dream]."""
+    """A model at another OpenAI-compatible endpoint, named by [judge], [dream] or an [[environment]]."""
 
     name: Annotated[str, Meta(pattern="^[a-z0-9_-]+$")]
     base_url: str
@@ -217,6 +243,8 @@ class EndpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """its name there"""
     api_key: str = ""
     """preferably a credential `endpoint.NAME.api_key`"""
+    tokenizer: str = ""
+    """directory with the tokenizer.json of that model; a teacher needs it"""
 
     def __post_init__(self) -> None:
         from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
@@ -311,30 +339,46 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
     """A source of prompts that scores the model's answers, which learns from the scores. Further keys are declared in
     `core.settings`."""
 
-    kind: Literal["python", "http", "atropos"] = "python"
-    """python: an object in a process of its own; http: a service; atropos: a run-api, whose environments sample"""
+    kind: Literal["python", "http", "atropos", "verifiers"] = "python"
+    """python: an object in a process of its own; http: a service; atropos: a run-api, whose environments sample;
+    verifiers: a taskset of that library in a process of its own, which runs whole rollouts"""
     entry: str = ""
-    """for python: `package.module:name`, or `/path/to/file.py:name`; it has prompt(number) and score(number, answer)"""
+    """for python: `package.module:name`, or `/path/to/file.py:name`; it has prompt(number) and score(number, answer).
+    For verifiers: the id of a taskset, or `/path/to/taskset.py`"""
+    python: str = ""
+    """for python and verifiers: the interpreter that runs it; empty: the daemon's"""
+    variables: tuple[str, ...] = ()
+    """for python and verifiers: names of environment variables that it gets, such as the key of a judge"""
+    settings: dict[str, Any] = {}
+    """for verifiers: what its configuration has below [env], and `renderer`"""
     url: str = ""
     """for http: of the service, which answers /prompt and /score; for atropos: of the run-api"""
     api_key: str = ""
     """for http: sent as a bearer token, preferably a credential `environment.NAME.api_key`"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 60.0
-    """seconds for a prompt, and for the score of an answer"""
+    """seconds for a prompt, and for the score of an answer; for verifiers: for a rollout with its score"""
     max_tokens: Annotated[int, Meta(ge=1)] = 256
     """most tokens of an answer; fewer where a group of the longest would not fit [trainer] max_tokens"""
     temperature: Annotated[float, Meta(gt=0.0)] = 1.0
     thinking: Thinking = "off"
     """whether the model thinks before it answers; its thought is learned like the answer, and not scored"""
-    objective: Literal["grpo", "gspo", "cispo", "dro", "importance_sampling"] = "grpo"
-    """the loss"""
+    objective: Literal["grpo", "gspo", "cispo", "dro", "importance_sampling", "distill"] = "grpo"
+    """the loss; distill: to say what `teacher` would say at each token of the model's answers, whatever its score"""
+    teacher: str = ""
+    """for distill: name of the [[endpoint]] of a model with the same vocabulary"""
     terms: Terms = Terms()
     """of the loss, such as { mean = "token", high = 1.28 }: docs/rewards.md"""
 
     def __post_init__(self) -> None:
-        missing = {"python": "entry", "http": "url", "atropos": "url"}[self.kind]
+        missing = {"python": "entry", "http": "url", "atropos": "url", "verifiers": "entry"}[self.kind]
         if not getattr(self, missing):
             raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" needs {missing}')
+        if (self.objective == "distill") != bool(self.teacher):
+            raise ValueError(f'[[environment]] {self.name}: objective = "distill" and teacher belong together')
+        if self.teacher and self.kind not in ("python", "http"):
+            raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" samples by itself, and has no teacher')
+        if self.teacher and self.temperature != 1.0:
+            raise ValueError(f"[[environment]] {self.name}: a teacher is asked at temperature 1, so sample at 1")
         if self.terms.kl:
             raise ValueError(
                 f"[[environment]] {self.name}: terms kl = {self.terms.kl:g} needs a reference, which rollouts of the "

@@ -131,7 +131,10 @@ def modes_of(section: WatchSection) -> tuple[SourceMode, ...]:
 
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
-    rules = Rules(models=(config.engine.served_name,), context_tokens=config.trainer.max_tokens)
+    rules = Rules(
+        models=(config.engine.served_name,), context_tokens=config.trainer.max_tokens,
+        preferences=config.preferences.rules(),
+    )  # fmt: skip
     terms = Terms(
         rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate,
         hold=review_share(config.inbox.review), learn=config.inbox.learn,
@@ -175,6 +178,7 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
         sidechains=section.sidechains,
         context_tokens=min(section.context_tokens, config.trainer.max_tokens),
         stripping=Stripping(section.strip, section.strip_patterns),
+        preferences=config.preferences.rules(),
     )
     return Terms(
         rules, section.tier, config.inbox.max_line_bytes, section.settle_s, config.inbox.near_duplicate,

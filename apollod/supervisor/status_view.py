@@ -11,6 +11,7 @@ from apollod.core.rules import (
     daemon,
     environments,
     followups,
+    preferences,
     publishing,
     recovery,
     rescoring,
@@ -69,6 +70,7 @@ def status_view(state: State, now_ns: int, journal: Journal, journal_error: str 
         dreams=dreams.status(state, now_ns),
         lessons=lessons.status(state, now_ns),
         environments=environments.status(state, now_ns),
+        preferences=preferences.status(state),
         learned=rescoring.status(state),
         uptime_s=daemon.uptime_s(state, now_ns),
     )

@@ -1,25 +1,30 @@
 """Everything that a step needs: the bound weights, an optimizer with its hooks in place and a tokenizer; encodes
 examples."""
 
+from array import array
+
 from transformers import PreTrainedTokenizerBase
 
 from apollod.core.settings import Kernels, Products
 from apollod.errors import RecordRefused
 from apollod.explain import line_of
+from apollod.products import products_in
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.environment import chosen_kernels, chosen_products, environment, without_triton
 from apollod.trainer.memory import lacks_memory
 from apollod.trainer.objectives.encoding import template_problem
+from apollod.trainer.objectives.loss import log_probabilities
 from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.table import encoded, objective_of
+from apollod.trainer.objectives.table import encoded, objective_of, referred
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
-from apollod.wire.comparisons import decode_learned
+from apollod.wire.comparisons import PairRecord, RatedRecord, decode_learned, needs_reference, with_file
 from apollod.wire.manifest import Manifest
+from apollod.wire.teacher import GivenBlob, digest_of
 
 
 class Learner:
@@ -89,8 +94,22 @@ class Learner:
 
     def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
         tokens = encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
-        tokens.check_vocabulary(self.attached.model.config.get_text_config().vocab_size)
+        tokens.check_vocabulary(self._vocabulary)
         return tokens
+
+    def reference(self, record: PairRecord | RatedRecord) -> bytes:
+        """The file of its reference: log-probabilities under the present weights. Raises RecordRefused."""
+        return referred(self.tokenizer, record, self.settings.max_tokens, self._scored)
+
+    def _scored(self, tokens: Tokens) -> bytes:
+        tokens.check_vocabulary(self._vocabulary)
+        with products_in(self.products):
+            found = log_probabilities(self.attached.model, tokens)
+        return array("f", found.tolist()).tobytes()
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self.attached.model.config.get_text_config().vocab_size)
 
 
 def bound(learner: Learner, manifest: Manifest) -> m.Bound:
@@ -126,13 +145,21 @@ def checked(learner: Learner, example: m.StepExample, objective: Objective) -> T
 
 def encode(learner: Learner, example: str, record: bytes, objective: Objective | None = None) -> m.Encoded:
     """The number of tokens of one example, by the record's own objective if none is given, or the reason why it cannot
-    be learned.
+    be learned; and the reference of a comparison that has none yet.
 
     Exceptions of templates and tokenizers become a refusal, so that an example never ends the trainer: it would do so
     again after the restart.
     """
+    file, reference = b"", ""
     try:
-        objective = objective or objective_of(decode_learned(record))
+        learned = decode_learned(record)
+        if needs_reference(learned):
+            file = learner.reference(learned)
+            record = with_file(record, GivenBlob(digest_of(file), file))
+            learned = decode_learned(record)
+        if isinstance(learned, PairRecord | RatedRecord) and learned.blob is not None:
+            reference = learned.blob.digest
+        objective = objective or objective_of(learned)
         tokens = learner.encode(record, objective)
     except RecordRefused as error:
         return m.Encoded(example, refused=error.line())
@@ -140,5 +167,5 @@ def encode(learner: Learner, example: str, record: bytes, objective: Objective |
         return m.Encoded(example, refused=f"it cannot be tokenised ({line_of(error)})")
     return m.Encoded(
         example, tokens.room, tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
-        changes=dict(tokens.changes),
+        changes=dict(tokens.changes), file=file, reference=reference,
     )  # fmt: skip

@@ -31,6 +31,7 @@ from apollod.core.schedules import risen
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.context import CONTEXT
+from apollod.trainer.objectives.kto import with_zero
 from apollod.trainer.objectives.loss import Metrics, loss_of, losses_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.policy import unaligned
@@ -80,6 +81,7 @@ def run_step(
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
+    batch = [with_zero(tokens, terms.zero) for tokens in batch] if terms.zero else batch
     found = _losses(attached, optimizer, batch, step, terms, objective, anchors, loss_min)
     applied = not found.note
     if applied:

@@ -1,35 +1,27 @@
 """Records of comparisons: a group of rollouts with their scores (rollouts.py), a pair of answers to one conversation,
 one of which is better, or one answer that was rated.
 
-Pairs and rated answers have a reference, which holds the model near what it was: the log-probabilities that other
-weights gave the learned tokens. These are the weights that gave the answer, or the untrained ones, never those of the
-step, whose difference to themselves would be 0 and hold nothing. They are a file beside the journal, f32,
-little-endian, one for each learned token, of a pair first those of the better answer.
+Pairs and rated answers have a reference, which holds the model near what it was: the log-probabilities of the learned
+tokens under the weights of the time when the example was tokenised. The trainer computes them then, once, since those
+of the step's own weights would differ from themselves by 0 and hold nothing. They are a file beside the journal, f32,
+little-endian, one for each learned token, of a pair first those of the better answer; `example.encoded` names it.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeGuard
 
 import msgspec
 from msgspec import Meta
 
+from apollod.core.events import Sampled
 from apollod.errors import RecordRefused
-from apollod.wire.records import Message, MessagesRecord, TypedRecord, decode_record
+from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TypedRecord, decode_record, with_sampled
 from apollod.wire.rollouts import Group, Terms, first_missing, read_group
 from apollod.wire.teacher import GivenBlob
 
 Beta = Annotated[float, Meta(gt=0.0)]
-
-
-class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The file's digest, and the weights that gave the log-probabilities: `kind` base (untrained) or sampled (those
-    that gave the answer, of this `version`)."""
-
-    digest: str
-    kind: Literal["base", "sampled"] = "sampled"
-    version: int = -1
 
 
 class PairTerms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -43,11 +35,9 @@ class PairTerms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
 
 class RatedTerms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How a rated answer is learned. `zero`: the divergence from the reference on other questions, in nats an answer
-    (z0 of KTO), as it was when the answer was queued; `weight`: of answers of this rating."""
+    """How a rated answer is learned. `weight`: of answers of this rating."""
 
     beta: Beta = 0.1
-    zero: Annotated[float, Meta(ge=0.0)] = 0.0
     weight: Annotated[float, Meta(gt=0.0)] = 1.0
 
 
@@ -65,20 +55,18 @@ class GroupForm(msgspec.Struct, frozen=True):
 
 
 class PairForm(msgspec.Struct, frozen=True):
-    """Two answers to one conversation, the last turn of each."""
+    """Two answers to one conversation: canonical records that differ in their last turn, or in their completion."""
 
-    better: MessagesRecord
-    worse: MessagesRecord
-    reference: Reference
+    better: msgspec.Raw
+    worse: msgspec.Raw
     terms: PairTerms = PairTerms()
 
 
 class RatedForm(msgspec.Struct, frozen=True):
-    """A conversation whose last turn was found good, or not."""
+    """A canonical record whose last turn, or completion, was found good or not."""
 
-    answer: MessagesRecord
+    answer: msgspec.Raw
     good: bool
-    reference: Reference
     terms: RatedTerms = RatedTerms()
 
 
@@ -98,17 +86,34 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A preference; the targets are both answers. `blob`: the reference's file, for the trainer."""
+    """A preference; the targets are both answers. `sampled`: tokens of the better and the worse answer, if known.
+    `blob`: the reference's file, for the trainer."""
 
     pair: PairForm
+    sampled: list[Sampled] = []
     blob: GivenBlob | None = None
+
+    def answers(self) -> tuple[TypedRecord, TypedRecord]:
+        """The better answer and the worse one. Raises RecordRefused."""
+        better, worse = self.sampled or (None, None)
+        return _answer(self.pair.better, better), _answer(self.pair.worse, worse)
 
 
 class RatedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rated answer. `blob`: the reference's file, for the trainer."""
+    """A rated answer. `sampled`: its tokens, if known. `blob`: the reference's file, for the trainer."""
 
     rated: RatedForm
+    sampled: list[Sampled] = []
     blob: GivenBlob | None = None
+
+    def answer(self) -> TypedRecord:
+        """The rated answer. Raises RecordRefused."""
+        return _answer(self.rated.answer, *self.sampled)
+
+
+def _answer(record: msgspec.Raw, sampled: Sampled | None = None) -> TypedRecord:
+    known = [sampled] if sampled is not None and (sampled.answer or sampled.prompt) else []
+    return decode_record(with_sampled(bytes(record), known))
 
 
 LearnedRecord = TypedRecord | GroupRecord | PairRecord | RatedRecord
@@ -140,30 +145,43 @@ def as_text(canonical: bytes) -> TypedRecord:
     match decode_learned(canonical):
         case GroupRecord(group=group):
             return MessagesRecord([*group.prompt, *(Message("assistant", answer) for answer in group.answers)])
-        case PairRecord(pair=pair):
-            return MessagesRecord([*pair.better.messages, pair.worse.messages[-1]])
-        case RatedRecord(rated=rated):
-            return rated.answer
+        case PairRecord() as pair:
+            return _both(*pair.answers())
+        case RatedRecord() as rated:
+            return rated.answer()
         case record:
             return record
 
 
+def _both(better: TypedRecord, worse: TypedRecord) -> TypedRecord:
+    if isinstance(better, MessagesRecord) and isinstance(worse, MessagesRecord):
+        return MessagesRecord([*better.messages, worse.messages[-1]], better.tools)
+    if isinstance(better, CompletionRecord) and isinstance(worse, CompletionRecord):
+        return CompletionRecord(better.prompt, f"{better.completion}\n\n{worse.completion}")
+    raise RecordRefused("its answers are of two kinds", "give both as messages, or both as completions")
+
+
 def compared_json(record: GroupRecord | PairRecord | RatedRecord) -> bytes:
-    """The canonical record, without its file."""
-    return msgspec.json.encode(msgspec.structs.replace(record, blob=None), order="sorted")
+    """The canonical record, without its file and tokens."""
+    bare = msgspec.structs.replace(record, blob=None)
+    if not isinstance(bare, GroupRecord):
+        bare = msgspec.structs.replace(bare, sampled=[])
+    return msgspec.json.encode(bare, order="sorted")
 
 
-def reference_of(reference: Reference, blob: GivenBlob | None, count: int) -> array[float]:
+def reference_of(blob: GivenBlob | None, count: int) -> array[float]:
     """The log-probabilities of `count` learned tokens in a reference's file. Raises RecordRefused for a file that is
     missing, not the one that the journal names, or not of so many values."""
-    data = _given(blob, reference.digest).checked("its reference")
+    data = (blob or GivenBlob("", why="it was not given")).checked("its reference")
     if len(data) != 4 * count:
         raise RecordRefused(
-            f"its reference has {len(data) / 4:g} log-probabilities for {count} learned tokens", "score it again"
+            f"its reference has {len(data) / 4:g} log-probabilities for {count} learned tokens",
+            "withdraw the example, and give it again",
         )
     if found := first_missing(data):
         raise RecordRefused(
-            f"its reference gave token {found.place} the log-probability {found.value:g}", "score it again"
+            f"its reference gave token {found.place} the log-probability {found.value:g}",
+            "withdraw the example, and give it again",
         )
     return array("f", data)
 
@@ -172,6 +190,11 @@ def _given(blob: GivenBlob | None, digest: str) -> GivenBlob:
     if blob is None:
         return GivenBlob(digest, why="it was not given")
     return blob if blob.digest == digest else GivenBlob(digest, why=f"{blob.digest} was given")
+
+
+def needs_reference(record: LearnedRecord) -> TypeGuard[PairRecord | RatedRecord]:
+    """True for a pair or a rated answer whose reference was not computed yet."""
+    return isinstance(record, PairRecord | RatedRecord) and record.blob is None
 
 
 def is_compared(canonical: bytes) -> bool:

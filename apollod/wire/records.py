@@ -21,7 +21,7 @@ from apollod.wire.teacher import GivenTeacher
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}'
 
-Kind = Literal["messages", "completion", "text"]
+Kind = Literal["messages", "completion", "text", "compared"]
 Form = dict[str, Any]
 """One turn in canonical form: known fields only, keys in order, without null and default values"""
 
@@ -139,7 +139,12 @@ def record_of_forms(
     written = b",".join(turns if turns is not None else map(turn_json, messages))
     rest = b',"tools":' + _json(form["tools"]) if "tools" in form else b""
     canonical = b'{"messages":[' + written + b"]" + rest + b"}"
-    return Record("messages", canonical, content_id(canonical))
+    return record_of_bytes("messages", canonical)
+
+
+def record_of_bytes(kind: Kind, canonical: bytes, tier: Tier | None = None) -> Record:
+    """The record with this canonical form."""
+    return Record(kind, canonical, content_id(canonical), tier)
 
 
 def turn_json(form: Form) -> bytes:
@@ -153,8 +158,7 @@ def turn_json(form: Form) -> bytes:
 
 
 def _record(kind: Kind, form: dict[str, Any], tier: Tier | None = None) -> Record:
-    canonical = _json(form)
-    return Record(kind, canonical, content_id(canonical), tier)
+    return record_of_bytes(kind, _json(form), tier)
 
 
 def _json(value: Any) -> bytes:

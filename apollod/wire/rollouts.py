@@ -54,7 +54,9 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 class Rollout(msgspec.Struct, frozen=True, array_like=True):
     """One answer after its prompt. `versions`: first and last version of the weights that sampled it, -1: not known;
-    `reference`: log-probabilities of the reference, empty without one."""
+    `reference`: log-probabilities of the reference, empty without one. `likeliest`, `told`: a teacher's k likeliest
+    tokens before each learned token (ids u32 and log-probabilities f32, [targets, k]), empty without one.
+    `coefficients`: dL/dlogp of each learned token, f32, empty unless the loss was computed elsewhere."""
 
     ids: bytes
     mask: bytes
@@ -63,6 +65,9 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True):
     temperature: float = 1.0
     versions: tuple[int, int] = (-1, -1)
     reference: bytes = b""
+    likeliest: bytes = b""
+    told: bytes = b""
+    coefficients: bytes = b""
 
     @property
     def tokens(self) -> list[int]:
@@ -120,7 +125,8 @@ def digest_of(group: Group) -> str:
 
 def check(group: Group) -> None:
     """Raise RecordRefused for a group from which nothing can be learned, with the place and what to do."""
-    if len(group.rollouts) < 2:
+    alone = all(one.likeliest or one.coefficients for one in group.rollouts)
+    if len(group.rollouts) < (1 if alone and group.rollouts else 2):
         raise RecordRefused(
             f"the group has {len(group.rollouts)} rollouts: an advantage is relative to others",
             "sample at least two answers to each prompt",
@@ -159,6 +165,32 @@ def _check_one(one: Rollout, where: str) -> None:
                 f"{name} of {where}: {found.value:g} for sampled token {found.place} is none",
                 "the server returned fewer than it sampled: ask for them with each token",
             )
+    if one.likeliest or one.told:
+        _check_teacher(one, targets, where)
+    if one.coefficients:
+        values = array("f", one.coefficients) if len(one.coefficients) == 4 * targets else None
+        if values is None or not all(map(math.isfinite, values)):
+            raise RecordRefused(
+                f"{where} has no finite coefficient for each of its {targets} learned tokens", "give one for each"
+            )
+
+
+def _check_teacher(one: Rollout, targets: int, where: str) -> None:
+    if len(one.likeliest) != len(one.told) or len(one.likeliest) % (4 * targets):
+        raise RecordRefused(
+            f"{where} has {len(one.likeliest) // 4} likeliest tokens of a teacher with {len(one.told) // 4} "
+            f"log-probabilities for {targets} sampled tokens",
+            "give the same number for each sampled token",
+        )
+    if found := first_missing(one.told):
+        raise RecordRefused(
+            f"the teacher's log-probability {found.value:g} in place {found.place} of {where} is none",
+            "ask the teacher again",
+        )
+    k = len(one.likeliest) // (4 * targets)
+    ids = array("I", one.likeliest)
+    if any(len(set(ids[row : row + k])) < k for row in range(0, len(ids), k)):
+        raise RecordRefused(f"a teacher of {where} names a token twice in one place", "ask the teacher again")
 
 
 class Missing(NamedTuple):

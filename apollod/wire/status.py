@@ -22,6 +22,7 @@ from apollod.core.rules.holding.status import Holding
 from apollod.core.rules.intake.status import Blocked, Queue
 from apollod.core.rules.judging.status import Judge
 from apollod.core.rules.lessons.status import Lessons
+from apollod.core.rules.preferences import Preferences
 from apollod.core.rules.publishing import Weights
 from apollod.core.rules.quality.status import Quality
 from apollod.core.rules.recovery import Base
@@ -101,6 +102,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     lessons: Lessons = Lessons()
     environments: list[EnvironmentStatus] = []
     """in the order of their first start"""
+    preferences: Preferences = Preferences()
     learned: Learned = Learned()
     uptime_s: float
     processor: str = ""

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -262,6 +263,18 @@ def test_config_as_an_object(tmp_path, capsys):
     assert "secret" not in capsys.readouterr().out
     file.write_text('[model]\npath = "/m"\n')
     assert answer_of(capsys, "config", "show", "--config", str(file))["engine"]["api_key"] == ""
+
+
+def test_what_config_shows_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        '[model]\npath = "/m"\n[[environment]]\nname = "x"\nkind = "verifiers"\nentry = "sums"\n'
+        'settings = { agent = { harness = { id = "null" }, "max turns" = [1, 2] } }\nterms = { high = 1.28 }\n'
+    )
+    assert main(["config", "show", "--config", str(file)]) == 0
+    shown = tomllib.loads(capsys.readouterr().out)["environment"][0]
+    assert shown["settings"] == {"agent": {"harness": {"id": "null"}, "max turns": [1, 2]}}
+    assert shown["terms"] == {"high": 1.28}
 
 
 def test_retired_keys_are_warned_of_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

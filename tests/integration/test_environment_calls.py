@@ -96,6 +96,47 @@ async def versioned(server: LlmServer, stream: SocketStream, request: Request) -
         await behave.send(stream, json.dumps(good_answer(request)).encode(), X_Apollod_Weights_Version="3-4")
 
 
+def taught_from(first: int) -> behave.Behaviour:
+    """An engine that is the teacher, too: of each place of a prompt its likeliest 16 tokens, from this one on."""
+
+    async def answer(server: LlmServer, stream: SocketStream, request: Request) -> None:
+        if "prompt_logprobs" not in request.body:
+            return await versioned(server, stream, request)
+        said = good_answer(request)
+        for place in said["choices"][0]["prompt_logprobs"][1:]:
+            for token in range(first, first + request.body["prompt_logprobs"]):
+                place.setdefault(str(token), {"logprob": -2.0 - (token - first) / 10, "rank": 2})
+        await behave.send(stream, json.dumps(said).encode())
+
+    return answer
+
+
+def test_a_teacher_says_what_it_would_say_at_each_token_of_the_answers(tmp_path: Path) -> None:
+    environment = Sums()
+
+    async def run() -> Any:
+        async with serving() as server:
+            server.otherwise = taught_from(5000)
+            given = {f"endpoint.big.{key}": value for key, value in {
+                "base_url": f"http://127.0.0.1:{server.port}/v1", "model": "big", "tokenizer": "/big",
+            }.items()}  # fmt: skip
+            taught = {"environment.sums.objective": "distill", "environment.sums.teacher": "big"}
+            config = config_for(tmp_path, server.port, **taught, **given)
+            return await sampled(config, environment), server.requests
+
+    found, asked = anyio.run(run)
+    assert isinstance(found, inp.GroupScored) and found.line is not None, found
+    record = decode_learned(found.line.record)
+    assert isinstance(record, GroupRecord) and record.group.objective == "distill" and environment.answers == []
+    group = read_group((tmp_path / "blobs" / found.file).read_bytes())
+    assert len(group.rollouts) == 4 and len(found.scores) == 4
+    for one in group.rollouts:
+        assert len(one.likeliest) == len(one.told) == 4 * 16 * sum(one.learned)
+    questions = [request.body for request in asked if "prompt_logprobs" in request.body]
+    assert [body["model"] for body in questions] == ["big"] * 4
+    assert sorted(body["prompt"] for body in questions) == sorted(one.tokens for one in group.rollouts)
+
+
 def test_a_group_is_sampled_scored_and_kept_beside_the_journal(tmp_path: Path) -> None:
     environment = Sums(1.0, 0.0, Score(None, "it broke"), 0.5)
     found, asked = group_of(tmp_path, environment=environment)

@@ -145,6 +145,17 @@ async def well(server: LlmServer, stream: SocketStream, request: Request) -> Non
     await send(stream, json.dumps(answer).encode(), X_Apollod_Weights_Version="12-14")
 
 
+def listing(context: int, otherwise: Behaviour = well) -> Behaviour:
+    """Lists a model with this many positions; other requests go to `otherwise`."""
+
+    async def behave(server: LlmServer, stream: SocketStream, request: Request) -> None:
+        listed = {"data": [{"id": "m", "max_model_len": context}]}
+        own = answers(listed, Content_Type="application/json")
+        await (own if request.path == "/v1/models" else otherwise)(server, stream, request)
+
+    return behave
+
+
 def answers(body: bytes | dict[str, Any], status: int = 200, **headers: str) -> Behaviour:
     async def behave(server: LlmServer, stream: SocketStream, request: Request) -> None:
         await send(stream, body if isinstance(body, bytes) else json.dumps(body).encode(), status, **headers)

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits, Reader
-from apollod.curation.moments import Learned, Rules, learn
+from apollod.curation.moments import Learned, Rules, gathered, learn
+from apollod.curation.preferences import RATED_BAD
 from apollod.curation.signals.cues import evidence_of
 from apollod.wire.records import MessagesRecord, decode_record
 
@@ -21,14 +22,16 @@ class Reading(NamedTuple):
 
 
 def read(reader: Reader, *pieces: bytes, end: bool = True) -> Reading:
-    """A log of these pieces, read at once."""
+    """A log of these pieces, read at once. Rows that are rated bad are counted, as where ratings are not learned."""
     folded = reader.fold(Cursor(), b"".join(pieces), end, Limits(items=1 << 20))
-    items = folded.items
+    is_bad = [isinstance(one, Found) and gathered(one, Rules()).unlearned == {RATED_BAD: 1} for one in folded.items]
+    items = [one for one, bad in zip(folded.items, is_bad, strict=True) if not bad]
+    counts = {**folded.counts, **({f"dropped: {RATED_BAD}": sum(is_bad)} if any(is_bad) else {})}
     return Reading(
         [item for item in items if isinstance(item, Moment)],
         [item for item in items if isinstance(item, Found)],
         [item for item in items if isinstance(item, Bad)],
-        folded.counts,
+        counts,
         [item for item in items if isinstance(item, Remark)],
     )
 

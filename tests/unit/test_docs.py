@@ -210,7 +210,8 @@ def keys() -> Iterator[tuple[str, str, str]]:
                 if f"{name}.{field.encode_name}" in RETIRED:
                     continue
                 told = "required" if field.default is msgspec.NODEFAULT else f"`{default(field)}`"
-                yield name, field.encode_name, "" if field.encode_name in ("pattern", "check", "terms") else told
+                told = "" if field.encode_name in ("pattern", "check", "terms", "settings") else told
+                yield name, field.encode_name, told
 
 
 def default(field: msgspec.structs.FieldInfo) -> str:

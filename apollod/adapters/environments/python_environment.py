@@ -2,13 +2,14 @@
 
 import os
 import re
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import anyio
-
-from apollod.adapters.environments.child_process import EnvironmentProcess
+from apollod.adapters.environments import python_child
+from apollod.adapters.environments.child_process import ChildCommand, KeptProcess
 from apollod.adapters.environments.environment_interface import WHY_MAX, Messages, Score, messages_of, score_of
 from apollod.errors import ConfigError, EnvironmentFailed
 
@@ -38,6 +39,18 @@ def entry_of(text: str) -> Entry:
     return Entry(os.path.abspath(os.path.expanduser(place)) if file else place, name)
 
 
+def directory_of(place: str) -> Path | None:
+    """Directory of an entry's file; None for a module."""
+    return Path(place).parent if place.endswith(".py") else None
+
+
+def interpreter_of(python: str) -> str:
+    """The program of a configured interpreter, the daemon's own if empty. Raises ConfigError where there is none."""
+    if found := shutil.which(os.path.expanduser(python or sys.executable)):
+        return os.path.abspath(found)
+    raise ConfigError(f"there is no program {python}", "write the path of an interpreter: /path/to/venv/bin/python")
+
+
 def _dotted(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 
@@ -48,26 +61,29 @@ class PythonEnvironment:
     arguments.
 
     The process is started by the first call, which has to come from the main thread. Calls run one after the other. A
-    process that takes too long, dies or writes nonsense is killed with its group, as is one whose call is cancelled,
-    and the next call starts another. Its working directory is `cwd`, else that of the file, else the daemon's.
+    process that takes too long, dies or writes nonsense is killed with all that it started, as is one whose call is
+    cancelled, and the next call starts another. Its working directory is `cwd`, else that of the file, else the
+    daemon's.
     """
 
     def __init__(
-        self, entry: str, timeout_s: float = ANSWER_S, cwd: Path | None = None, import_s: float = IMPORT_S
-    ) -> None:
+        self, entry: str, timeout_s: float = ANSWER_S, cwd: Path | None = None, import_s: float = IMPORT_S,
+        python: str = "", variables: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         """`timeout_s`: limit for a prompt, and for the score of each answer; `import_s`: for the import, before the
-        first of them. Raises ConfigError for an entry that cannot be parsed."""
-        self._entry, (self._place, self._name) = entry, entry_of(entry)
-        self._timeout_s, self._import_s = timeout_s, import_s
-        self._cwd = cwd or (Path(self._place).parent if self._place.endswith(".py") else None)
-        self._process: EnvironmentProcess | None = None
-        self._one_at_a_time = anyio.Lock()
+        first of them; `python`: the interpreter, the daemon's if empty; `variables`: see `ChildCommand`. Raises
+        ConfigError for an entry that cannot be parsed, and for an interpreter that is none."""
+        (place, name), named = entry_of(entry), python or "the daemon's Python"
+        command = ChildCommand(
+            interpreter_of(python), Path(python_child.__file__), (place, name), cwd or directory_of(place), variables
+        )
+        self._entry, self._timeout_s = entry, timeout_s
+        self._process = KeptProcess(entry, command, None, import_s, f"try to import it with {named}")
 
     async def prompt(self, number: int) -> Messages:
         """Return the messages of a prompt. Raises EnvironmentFailed, also for an exception of the environment, which
         its process survives."""
-        async with self._one_at_a_time:
-            reply = await self._ask({"prompt": number}, "messages")
+        (reply,) = await self._process.ask([{"prompt": number}], "messages", self._timeout_s)
         if "error" in reply:
             happened = f"has no prompt {number}: {reply['error'][:WHY_MAX]}"
             raise EnvironmentFailed(self._entry, happened, "repair its prompt()")
@@ -76,8 +92,8 @@ class PythonEnvironment:
     async def score(self, number: int, messages: Sequence[dict[str, Any]], answers: Sequence[str]) -> list[Score]:
         """Return the scores of the answers, asked for one by one; the environment does not see `messages`. An exception
         is the reason why its answer has no score. Raises EnvironmentFailed where the process fails at any of them."""
-        async with self._one_at_a_time:
-            replies = [await self._ask({"score": number, "answer": answer}, "score") for answer in answers]
+        questions = [{"score": number, "answer": answer} for answer in answers]
+        replies = await self._process.ask(questions, "score", self._timeout_s)
         return [
             Score(None, reply["error"][:WHY_MAX]) if "error" in reply else score_of(reply["score"]) for reply in replies
         ]
@@ -85,24 +101,4 @@ class PythonEnvironment:
     async def close(self) -> None:
         """End the process, after the calls that came before; those that are not to be waited for have to be cancelled
         first."""
-        with anyio.CancelScope(shield=True):
-            async with self._one_at_a_time:
-                process, self._process = self._process, None
-                if process is not None:
-                    await process.close()
-
-    async def _ask(self, question: dict[str, Any], wanted: str) -> dict[str, Any]:
-        try:
-            if self._process is None:
-                self._process = await EnvironmentProcess.start(self._entry, self._place, self._name, self._cwd)
-                imported = await self._process.ask(None, "ready", self._import_s)
-                if "error" in imported:
-                    happened = f"cannot be imported: {imported['error'][:WHY_MAX]}"
-                    hint = "try to import it with the daemon's Python"
-                    raise EnvironmentFailed(self._entry, happened, hint, outside=True)
-            return await self._process.ask(question, wanted, self._timeout_s)
-        except BaseException:  # cancellation too: the reply to this question may be under way
-            process, self._process = self._process, None
-            if process is not None:
-                await process.end()
-            raise
+        await self._process.close()

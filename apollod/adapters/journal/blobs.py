@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.system.files import fsync_dir, fsync_file
 from apollod.core.events import AnchorEncoded, AnchorFrozen, DaemonStarted, ExampleAccepted
 from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
-from apollod.wire.comparisons import with_file
+from apollod.wire.comparisons import is_compared, with_file
 from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import StepExample
 from apollod.wire.records import with_sampled
@@ -82,12 +84,28 @@ def remove_half_written(directory: Path) -> None:
                 os.unlink(entry.path)
 
 
-def lesson(accepted: ExampleAccepted, directories: Sequence[Path]) -> bytes:
+REFERENCES = """SELECT key, body ->> '$.reference' FROM events
+    WHERE kind = 'example.encoded' AND body GLOB '*"reference":"[0-9a-f]*'
+        AND key IN (SELECT value FROM json_each(?))"""
+"""of these examples, the digests of the files of their references, as the index events_reference finds them"""
+
+
+def lesson(accepted: ExampleAccepted, directories: Sequence[Path], reference: str = "") -> bytes:
     """The record of an example as the trainer is given it: with the tokens of its answers that are known, and with the
-    file that it is learned from, from the first directory that has it. What cannot be read is said in its place, and
-    the trainer refuses the example. Blocking."""
+    file that it is learned from, from the first directory that has it. `reference`: digest of the file of a comparison,
+    once it was tokenised. What cannot be read is said in its place, and the trainer refuses the example. Blocking."""
     record = with_sampled(bytes(accepted.record), accepted.sampled)
-    return with_file(record, _given(accepted.teacher, directories)) if accepted.teacher else record
+    file = accepted.teacher or reference
+    return with_file(record, _given(file, directories)) if file else record
+
+
+def recorded(journal: str | Path, accepted: ExampleAccepted) -> bytes:
+    """The record of an example of a journal file, see `lesson`. Blocking. Raises JournalError."""
+    reference = ""
+    if is_compared(bytes(accepted.record)) and not accepted.teacher:
+        sql = REFERENCES.replace("?", journal_reader.literal(msgspec.json.encode([accepted.example]).decode()))
+        reference = next((str(digest) for _, digest in journal_reader.query(journal, sql, seconds=LOOKUP_S).rows), "")
+    return lesson(accepted, beside(journal) if accepted.teacher or reference else (), reference)
 
 
 def anchors_of(

@@ -71,8 +71,8 @@ _EXAMPLES = (  # a kind of damage, and SQL of the first
 )
 
 
-_FILES = """SELECT min(key), body ->> '$.teacher' FROM events
-             WHERE kind IN ('example.accepted', 'anchor.frozen') AND coalesce(body ->> '$.teacher', '') <> ''
+_FILES = """SELECT min(key), coalesce(body ->> '$.teacher', body ->> '$.reference', '') AS file FROM events
+             WHERE kind IN ('example.accepted', 'anchor.frozen', 'example.encoded') AND file <> ''
              GROUP BY 2 ORDER BY min(seq)"""
 _NEWEST = """SELECT kind, version, body FROM events WHERE kind = 'quality.measured' AND body ->> '$.why' = 'baseline'
     ORDER BY seq DESC LIMIT 1"""

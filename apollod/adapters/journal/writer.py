@@ -48,7 +48,9 @@ from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.adapters.system.clock import now_ns
 from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, FollowUpNoted, Recorded, SignalFlagged
 from apollod.errors import JournalError
+from apollod.explain import reason
 from apollod.failpoints import failpoint
+from apollod.wire.comparisons import is_compared
 from apollod.wire.event_codec import decode_event, encode_body
 
 log = structlog.get_logger()
@@ -174,13 +176,26 @@ class Journal:
         """
         found = await self.accepted_of(ids)
         directories = [self._path.parent / blobs.NAME]
+        compared = [id_ for id_, event in found.items() if is_compared(bytes(event.record)) and not event.teacher]
+        names = msgspec.json.encode(compared).decode()
+        references = dict(await self._fetch(blobs.REFERENCES, (names,))) if compared else {}
 
         def lessons() -> dict[str, bytes]:
-            return {id_: blobs.lesson(event, directories) for id_, event in found.items()}
+            return {id_: blobs.lesson(event, directories, references.get(id_, "")) for id_, event in found.items()}
 
-        if any(event.teacher for event in found.values()):
+        if references or any(event.teacher for event in found.values()):
             return await anyio.to_thread.run_sync(lessons)
         return lessons()
+
+    async def keep_file(self, data: bytes) -> str:
+        """Have a file beside the journal, durably; its digest. Raises JournalError."""
+        directory = self._path.parent / blobs.NAME
+        try:
+            return await anyio.to_thread.run_sync(blobs.keep, directory, data)
+        except OSError as error:
+            raise JournalError(
+                f"{directory} cannot be written: {reason(error)}", "make room, or repair the disk"
+            ) from error
 
     async def accepted_of(self, ids: Iterable[str]) -> dict[str, ExampleAccepted]:
         """The acceptance of each example, by id; see `records_of`."""

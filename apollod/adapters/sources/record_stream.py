@@ -9,15 +9,16 @@ import msgspec
 
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
-from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.intake.evidence import Evidence, speaks_against
 from apollod.core.inputs import Batch, Line
-from apollod.curation.conversation import Moment, Remark
+from apollod.curation.conversation import Moment, Opinion, Remark
 from apollod.curation.formats.jsonl_records import read_record
 from apollod.curation.formats.lines import BOM
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.lessons.line_lessons import asked_in
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
+from apollod.curation.preferences import RATED_BAD, compared
 from apollod.curation.redaction import redact
 from apollod.curation.signals.cues import evidence_of, instead_of, unscored
 from apollod.curation.topics import topic
@@ -152,7 +153,7 @@ def batch_of_lines(
         lines = [lines[0].removeprefix(BOM), *lines[1:]]
     clean = (redact(raw)[0] for raw in lines)
     items = (item for number, raw in enumerate(clean, first) for item in read_record(number, raw, limits))
-    taken = tuple(lines_of(items, kept_in, rules, Counter()))
+    taken = tuple(lines_of(items, kept_in, rules))
     last = first + len(lines) - 1
     return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")
 
@@ -162,10 +163,13 @@ def counted(counts: "Counter[str]") -> tuple[dict[str, int], int]:
     return {what: counts[what] for what in sorted(counts) if what != UNLEARNED}, counts[UNLEARNED]
 
 
-def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
+def lines_of(
+    items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str] | None" = None
+) -> list[Line]:
     """Convert items to lines of a batch, one per answer, after quarantining malformed ones. Answers that give no
-    example are added to `counts`, by reason and as `UNLEARNED`. Evidence is attached to the answer that it concerns, or
-    gets a line of its own if the item holds no example of that answer. Raises OSError."""
+    example are added to `counts`, by reason and as `UNLEARNED`; without `counts` the sender waits for the outcome, and
+    a row that is rated bad is a bad line, too. Evidence is attached to the answer that it concerns, or gets a line of
+    its own if the item holds no example of that answer. Raises OSError."""
     lines = []
     for item in items:
         if isinstance(item, Bad):
@@ -174,14 +178,19 @@ def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts
         found = gathered(item, rules) if not isinstance(item, Remark) else Gathered()
         if isinstance(item, Found):
             for reason in found.unlearned:
+                if reason == RATED_BAD:
+                    if counts is not None:
+                        counts[f"dropped: {reason}"] += 1
+                        continue
+                    reason = f'the row is no example: it is {reason}; [preferences] ratings = "kto" learns it'
                 bad = Bad(item.line, reason, item.record.canonical)
                 lines.append(_bad_line(bad, quarantine.keep(bad.data)))
             lines += [_line(item.line, learned) for learned in found.learned]
             continue
-        for reason, count in found.unlearned.items():
-            counts[f"dropped: {reason}"] += count
-        if found.found and found.unlearned:
-            counts[UNLEARNED] += sum(found.unlearned.values())
+        if counts is not None:
+            counts.update({f"dropped: {reason}": count for reason, count in found.unlearned.items()})
+            if found.found and found.unlearned:
+                counts[UNLEARNED] += sum(found.unlearned.values())
         lines += _lines_of_session(item, found, rules)
     return lines
 
@@ -192,6 +201,7 @@ def _lines_of_session(item: Moment | Remark, found: Gathered, rules: Rules) -> I
         shown.setdefault(one.answer, []).append(one)
     for learned in found.learned:
         evidence = shown.pop(learned.taught.responses[0].key, ())
+        learned = _spoken_against(learned, evidence, rules)
         line = _line(learned.line or item.line, learned, tuple(evidence), isinstance(item, Moment))
         if learned is found.learned[-1] and isinstance(item, Moment):
             line = msgspec.structs.replace(line, instead_of=instead_of(item, learned.place, rules))
@@ -202,12 +212,23 @@ def _lines_of_session(item: Moment | Remark, found: Gathered, rules: Rules) -> I
         yield Line(number=item.line, unscored=followed)
 
 
+def _spoken_against(learned: Learned, evidence: Sequence[Evidence], rules: Rules) -> Learned:
+    """The answer as a bad one, if evidence speaks against it and ratings are learned."""
+    found = any(speaks_against(one.polarity, one.strength) for one in evidence)
+    if rules.preferences.ratings != "kto" or not found or learned.record.kind == "compared":
+        return learned
+    opinion = Opinion(good=False, rated=True)
+    made = next(iter(compared(learned.record, opinion, rules.preferences)), None)
+    return learned if made is None else learned._replace(record=made, rejected=True)
+
+
 def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = (), of_log: bool = False) -> Line:
     record, (responses, text) = learned.record, learned.taught
+    responses = () if learned.rejected else responses  # other logs may hold a better answer by the same key
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
-        topic=topic(text), evidence=evidence, of_log=of_log,
+        topic=topic(text), evidence=evidence, of_log=of_log, decided=record.kind == "compared",
         question=asked_in(record.canonical) if record.kind == "messages" else "",
     )  # fmt: skip
 

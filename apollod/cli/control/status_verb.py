@@ -106,6 +106,7 @@ def page(s: Object) -> str:
         ("lessons", render.lessons_text(s.get("lessons", {}))),
         ("learned", "; ".join(filter(None, (
             _learned(s.get("learned", {}), q["trained"]), render.environments_text(s.get("environments", [])),
+            _preferences(s.get("preferences", {})),
         )))),
         ("quality", _quality(s.get("quality") or {})),
         ("growth", growth and render.growth_text(
@@ -180,6 +181,13 @@ def _learned(found: Object, trained: int) -> str:
     gain = f"loss {found['before']:.2f} -> {found['after']:.2f} nats a token on average"
     weak = f"; {found['weak']:,} hardly moved" if found["weak"] else ""
     return f"{trained:,} lines; of {found['scored']:,} scored again, {gain}{weak}"
+
+
+def _preferences(found: Object) -> str:
+    """What was learned from comparisons; empty before the first."""
+    margin = "" if found.get("margin") is None else f", margin {found['margin']:.2f}"
+    counts = {"pairs": margin, "ratings": ""}
+    return ", ".join(f"{found[name]} {name} learned{more}" for name, more in counts.items() if found.get(name))
 
 
 def _judge(judge: Object) -> str:

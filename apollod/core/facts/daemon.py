@@ -77,6 +77,12 @@ class JournalCarried(Event, frozen=True):
     """by alarms"""
     search_replays: int = 0
     approved: tuple[str, ...] = ()
+    pairs: int = 0
+    ratings: int = 0
+    margins: tuple[float, ...] = ()
+    right: tuple[float, ...] = ()
+    gained: tuple[float, ...] = ()
+    """the slice of `core.facts.preferences`"""
 
 
 class DaemonStarted(Event, frozen=True):

@@ -79,7 +79,8 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     step that it repeats without some examples, with the same random numbers; 0: none. `held`: ids of anchors
     (`anchor.frozen`), whose mean divergence is added to the loss `hold` times. `together`: its examples go through the
     model as one batch. `warmup`: updates, counted from moments of zero, over which the learning rate rises
-    (`schedules.risen`); 0: it does not, or, in older records, the recorded rate has risen already.
+    (`schedules.risen`); 0: it does not, or, in older records, the recorded rate has risen already. `zero`: z0 of `kto`,
+    in nats an answer.
     """
 
     loss_limit: float = 0.0
@@ -89,6 +90,7 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hold: float = 0.0
     together: bool = False
     warmup: int = 0
+    zero: float = 0.0
 
     def terms(self) -> dict[str, Any]:
         """These fields by name, to build another form of the same step."""

@@ -240,6 +240,7 @@ def _begin_step(state: State, all_settings: Settings, window: Window, batch: lis
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
         objective=first.objective, held=held, hold=all_settings.lessons.hold if held else 0.0,
         together=several and practice, warmup=settings.warmup_steps,
+        zero=state.preferences.zero if first.objective == "kto" else 0.0,
     )  # fmt: skip
     return Outcome([started], [fx.RunStep.of(started)])
 

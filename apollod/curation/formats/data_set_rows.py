@@ -6,9 +6,8 @@ shapes. To add a shape, write a function that converts a row to a record's JSON,
 - Trajectories that Hermes Agent saves (`trajectory_samples.jsonl.gz`, batches), and data sets of that form: ShareGPT in
   which thoughts, calls and results are written as XML inside the text. A chat template would render that again, so it
   is made into structure here. After `developer-guide/trajectory-format.md` of NousResearch/hermes-agent.
-- Rows that compare two answers or rate one: TRL's preference and KTO rows, OpenAI's DPO rows. The better answer is
-  learned like any other, a bad one is not. A loss over both answers would take its rows from here, where both are at
-  hand.
+- Rows that compare two answers or rate one: TRL's preference and KTO rows, OpenAI's DPO rows. The answer keeps the
+  opinion on it (`opinion_in`), and `curation/preferences.py` decides whether more than good answers is learned.
 """
 
 import json
@@ -16,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from apollod.curation.conversation import Dropped
+from apollod.curation.conversation import Dropped, Opinion
 from apollod.errors import RecordRefused
 
 ROLES = {
@@ -31,7 +30,8 @@ THOUGHT = re.compile(r"\s*<think>\s*(.*?)\s*</think>\s*", re.DOTALL)
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 
-BAD = Dropped("rated bad")
+GOOD, WORSE = "apollod.good", "apollod.worse"
+"""Fields of a converted row: whether its answer was rated good, and an answer to the same prompt that was worse"""
 RATINGS = ("kto_tag", "label")
 LABELS: dict[object, bool] = {
     True: True, False: False, "true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False,
@@ -213,18 +213,33 @@ def pair(row: dict[str, Any]) -> dict[str, Any]:
     Raises RecordRefused."""
     chosen, rejected = (_messages(row[name], name) for name in ("chosen", "rejected"))
     prompt = _prompt(row)
+    worse = rejected if isinstance(rejected, str) else ""
     if isinstance(chosen, str) and isinstance(prompt, str):
-        return {"prompt": prompt, "completion": chosen}
+        return {"prompt": prompt, "completion": chosen, **_worse(worse)}
     if isinstance(chosen, str) and prompt is None:
-        common = _common_text(chosen, rejected if isinstance(rejected, str) else "")
-        return {"prompt": chosen[:common], "completion": chosen[common:]}
+        common = _common_text(chosen, worse)
+        return {"prompt": chosen[:common], "completion": chosen[common:], **_worse(worse[common:])}
     answers = chosen if isinstance(chosen, list) else [{"role": "assistant", "content": chosen}]
-    others = rejected if isinstance(rejected, list) else []
+    others = rejected if isinstance(rejected, list) else [{"role": "assistant", "content": rejected}]
     common = next((n for n, turn in enumerate(answers) if n >= len(others) or turn != others[n]), len(answers) - 1)
-    context, answers = answers[:common], answers[common:]
+    context, answers, others = answers[:common], answers[common:], others[common:]
     if not context:  # else it repeats the prompt
         context = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
-    return _after(context, answers, tools_of(row.get("tools")))
+    return {**_after(context, answers, tools_of(row.get("tools"))), **_worse(others)}
+
+
+def _worse(answer: str | list[dict[str, Any]]) -> dict[str, Any]:
+    """The field of a worse answer, if it is one answer."""
+    if isinstance(answer, list):
+        return {WORSE: answer[0]} if len(answer) == 1 else {}
+    return {WORSE: answer} if answer.strip() else {}
+
+
+def opinion_in(row: dict[str, Any]) -> Opinion | None:
+    """What a converted row says of its answer."""
+    if GOOD not in row and WORSE not in row:
+        return None
+    return Opinion(row.get(GOOD, True), GOOD in row, (row[WORSE],) if WORSE in row else ())
 
 
 def is_openai(row: dict[str, Any]) -> bool:
@@ -240,7 +255,9 @@ def openai(row: dict[str, Any]) -> dict[str, Any]:
     context, answers = _messages(asked.get("messages"), "input"), _messages(row["preferred_output"], "preferred_output")
     if not isinstance(context, list) or not isinstance(answers, list):
         raise RecordRefused("input or preferred_output has no list of messages", "give [{role, content}, ...]")
-    return _after(context, answers, tools_of(asked.get("tools")))
+    others = row.get("non_preferred_output")
+    worse = _messages(others, "non_preferred_output") if others is not None else []
+    return {**_after(context, answers, tools_of(asked.get("tools"))), **_worse(worse)}
 
 
 def is_rated(row: dict[str, Any]) -> bool:
@@ -248,9 +265,9 @@ def is_rated(row: dict[str, Any]) -> bool:
     return _rating(row) is not None
 
 
-def rated(row: dict[str, Any]) -> dict[str, Any] | Dropped:
-    """The row without its rating, or `BAD` if that is not good."""
-    return {name: value for name, value in row.items() if name not in RATINGS} if _rating(row) else BAD
+def rated(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its rating as `GOOD`."""
+    return {**{name: value for name, value in row.items() if name not in RATINGS}, GOOD: bool(_rating(row))}
 
 
 def _rating(row: dict[str, Any]) -> bool | None:
@@ -325,6 +342,10 @@ MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 OF_MEDIA = Dropped("about pictures, videos or sounds, which the model is not shown")
 
 
+KEPT = ("tier", GOOD, WORSE)
+"""Fields that stay where a row is converted again: a rating may stand around another shape"""
+
+
 def convert(value: Mapping[str, Any]) -> Row | Dropped:
     """A row of any shape as the input of `wire.records.record_of`; further fields, such as a tier, stay. Raises
     RecordRefused."""
@@ -332,11 +353,11 @@ def convert(value: Mapping[str, Any]) -> Row | Dropped:
     if any(row.get(name) for name in MEDIA):
         return OF_MEDIA
     seen = 0
-    while (shape := _shape(row)) is not None and seen < 3:  # a rating may stand around another shape
+    while (shape := _shape(row)) is not None and seen < 3:
         converted = shape.convert(row)
         if isinstance(converted, Dropped):
             return converted
-        row = {**converted, "tier": row["tier"]} if "tier" in row else converted
+        row = {**{name: row[name] for name in KEPT if name in row}, **converted}
         seen += 1
     return row
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped
-from apollod.curation.formats.data_set_rows import SHAPES, convert, name_of
+from apollod.curation.formats.data_set_rows import SHAPES, convert, name_of, opinion_in
 from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.lines import fold_lines, too_long_reason
 from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, Split, accident
@@ -89,7 +89,8 @@ def _read(number: int, line: bytes, limits: Limits, texts: bool = True) -> tuple
         row = convert(object_of_line(line))
         if isinstance(row, Dropped):
             return row
-        return (Found(number, record_of(row)),) if texts or "text" not in row else BARE_TEXT
+        opinion = opinion_in(row)
+        return (Found(number, record_of(row), opinion),) if texts or "text" not in row else BARE_TEXT
     except RecordRefused as error:
         return (Bad(number, error.line(), line),)
     except ACCIDENTS as error:

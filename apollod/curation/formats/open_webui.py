@@ -2,7 +2,7 @@
 
 After `backend/open_webui/models/feedbacks.py` of open-webui and exports of version 0.6. A rating holds a snapshot of
 the chat. Answers rated good are learned, with the branch that led to them; a bad rating is evidence; unrated answers
-are only context.
+are only context, or answers that one to the same prompt was preferred to.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
+from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal, Unknown, Whole
 from apollod.curation.formats.blocks import form, json_object
 from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.session_reader import SessionReader
@@ -147,9 +147,17 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
     ]
     words = " ".join(word for word in (f"{score:+g}", rating.reason, rating.comment) if word)
     last = msgspec.structs.replace(
-        said[-1], id=record, model=rating.model_id or said[-1].model, signals=(Signal("rating", words[:200]),)
-    )
+        said[-1], id=record, model=rating.model_id or said[-1].model, signals=(Signal("rating", words[:200]),),
+        opinion=Opinion(score > 0, rated=True, worse=_others(tree, branch[-1]) if score > 0 else ()),
+    )  # fmt: skip
     return Whole(Session(id=chat, agent=NAME), (*said[:-1], last), len(said) - 1, unlearned)
+
+
+def _others(tree: dict[str, _Message], kept: _Message) -> tuple[str, ...]:
+    """Other answers to the same prompt, as texts."""
+    found = (one for one in tree.values() if one.parent_id == kept.parent_id and one.role == "assistant")
+    texts = (THOUGHTS.sub("", _text(one)).strip() for one in found if one is not kept)
+    return tuple(text for text in texts if text and "<details type=" not in text)
 
 
 def _branch(tree: dict[str, _Message], place: str) -> list[_Message]:

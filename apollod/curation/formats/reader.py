@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from apollod.curation.conversation import Moment, Remark
+from apollod.curation.conversation import Moment, Opinion, Remark
 from apollod.wire.records import Record
 
 
@@ -51,10 +51,11 @@ class Limits(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record that can be learned from, and the line (from 1) in which it ends."""
+    """A record that can be learned from, and the line (from 1) in which it ends. `opinion`: on its last answer."""
 
     line: int
     record: Record
+    opinion: Opinion | None = None
 
 
 class Bad(NamedTuple):

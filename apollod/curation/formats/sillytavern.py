@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal
+from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal
 from apollod.curation.formats.blocks import context_form, form, json_object
 from apollod.curation.formats.session_reader import SessionReader
 
@@ -68,11 +68,13 @@ def hear(line: bytes) -> Iterable[Entry]:
     if record.gen_started is None and extra.model is None and extra.api is None:
         greeting = Said(context_form(form("assistant", record.mes)))
         return (greeting, Dropped("a greeting, or another answer that no model wrote"))
+    others = _others(record)
     return (
         Said(
             form("assistant", record.mes, reasoning_content=extra.reasoning),
             model=extra.model or "",
-            signals=_others(record),
+            signals=tuple(Signal("swiped-away", text[:200]) for text in others),
+            opinion=Opinion(worse=others) if others else None,
         ),
     )
 
@@ -83,10 +85,10 @@ def _chat_id(metadata: Any) -> str:
     return integrity if isinstance(integrity, str) else ""
 
 
-def _others(record: _Line) -> tuple[Signal, ...]:
-    """Evidence from the alternative answers that were not kept."""
+def _others(record: _Line) -> tuple[str, ...]:
+    """The alternative answers that were not kept."""
     swipes = [text for text in record.swipes or () if isinstance(text, str)]
-    return tuple(Signal("swiped-away", text[:200]) for text in swipes if text.strip() and text != record.mes)
+    return tuple(text for text in swipes if text.strip() and text != record.mes)
 
 
 READER = SessionReader(NAME, recognise, hear)

@@ -8,6 +8,7 @@ from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import LONG, content_of, holds, plain_words, question_key
 from apollod.curation.lessons.worded import sentences, short_answer, wordings
 from apollod.errors import LessonRefused
+from apollod.wire.comparisons import is_compared
 from apollod.wire.records import MessagesRecord, decode_record
 
 QUESTION_WORDS = 40
@@ -27,7 +28,9 @@ class Pair(NamedTuple):
 
 def pair_in(record: bytes) -> Pair | None:
     """The question of a canonical record and its answer; None for any other record, with a system message, tools,
-    learned thoughts or several turns."""
+    learned thoughts or several turns, and for answers that are compared."""
+    if is_compared(record):
+        return None
     conversation = decode_record(record)
     if not isinstance(conversation, MessagesRecord) or conversation.tools or len(conversation.messages) != 2:
         return None

@@ -15,6 +15,7 @@ import msgspec
 
 from apollod.curation.prompts import headed
 from apollod.errors import RecordRefused
+from apollod.wire.comparisons import is_compared
 from apollod.wire.records import MessagesRecord, decode_record
 
 PROMPT = """\
@@ -90,6 +91,8 @@ def follow_up_question(asked: str, answer: str, reply: str) -> list[dict[str, st
 def question_about_record(canonical: bytes, reply: str) -> list[dict[str, str]] | None:
     """The question about the last learned answer of a record; None unless the record is a conversation. Raises
     RecordRefused for a malformed record."""
+    if is_compared(canonical):
+        return None
     record = decode_record(canonical)
     if not isinstance(record, MessagesRecord):
         return None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from apollod.core.facts.intake.events import Polarity
-from apollod.curation.conversation import Moment, Signal
+from apollod.curation.conversation import Moment, Signal, is_asked_again
 from apollod.curation.signals.flag import Flag, answer_before, call_of, ids, is_answer, quoted
 
 SCORE = re.compile(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?![\w.])")
@@ -95,7 +95,7 @@ def regenerated(moment: Moment) -> Iterable[Flag]:
     if moment.taken_back != "branch" or moment.then is None or moment.back_to >= len(moment.messages):
         return
     asked, again = moment.messages[moment.back_to], moment.then
-    if not asked.prompt or asked.message["content"].split() != again.message["content"].split():
+    if not is_asked_again(asked, again):
         return
     place = answer_before(moment, len(moment.messages))
     if place > moment.back_to:

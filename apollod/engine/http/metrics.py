@@ -102,6 +102,8 @@ GAUGES = (
     Gauge("lessons_given_up", lambda s: s.lessons.given_up, "Lessons that could not be taught, or were forgotten"),
     Gauge("quality_incident_open", lambda s: s.quality.incident is not None, "1 while an alarm is not settled"),
     Gauge("quality_look_seconds", lambda s: s.quality.look_s, "Time that the last measurement by probes took"),
+    Gauge("preference_margin", lambda s: s.preferences.margin, "Mean margin of the last pairs before their steps"),
+    Gauge("preference_right", lambda s: s.preferences.right, "Share of the last comparisons that the model had right"),
     Gauge("journal_seq", lambda s: s.journal.seq, "Number of the newest event"),
     Gauge("journal_bytes", lambda s: s.journal.bytes, "Size of the journal"),
     Gauge("journal_free_bytes", lambda s: s.journal.free_bytes, "Free space on the journal's disk"),
@@ -118,6 +120,8 @@ class Counter(NamedTuple):
 
 COUNTERS = (
     Counter("examples_accepted", lambda s: s.queue.accepted, "Examples taken into the journal"),
+    Counter("preference_pairs", lambda s: s.preferences.pairs, "Pairs of answers learned by dpo"),
+    Counter("preference_ratings", lambda s: s.preferences.ratings, "Rated answers learned by kto"),
     Counter("quality_looks", lambda s: s.quality.looks, "Measurements by probes, those of baselines included"),
     Counter("quality_failed_looks", lambda s: s.quality.failed, "Those of them that failed"),
     Counter("quality_alarms", lambda s: s.quality.incidents, "Alarms of the quality guard"),

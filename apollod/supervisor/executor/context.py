@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment
+from apollod.adapters.environments.verifiers_environment import VerifiersEnvironment
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.sources.record_stream import batch_of_lines
@@ -42,6 +43,9 @@ from apollod.supervisor.quality.window_replays import WindowReplays
 log = structlog.get_logger()
 
 EffectT = TypeVar("EffectT")
+
+AnyEnvironment = Environment | AtroposService | VerifiersEnvironment
+"""Its answers are sampled for it, or it has the model asked by itself."""
 
 SHARE = 0.05
 """largest share of the time in which the engine computes scores"""
@@ -120,7 +124,7 @@ class Context:
     """for a search for culprits"""
     references: ReferenceFiles = field(default_factory=ReferenceFiles)
     """references that probes are compared with"""
-    environments: Mapping[str, Environment | AtroposService] = field(default_factory=dict)
+    environments: Mapping[str, AnyEnvironment] = field(default_factory=dict)
     """by name; those that are not there are not asked"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""

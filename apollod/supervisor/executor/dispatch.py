@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import anyio
 from anyio.abc import TaskGroup
 
-from apollod.adapters.environments.atropos_service import AtroposService
-from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
@@ -16,7 +14,7 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer, Surrounder
 from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
-from apollod.supervisor.executor.context import Background, Context, Handler, UnderWay
+from apollod.supervisor.executor.context import AnyEnvironment, Background, Context, Handler, UnderWay
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
 from apollod.supervisor.executor.environment_effects import HANDLERS as ENVIRONMENTS
 from apollod.supervisor.executor.holding_effects import HANDLERS as HOLDING
@@ -51,7 +49,7 @@ class Executor:
         judge: Judge | None = None,
         dreamer: Dreamer | None = None,
         leaks: LeakWatch | None = None,
-        environments: Mapping[str, Environment | AtroposService] | None = None,
+        environments: Mapping[str, AnyEnvironment] | None = None,
     ) -> None:
         under_way = UnderWay(tasks)
         self.context = Context(

@@ -3,6 +3,8 @@ times, the environment scores the answers, and their tokens and log-probabilitie
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,11 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from apollod.adapters.environments.atropos_service import AtroposService
-from apollod.adapters.environments.environment_interface import Environment
 from apollod.adapters.environments.http_environment import HttpEnvironment
 from apollod.adapters.environments.python_environment import PythonEnvironment
+from apollod.adapters.environments.verifiers_environment import Sampler, VerifiersEnvironment
 from apollod.adapters.journal import blobs
+from apollod.adapters.llm.client import HttpLlm, side_by_side
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.log_probabilities import LIKELIEST, teacher_from
 from apollod.adapters.llm.openai_api import Choice, Completion, Sampling, Versions
+from apollod.adapters.vocabulary import difference, vocabulary_of
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.environments import Stage
@@ -23,12 +29,15 @@ from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.intake.repeats import content_id
 from apollod.curation.contexts import as_asked
 from apollod.curation.redaction import redact_text
-from apollod.errors import EnvironmentFailed, RecordRefused
+from apollod.errors import ConfigError, EnvironmentFailed, RecordRefused
 from apollod.model.kept import CHUNK
+from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
-from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered
+from apollod.supervisor.dreaming.dreamer import OWN_PRIORITY
+from apollod.supervisor.executor.context import AnyEnvironment, Background, Context, Failure, Handler, answered
 from apollod.supervisor.sections import EnvironmentSection
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json
+from apollod.wire.engine_terms import OURS
 from apollod.wire.records import Message, message_form
 from apollod.wire.rollouts import Group, Rollout, advantages, check, rollout, write_group
 from apollod.wire.teacher import digest_of
@@ -39,26 +48,56 @@ PLAIN: Mapping[str, Any] = {
 """Samples from the distribution whose log-probabilities the engine gives, whatever generation_config.json says."""
 
 
-def environments_of(config: Config) -> dict[str, Environment | AtroposService]:
-    """The configured environments by name, none of them started. Raises ConfigError."""
-    return {one.name: _environment(one, config.trainer.max_tokens) for one in config.environment}
+def environments_of(config: Config) -> dict[str, AnyEnvironment]:
+    """The configured environments by name, none of them started. Blocking. Raises ConfigError."""
+    for one in config.environment:
+        if (teacher := config.endpoint_named(one.teacher)) is not None:
+            ours, its = (Path(path).expanduser() for path in (config.model.path, teacher.tokenizer))
+            if apart := difference(vocabulary_of(ours), vocabulary_of(its)):
+                raise ConfigError(
+                    f"{ours} and the teacher's tokenizer {its} have different vocabularies: {apart}",
+                    "a teacher has to share the model's vocabulary; learn its answers by sft instead",
+                )
+    return {one.name: _environment(one, config) for one in config.environment}
 
 
-def _environment(section: EnvironmentSection, max_tokens: int) -> Environment | AtroposService:
+def _environment(section: EnvironmentSection, config: Config) -> AnyEnvironment:
     match section.kind:
         case "python":
-            return PythonEnvironment(section.entry, section.timeout_s)
+            return PythonEnvironment(
+                section.entry, section.timeout_s, python=section.python, variables=section.variables
+            )
         case "http":
             return HttpEnvironment(section.url, section.timeout_s, section.api_key)
         case "atropos":
-            return AtroposService(section.url, section.group, _room(section, max_tokens))
+            return AtroposService(section.url, section.group, _room(section, config.trainer.max_tokens))
+        case "verifiers":
+            return VerifiersEnvironment(
+                section.entry, section.settings, _sampler(section, config), section.python, section.variables
+            )
+
+
+def _sampler(section: EnvironmentSection, config: Config) -> Sampler:
+    """How an environment that runs rollouts by itself has them sampled: as `_answers` does."""
+    key, priority = config.engine.api_key, OWN_PRIORITY if serves_by_priority(config) else None
+    fields = {
+        "temperature": section.temperature, "top_p": 1.0, **PLAIN, "logprobs": 0, "return_token_ids": True,
+        **({} if priority is None else {"priority": priority}),
+    }  # fmt: skip
+    engine = {
+        "url": config.api_url, "model": config.engine.served_name, "fields": fields, "max_tokens": section.max_tokens,
+        "headers": {OURS: "1", **({"Authorization": f"Bearer {key}"} if key else {})},
+        "room": _room(section, config.trainer.max_tokens),
+    }  # fmt: skip
+    model = str(Path(config.model.path).expanduser().absolute())
+    return Sampler(engine, model, section.group, section.timeout_s, section.temperature)
 
 
 SHOWN_MAX = 200
 """characters of prompt and answer of a group that is not learned"""
 
 
-async def keep_open(environments: Mapping[str, Environment | AtroposService]) -> None:
+async def keep_open(environments: Mapping[str, AnyEnvironment]) -> None:
     """Let processes and connections of environments live until cancelled."""
     try:
         await anyio.sleep_forever()
@@ -86,7 +125,7 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     """The group of a prompt; `at`: the stages so far. Raises EnvironmentFailed, RecordRefused, an LlmError, OSError."""
     section = next(one for one in context.config.environment if one.name == effect.environment)
     environment = context.environments[effect.environment]
-    if isinstance(environment, AtroposService):
+    if isinstance(environment, AtroposService | VerifiersEnvironment):
         return await _taken(context, section, effect, environment, at)
     prompt = _canonical(await environment.prompt(effect.number))
     at.append("sample")
@@ -94,6 +133,8 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     completion = await _answers(context, section, [as_asked(one) for one in prompt])
     sampled = time.monotonic()
     at.append("score")
+    if section.objective == "distill":
+        return await _distilled(context, section, effect, prompt, completion, sampled - began)
     scores = await environment.score(effect.number, prompt, [one.text for one in completion.choices])
     scored = time.monotonic()
     at.append("group")
@@ -118,18 +159,57 @@ async def _sampled(context: Context, effect: fx.SampleGroup, at: list[Stage]) ->
     return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, rollouts)
 
 
+async def _distilled(
+    context: Context, section: EnvironmentSection, effect: fx.SampleGroup, prompt: list[dict[str, Any]],
+    completion: Completion, sampling_s: float,
+) -> inp.GroupScored:  # fmt: skip
+    """The group of the model's answers with what the teacher says at each of their tokens. The score of an answer is
+    the mean of log p(teacher) - log p(model) of its tokens: 0 where both say the same. Raises as `_sampled`."""
+    teacher = context.config.endpoint_named(section.teacher)
+    assert teacher is not None
+    began, ids = time.monotonic(), completion.prompt_ids or ()
+    endpoint = Endpoint(
+        teacher.base_url, teacher.model, teacher.api_key, attempts=1, try_s=section.timeout_s,
+        total_s=section.timeout_s * section.group, use_environment=True,
+    )  # fmt: skip
+    versions, start = completion.versions or Versions(-1, -1), len(ids)
+    wholes = [[*ids, *(one.token_ids or ())] for one in completion.choices]
+    async with HttpLlm(endpoint) as llm:
+        scored = await side_by_side([partial(llm.score, whole, LIKELIEST) for whole in wholes])
+    rollouts = list[Rollout]()
+    for choice, scores, whole in zip(completion.choices, scored, wholes, strict=True):
+        said, mu = teacher_from(scores, whole, start, LIKELIEST), choice.logprobs or ()
+        own = scores.logprobs[start - 1 :]
+        score = sum(its - ours for its, ours in zip(own, mu, strict=True)) / max(1, len(own))
+        one = _rollout(ids, choice, score, section.temperature, versions)
+        rollouts.append(replace(one, likeliest=said.ids.tobytes(), told=said.logprobs.tobytes()))
+    group = inp.GroupScored(
+        effect.environment, effect.number, tuple(one.score for one in rollouts), versions.first, versions.last,
+        sum(sum(one.learned) for one in rollouts), sampling_s=sampling_s, scoring_s=time.monotonic() - began,
+    )  # fmt: skip
+    answers = [redact_text(one.text) for one in completion.choices]
+    return await anyio.to_thread.run_sync(_kept, context, section, group, prompt, answers, tuple(rollouts))
+
+
 async def _taken(
-    context: Context, section: EnvironmentSection, effect: fx.SampleGroup, service: AtroposService, at: list[Stage]
-) -> inp.GroupScored:
-    """The next group of a service, whose environments sampled and scored it. Raises as `_sampled`."""
+    context: Context, section: EnvironmentSection, effect: fx.SampleGroup,
+    source: AtroposService | VerifiersEnvironment, at: list[Stage],
+) -> inp.GroupScored:  # fmt: skip
+    """A group of rollouts from an environment that has the model asked and scores by itself: a service's next one,
+    whatever its number. Raises as `_sampled`."""
     assert context.dreamer is not None
-    began = time.monotonic()
-    rollouts = await service.next_group()
+    began, left_out = time.monotonic(), 0
+    if isinstance(source, VerifiersEnvironment):
+        at.append("sample")
+        rollouts, left_out = await source.group(effect.number)
+    else:
+        rollouts = await source.next_group()
     at.append("group")
     learned = [sum(one.learned) for one in rollouts]
+    first, last = min(one.versions[0] for one in rollouts), max(one.versions[1] for one in rollouts)
     group = inp.GroupScored(
-        effect.environment, effect.number, tuple(one.score for one in rollouts), -1, -1, sum(learned),
-        sampling_s=time.monotonic() - began,
+        effect.environment, effect.number, tuple(one.score for one in rollouts), first, first if first < 0 else last,
+        sum(learned), sampling_s=time.monotonic() - began, left_out=left_out,
     )  # fmt: skip
     check(Group(rollouts))
     begins = [one.learned.index(True) for one in rollouts]

@@ -6,6 +6,7 @@ from apollod.adapters.journal.examples import deciders_of, source_examples, stat
 from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.curation.moments import Rules
 from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.supervisor.requests.asked import USAGE, Daemon, input_of, reply
@@ -46,8 +47,9 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
     kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
     try:
         batch = await anyio.to_thread.run_sync(
-            batch_of_lines, request.lines, request.source, kept_in, longest, request.first
-        )
+            batch_of_lines, request.lines, request.source, kept_in, longest, request.first,
+            Rules(preferences=daemon.config.preferences.rules()),
+        )  # fmt: skip
     except OSError as error:
         return msg.Failure(
             f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken",

@@ -8,7 +8,7 @@ from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.events import Sampled
-from apollod.curation.captured import Captured, corrected, praised
+from apollod.curation.captured import Captured, corrected_line, rated_line
 from apollod.curation.lessons.line_lessons import asked_by, lesson_of
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused
@@ -32,7 +32,7 @@ async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Ans
     correction, comment = redact_text(request.correction or ""), redact_text(request.comment)
     captured = Captured(name_of(answer), tuple(answer.prompt_ids), tuple(answer.answer_ids), answer.answer)
     try:
-        line = _line(request, captured, answer, correction, config.engine.served_name)
+        line = _line(request, captured, answer, correction, config)
     except RecordRefused as error:
         return msg.Failure(str(error), error.hint, code=USAGE)
     if line is not None:
@@ -84,23 +84,22 @@ def _missing(response: str, keep_s: float) -> msg.Failure:
 
 
 def _line(
-    request: msg.FeedbackRequest, captured: Captured, answer: Answer, correction: str, model: str
+    request: msg.FeedbackRequest, captured: Captured, answer: Answer, correction: str, config: Config
 ) -> inp.Line | None:
     """The line to learn because of a rating; None: none. Raises RecordRefused."""
-    if request.rating == "good":
-        if request.correction is not None:
-            raise RecordRefused("a good answer needs no correction", "rate it bad, or leave the correction out")
-        return praised(captured, answer.prompt, model)
+    model, preferences = config.engine.served_name, config.preferences.rules()
     if request.correction is None:
-        return None
-    return corrected(captured, answer.prompt, correction, answer.final, model)
+        return rated_line(captured, answer.prompt, request.rating == "good", model, preferences)
+    if request.rating == "good":
+        raise RecordRefused("a good answer needs no correction", "rate it bad, or leave the correction out")
+    return corrected_line(captured, answer.prompt, correction, answer.final, model, preferences)
 
 
 def _with_question(line: inp.Line, config: Config, prompt: str, correction: str) -> inp.Line:
     """Add the question of a prompt, rendered by the engine, if it is a single one, and the lesson of a correction."""
-    question = question_of(config, prompt)
-    lesson = lesson_of(question, correction) if correction and config.lessons.direct else None
-    return replace(line, lesson=lesson, question=asked_by(question))
+    question = question_of(config, prompt) if line.responses else ""
+    wanted = correction and config.lessons.direct and not line.decided
+    return replace(line, lesson=lesson_of(question, correction) if wanted else None, question=asked_by(question))
 
 
 async def _told(daemon: Daemon, name: str, found: list[Answer]) -> dict[str, object]:

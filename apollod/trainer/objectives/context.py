@@ -80,15 +80,20 @@ class ContextDistillation:
         return replace(tokens, columns=columns)
 
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-        told, bare = _with_rest(columns[TEACHER]), _with_rest(logps)
-        each = (told.exp() * (told - bare)).sum(1)
-        return torch.where(each <= NOISE, 0.0, each).mean()  # NaN stays NaN
+        return divergences(logps, columns).mean()
 
     def weight(self, tokens: Tokens) -> float:
         return tokens.targets
 
     def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
         return {}
+
+
+def divergences(logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+    """KL_t at each learned token, float32 [targets]; below NOISE zero, without a gradient. NaN stays NaN."""
+    told, bare = _with_rest(columns[TEACHER]), _with_rest(logps)
+    each = (told.exp() * (told - bare)).sum(1)
+    return torch.where(each <= NOISE, 0.0, each)
 
 
 def _with_rest(logps: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +33,9 @@ from apollod.trainer.objectives.encoding import tokenise
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import LearnedRecord, PairRecord, reference_of
 
+REFERENCE = "ref"
+"""The column of log-probabilities under the weights of the time when the example was tokenised, float32 [targets]"""
+
 
 class DirectPreference:
     """See `Objective`, and the head of this file."""
@@ -42,14 +46,17 @@ class DirectPreference:
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         if not isinstance(record, PairRecord):
             raise RecordRefused("it is no pair of answers", "learn it by sft")
-        better, worse = (whole(tokenizer, one, max_tokens) for one in (record.pair.better, record.pair.worse))
+        tokens = self.without_reference(tokenizer, record, max_tokens)
+        columns = {**tokens.columns, REFERENCE: reference_of(record.blob, tokens.targets)}
+        return replace(tokens, columns=columns)
+
+    def without_reference(self, tokenizer: PreTrainedTokenizerBase, record: PairRecord, max_tokens: int) -> Tokens:
+        """All but the column `REFERENCE`. Raises RecordRefused."""
+        better, worse = (whole(tokenizer, one, max_tokens) for one in record.answers())
         if better.learned == worse.learned:
             raise RecordRefused("both answers of the pair are the same tokens", "leave it out: neither is better")
         count, terms = better.targets + worse.targets, record.pair.terms
-        columns: dict[str, array[Any]] = {
-            "ref": reference_of(record.pair.reference, record.blob, count),
-            "sign": array("q", [1] * better.targets + [-1] * worse.targets),
-        }
+        columns: dict[str, array[Any]] = {"sign": array("q", [1] * better.targets + [-1] * worse.targets)}
         constants = {"beta": terms.beta, "smoothing": terms.smoothing, "robust": float(terms.robust), "sft": terms.sft}
         columns |= {name: array("f", [value]) * count for name, value in constants.items()}
         starts = (0, len(better.ids))
@@ -70,14 +77,14 @@ class DirectPreference:
 
     def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
         """margin: beta d. right: 1 if it is above 0. better, worse: beta (logp - ref) of each answer."""
-        each = columns["beta"] * (logps - columns["ref"])
+        each = columns["beta"] * (logps - columns[REFERENCE])
         better, worse = (each[columns["sign"] == sign].sum().item() for sign in (1, -1))
         return {"margin": better - worse, "right": float(better > worse), "better": better, "worse": worse}
 
 
 def margin(logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
     """beta d, float32 []."""
-    return columns["beta"][0] * (columns["sign"] * (logps - columns["ref"])).sum()
+    return columns["beta"][0] * (columns["sign"] * (logps - columns[REFERENCE])).sum()
 
 
 def whole(tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:

@@ -6,8 +6,8 @@
 
 z0, the point from which gains and losses count, is the divergence from the reference on other questions, never below 0.
 It is estimated from pairs of a question with another one's answer; a step over one example has no other, and its own
-would cancel what it is to measure. So z0 is a mean over a window of other answers, taken when the answer is queued, and
-part of the record, so that a replay has it, too.
+would cancel what it is to measure. So z0 is the mean r of the answers learned last, each measured before its own step,
+and not below 0 (core/rules/preferences.py): `step.started` has it, so that a replay has it, too.
 
 Source: Ethayarajh et al., "KTO: Model Alignment as Prospect Theoretic Optimization" (arXiv:2402.01306), which keeps
 the number of good answers times their weight between 1 and 4/3 of that of bad ones.
@@ -17,15 +17,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives.dpo import whole
+from apollod.trainer.objectives.dpo import REFERENCE, whole
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import LearnedRecord, RatedRecord, reference_of
+
+ZERO = "zero"
 
 
 class Rated:
@@ -37,18 +40,23 @@ class Rated:
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         if not isinstance(record, RatedRecord):
             raise RecordRefused("it is no rated answer", "learn it by sft")
-        tokens = whole(tokenizer, record.rated.answer, max_tokens)
+        tokens = self.without_reference(tokenizer, record, max_tokens)
+        columns = {**tokens.columns, REFERENCE: reference_of(record.blob, tokens.targets)}
+        return replace(tokens, columns=columns)
+
+    def without_reference(self, tokenizer: PreTrainedTokenizerBase, record: RatedRecord, max_tokens: int) -> Tokens:
+        """All but the column `REFERENCE`. Raises RecordRefused."""
+        tokens = whole(tokenizer, record.answer(), max_tokens)
         terms, count = record.rated.terms, tokens.targets
-        constants = {"beta": terms.beta, "zero": terms.zero, "weight": terms.weight}
         columns: dict[str, array[Any]] = {
-            "ref": reference_of(record.rated.reference, record.blob, count),
             "sign": array("q", [1 if record.rated.good else -1]) * count,
-            **{name: array("f", [value]) * count for name, value in constants.items()},
+            "beta": array("f", [terms.beta]) * count,
+            "weight": array("f", [terms.weight]) * count,
         }
         return Tokens(tokens.ids, tokens.mask, columns=columns)
 
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-        gained = (logps - columns["ref"]).sum() - columns["zero"][0]
+        gained = (logps - columns[REFERENCE]).sum() - _zero(columns)
         won = (columns["sign"][0] * columns["beta"][0] * gained).sigmoid()
         return columns["weight"][0] * (1 - won)
 
@@ -57,9 +65,20 @@ class Rated:
         return 1.0
 
     def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
-        """reward: beta r. z0."""
-        reward = columns["beta"][0] * (logps - columns["ref"]).sum()
-        return {"reward": reward.item(), "z0": columns["zero"][0].item()}
+        """gained: r, in nats an answer. good: 1 for a good answer, else 0. right: 1 if r is above z0 in a good answer,
+        below it in a bad one. z0."""
+        gained, zero = (logps - columns[REFERENCE]).sum().item(), float(_zero(columns))
+        good = columns["sign"][0].item() > 0
+        return {"gained": gained, "good": float(good), "right": float((gained > zero) == good), "z0": zero}
+
+
+def with_zero(tokens: Tokens, zero: float) -> Tokens:
+    """The example with the z0 of a step, which is not part of what was recorded of it."""
+    return replace(tokens, columns={**tokens.columns, ZERO: array("f", [zero]) * tokens.targets})
+
+
+def _zero(columns: Mapping[str, Tensor]) -> Tensor | float:
+    return columns[ZERO][0] if ZERO in columns else 0.0
 
 
 KTO = Rated()

@@ -62,15 +62,24 @@ def loss_of(
     if objective.token_mean and len(sequences) == 1 and large_head(model) is None:
         # The same loss, summed by torch in another order than mean(): that of the losses in journals.
         return F.cross_entropy(*_logits(model, *sequences[0]))
-    asked, heat = tokens.asked(), tokens.temperatures()
+    return _applied(objective, _log_probabilities(model, tokens, sink), tokens.tensors(model.device), metrics)
+
+
+@torch.no_grad()
+def log_probabilities(model: PreTrainedModel, tokens: Tokens) -> Tensor:
+    """Log-probabilities of the learned tokens, float32 [targets], by the operations of a step, so that a step from the
+    same weights has the same bits."""
+    return _log_probabilities(model, tokens, None)
+
+
+def _log_probabilities(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None) -> Tensor:
+    sequences, asked, heat = tokens.sequences(), tokens.asked(), tokens.temperatures()
     if len(sequences) > 1:
-        found = _log_probabilities_of_batch(model, sequences, _asked(tokens), heat, sink)
-    elif asked is None and heat is None and large_head(model) is None:
-        found = F.cross_entropy(*_logits(model, *sequences[0]), reduction="none").neg()
-    else:
-        ids, learned = torch.tensor([tokens.ids]), torch.tensor([tokens.mask])
-        found = _asked_of(model, ids, learned, _asked(tokens), heat, sink)
-    return _applied(objective, found, tokens.tensors(model.device), metrics)
+        return _log_probabilities_of_batch(model, sequences, _asked(tokens), heat, sink)
+    if asked is None and heat is None and large_head(model) is None:
+        return F.cross_entropy(*_logits(model, *sequences[0]), reduction="none").neg()
+    ids, learned = torch.tensor([tokens.ids]), torch.tensor([tokens.mask])
+    return _asked_of(model, ids, learned, _asked(tokens), heat, sink)
 
 
 def losses_of(

@@ -65,14 +65,10 @@ class PolicyObjective:
                 f"all {len(scores)} rollouts have the score {scores[0]:g}: none is better than another",
                 "leave the group out, or score finer",
             )
-        ids, mask, starts = list[int](), list[bool](), list[int]()
         columns = _Columns(terms, group)
         for one, advantage in zip(group.rollouts, better, strict=True):
-            starts.append(len(ids))
-            ids += one.tokens
-            mask += one.learned
             columns.add(one, advantage, self.bounds(terms, advantage))
-        return Tokens(ids, mask, columns=columns.found, starts=tuple(starts))
+        return sequences_of(group, columns.found)
 
     def bounds(self, terms: Terms, advantage: float) -> tuple[float, float]:
         """Least and largest ratio of a token with this advantage."""
@@ -87,6 +83,16 @@ class PolicyObjective:
     def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures of the step's beginning, from log-probabilities [targets] without a graph."""
         return policy_metrics(logps, columns)
+
+
+def sequences_of(group: Group, columns: Mapping[str, array[float] | array[int]]) -> Tokens:
+    """The rollouts of a group as one example with these columns."""
+    ids, mask, starts = list[int](), list[bool](), list[int]()
+    for one in group.rollouts:
+        starts.append(len(ids))
+        ids += one.tokens
+        mask += one.learned
+    return Tokens(ids, mask, columns=columns, starts=tuple(starts))
 
 
 def ratio(logps: Tensor, mu: Tensor) -> Tensor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
 from apollod.trainer.objectives.cispo import CISPO
+from apollod.trainer.objectives.coefficients import COEFFICIENTS
 from apollod.trainer.objectives.context import CONTEXT, ContextDistillation
+from apollod.trainer.objectives.distill import DISTILL
 from apollod.trainer.objectives.dpo import DPO
 from apollod.trainer.objectives.dro import DRO
 from apollod.trainer.objectives.grpo import GRPO
@@ -21,7 +24,8 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 
 OBJECTIVES: dict[str, Objective] = {
-    objective.name: objective for objective in (SFT, CONTEXT, GRPO, GSPO, CISPO, DRO, IMPORTANCE_SAMPLING, DPO, KTO)
+    objective.name: objective
+    for objective in (SFT, CONTEXT, DISTILL, GRPO, GSPO, CISPO, DRO, IMPORTANCE_SAMPLING, COEFFICIENTS, DPO, KTO)
 }
 
 _FORMER: dict[str, tuple[Objective, ...]] = {
@@ -81,6 +85,23 @@ def encoded(
     if not digest or tokens.digest() == digest:
         return tokens
     return _by_former(tokenizer, typed, former, max_tokens, digest) or tokens
+
+
+def referred(
+    tokenizer: PreTrainedTokenizerBase,
+    record: PairRecord | RatedRecord,
+    max_tokens: int,
+    score: Callable[[Tokens], bytes],
+) -> bytes:
+    """The file of the reference of a record that has none yet. `score`: the log-probabilities of the learned tokens
+    under the present weights, float32. Raises RecordRefused."""
+    if isinstance(record, PairRecord):
+        tokens = DPO.without_reference(tokenizer, record, max_tokens)
+    else:
+        tokens = KTO.without_reference(tokenizer, record, max_tokens)
+    tokens.check()
+    _check_room(tokens, max_tokens)
+    return score(tokens)
 
 
 def _check_room(tokens: Tokens, max_tokens: int) -> None:

@@ -1,6 +1,7 @@
 """An environment in a process of its own: whatever it does, there is a score, or an error within its time, and no
 process is left."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -498,6 +499,39 @@ def test_one_that_cannot_be_imported(text: str, name: str, why: str, python: Mad
     line = failed(python(text, name))
     assert f"sums.py{name and ':'}{name} cannot be imported: " in line and why in line
     assert line.endswith("try to import it with the daemon's Python")
+
+
+def test_its_interpreter_and_its_variables_are_chosen(python: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("HF_TOKEN", "t")
+    text = "import os, sys\ndef prompt(number):\n    return repr((sys.executable, {}))\nscore = prompt"
+    told = text.format("os.environ.get('OPENAI_API_KEY'), os.environ.get('HF_TOKEN'), os.environ['PATH']")
+    given = python(told, python=sys.executable, variables=("OPENAI_API_KEY", "NONE"))
+    name, key, other, path = ast.literal_eval(prompted(given)[0]["content"])
+    assert (name, key, other) == (sys.executable, "k", None)
+    assert path.split(os.pathsep)[0] == os.path.dirname(sys.executable)
+    assert ast.literal_eval(prompted(python(told))[0]["content"])[1:3] == (None, None)
+    with pytest.raises(ConfigError, match="there is no program /no/python"):
+        python(told, python="/no/python")
+
+
+def test_a_program_in_a_session_of_its_own_is_killed_as_well(python: Made) -> None:
+    text = """\
+import subprocess, time
+def prompt(number):
+    return str(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+def score(number, answer):
+    time.sleep(600)
+"""
+
+    async def use(it: PythonEnvironment) -> None:
+        pid = int((await it.prompt(7))[0]["content"])
+        assert lives(pid)
+        with pytest.raises(EnvironmentFailed):
+            await it.score(7, USER, ["0"])
+        assert not lives(pid)
+
+    ran(python(text, timeout_s=1.0), use)
 
 
 def test_a_file_or_directory_that_is_not_there(tmp_path: Path) -> None:

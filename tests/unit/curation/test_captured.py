@@ -8,13 +8,16 @@ import pytest
 from apollod.core.facts.intake.events import Origin, Removed, Sampled
 from apollod.core.facts.intake.inputs import Line, response_key
 from apollod.core.facts.intake.repeats import Known, Repeated
-from apollod.curation.captured import Captured, corrected, joined, praised, says
+from apollod.curation.captured import Captured, corrected_line, joined, rated_line, says
+from apollod.curation.preferences import Preferences
 from apollod.curation.responses import taught
 from apollod.errors import RecordRefused
-from apollod.wire.records import parse_line
+from apollod.wire.comparisons import PairRecord, RatedRecord, decode_learned
+from apollod.wire.records import CompletionRecord, parse_line, with_sampled
 
 ONE = Captured("r1", (1, 2), (3, 4), "It is miso.")
 TWO = Captured("r2", (1, 2, 3), (5, 6), "<think>\nhm\n</think>\n\nSoy\n  sauce.")
+SFT = Preferences()
 KEPT = {"r1": [ONE], "r2": [TWO], "n": [ONE._replace(name="n"), TWO._replace(name="n#1")]}
 
 
@@ -89,27 +92,50 @@ PROMPT = "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_a_good_answer_is_its_tokens() -> None:
-    line = praised(ANSWER, PROMPT, "tiny")
+    line = rated_line(ANSWER, PROMPT, True, "tiny", SFT)
     assert json.loads(line.record) == {"completion": "It is miso.", "prompt": PROMPT}
     assert line.responses[0].sampled == Sampled("r", (3, 4), (1, 2))
     assert (line.origin.responses, line.origin.model) == (("r",), "tiny")
 
 
 def test_a_correction_comes_after_the_tokens_that_were_asked_and_ends_as_the_engine_ends() -> None:
-    line = corrected(ANSWER, PROMPT, "It is natto.", 7, "tiny")
+    line = corrected_line(ANSWER, PROMPT, "It is natto.", 7, "tiny", SFT)
     assert json.loads(line.record)["completion"] == "It is natto."
     assert line.responses[0].sampled == Sampled("r", (), (1, 2), 7)
-    assert line.example != praised(ANSWER, PROMPT, "tiny").example
+    assert line.example != rated_line(ANSWER, PROMPT, True, "tiny", SFT).example
 
 
 def test_a_thought_that_the_prompt_has_opened_is_closed_first() -> None:
-    line = corrected(ANSWER, PROMPT + "<think>\n", "Natto.", 7, "tiny")
+    line = corrected_line(ANSWER, PROMPT + "<think>\n", "Natto.", 7, "tiny", SFT)
     assert json.loads(line.record)["completion"] == "\n</think>\n\nNatto."
-    line = corrected(ANSWER, PROMPT + "<think>\n\n</think>\n\n", "Natto.", 7, "tiny")
+    line = corrected_line(ANSWER, PROMPT + "<think>\n\n</think>\n\n", "Natto.", 7, "tiny", SFT)
     assert json.loads(line.record)["completion"] == "Natto."
 
 
 @pytest.mark.parametrize("correction", ["", " \n", "It is miso.", " It is miso.\n"])
 def test_a_correction_has_to_say_something_else(correction: str) -> None:
     with pytest.raises(RecordRefused):
-        corrected(ANSWER, PROMPT, correction, 7, "tiny")
+        corrected_line(ANSWER, PROMPT, correction, 7, "tiny", SFT)
+
+
+def test_where_ratings_are_learned_a_bad_answer_is_one_to_leave() -> None:
+    assert rated_line(ANSWER, PROMPT, False, "tiny", SFT) is None
+    for good in (True, False):
+        line = rated_line(ANSWER, PROMPT, good, "tiny", Preferences(ratings="kto"))
+        assert line is not None and line.decided
+        assert [bool(one.key) for one in line.responses] == [True] * good, "a bad answer was not learned by this key"
+        record = decode_learned(with_sampled(line.record, line.sampled))
+        assert isinstance(record, RatedRecord) and record.rated.good is good
+        answer = record.answer()
+        assert isinstance(answer, CompletionRecord) and answer.sampled == [Sampled("r", (3, 4), (1, 2))]
+
+
+def test_where_pairs_are_learned_a_correction_is_the_better_of_two_answers() -> None:
+    line = corrected_line(ANSWER, PROMPT, "It is natto.", 7, "tiny", Preferences(pairs="dpo"))
+    record = decode_learned(with_sampled(line.record, line.sampled))
+    assert isinstance(record, PairRecord) and line.decided and line.lesson is None
+    better, worse = record.answers()
+    assert isinstance(better, CompletionRecord) and isinstance(worse, CompletionRecord)
+    assert (better.completion, worse.completion) == ("It is natto.", "It is miso.")
+    assert (better.sampled, worse.sampled) == ([Sampled("r", (), (1, 2), 7)], [Sampled("r", (3, 4), (1, 2))])
+    assert decode_learned(line.record) != record, "the record itself has no tokens"

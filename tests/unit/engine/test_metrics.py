@@ -28,6 +28,7 @@ from apollod.core.facts.intake.events import Given
 from apollod.core.facts.intake.state import IntakeCounts, IntakeState
 from apollod.core.facts.lessons.stages import LessonState
 from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.preferences import PreferencesState
 from apollod.core.facts.publishing import PublishingState
 from apollod.core.facts.quality.baseline import Baseline
 from apollod.core.facts.quality.state import Incident, QualityState, Totals
@@ -91,6 +92,7 @@ def state() -> State:
             number=7,
             learned=[True, False],
         ),
+        preferences=PreferencesState(3, 2, (0.5, 0.25), (1.0, 0.0)),
         quality=QualityState(
             number=9,
             baseline={"facts.passed": Baseline({"a": 1.0, "b": 1.0}, 0.0), "text.loss": Baseline({"t": 2.0}, 0.0)},
@@ -194,6 +196,10 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "lessons_given_up": 5,
         "quality_value{facts.passed}": 0.5,
         "quality_drop{facts.passed}": 0.5,
+        "preference_pairs_total": 3,
+        "preference_ratings_total": 2,
+        "preference_margin": 0.375,
+        "preference_right": 0.5,
         "quality_looks_total": 9,
         "quality_failed_looks_total": 2,
         "quality_alarms_total": 3,

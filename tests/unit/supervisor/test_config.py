@@ -39,9 +39,17 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
     assert (config.trainer.rank, config.trainer.max_tokens) == (8, 4096)
 
 
+TAUGHT = '[[environment]]\nname = "e"\nentry = "x"\n'
+BIG = '[[endpoint]]\nname = "b"\nbase_url = "http://x/v1"\nmodel = "m"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (f'{TAUGHT}teacher = "big"\n', ['objective = "distill" and teacher belong together']),
+        (f'{TAUGHT}objective = "distill"\nteacher = "big"\n', ['teacher = "big" names no [[endpoint]]']),
+        (f'{TAUGHT}objective = "distill"\nteacher = "b"\n{BIG}', ["[[endpoint]] b", "set tokenizer to a directory"]),
+        (f'{TAUGHT}objective = "distill"\nteacher = "b"\ntemperature = 0.5\n', ["so sample at 1"]),
         ("[trainer]\nlrr = 1e-5\n", ["unknown key 'lrr' in [trainer]", "'lr'"]),
         ("[trainner]\nlr = 1e-5\n", ["unknown key 'trainner'", "'trainer'"]),
         ("[trainer]\nlr = -1.0\n", ["trainer.lr", "> 0"]),
@@ -304,8 +312,9 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         ],
         "redaction": ["personal"],
         "capture": ["mode", "max_bytes", "keep_s"],
+        "preferences": ["pairs", "ratings", "beta", "smoothing", "sft", "bad"],
         "review": ["hold_days", "divergence", "forget_steps", "alternate"],
-        "endpoint": ["name", "base_url", "model", "api_key"],
+        "endpoint": ["name", "base_url", "model", "api_key", "tokenizer"],
         "queue": ["share_max", "expire_days"],
         "judge": [
             "mode",
@@ -345,6 +354,9 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "rails",
             "kind",
             "entry",
+            "python",
+            "variables",
+            "settings",
             "url",
             "api_key",
             "timeout_s",
@@ -352,6 +364,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "temperature",
             "thinking",
             "objective",
+            "teacher",
             "terms",
         ],
         "dream": [

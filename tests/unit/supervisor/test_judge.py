@@ -24,6 +24,7 @@ def config(*overrides: str) -> Config:
         (("judge.mode=all",), 1, OWN_PRIORITY),
         (("judge.mode=flagged",), 1, OWN_PRIORITY),
         (("judge.mode=all", *ELSEWHERE), 0, None),
+        (("environment.sums.entry=x",), 1, OWN_PRIORITY),
         (("judge.mode=all", 'engine.args=["--scheduling-policy=priority"]', *ELSEWHERE), 1, None),
         (("judge.mode=all", 'engine.args=["--scheduling-policy", "fcfs"]'), 1, None),
         (("judge.mode=all", 'engine.args=["--scheduling-policy=priority"]'), 1, OWN_PRIORITY),

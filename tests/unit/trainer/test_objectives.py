@@ -49,7 +49,6 @@ from apollod.wire.comparisons import (
     RatedForm,
     RatedRecord,
     RatedTerms,
-    Reference,
 )
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TypedRecord, decode_record, parse_line
 from apollod.wire.rollouts import Group, Terms, rollout, write_group
@@ -64,6 +63,8 @@ RECORDS: dict[str, TypedRecord] = {
 }
 POLICIES = ("cispo", "dro", "gspo", "grpo", "importance_sampling")
 """learned from groups of rollouts"""
+GROUPS = (*POLICIES, "distill", "coefficients")
+"""recorded as groups"""
 PREFERRED = ("dpo", "kto")
 """learned from answers that are compared with a reference"""
 WEIGHTED = ("cispo",)
@@ -79,7 +80,7 @@ def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
 
 def record_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: str = "") -> LearnedRecord:
     """One that the objective learns, after another prompt if one is given."""
-    if objective.name in POLICIES:
+    if objective.name in GROUPS:
         return group_for(objective, tokenizer, prompt or "the harbour master keeps")
     if objective.name in PREFERRED:
         return compared_for(objective, tokenizer, prompt or "Who keeps the harbour?")
@@ -101,7 +102,14 @@ def group_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: 
         asked, said = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, answer))
         mu = [-6.7 - (7 * token % 11) / 40 for token in said]  # about what a random model of 896 tokens says
         mask = [False] * len(asked) + [True] * len(said)
-        each.append(rollout([*asked, *said], mask, mu, score, temperature=0.8, reference=mu[::-1]))
+        one = rollout([*asked, *said], mask, mu, score, temperature=0.8, reference=mu[::-1])
+        if objective.name == "distill":
+            teacher = made_up(said, len(tokenizer))
+            one = msgspec.structs.replace(one, likeliest=teacher.ids.tobytes(), told=teacher.logprobs.tobytes())
+        elif objective.name == "coefficients":
+            signed = [(-1) ** place * (0.1 + place / 7) for place in range(len(said))]
+            one = msgspec.structs.replace(one, coefficients=array("f", signed).tobytes())
+        each.append(one)
     blob = write_group(Group(tuple(each)))
     terms = Terms(low=0.3, high=3.0, kl=0.1 if objective.name == "grpo" else 0.0)
     asked, scores = [Message("user", prompt)], [*answers.values()]
@@ -119,10 +127,14 @@ def compared_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, promp
     if objective.name == "kto":
         learned = tokenise(tokenizer, better, 1000).learned
     blob = array("f", [-6.7 - (7 * token % 11) / 40 for token in learned]).tobytes()
-    reference, given = Reference(digest_of(blob)), GivenBlob(digest_of(blob), blob)
+    given, (one, other) = GivenBlob(digest_of(blob), blob), map(canonical, (better, worse))
     if objective.name == "kto":
-        return RatedRecord(RatedForm(better, True, reference, RatedTerms(zero=0.3)), given)
-    return PairRecord(PairForm(better, worse, reference, PairTerms(smoothing=0.1, sft=0.2)), given)
+        return RatedRecord(RatedForm(one, True, RatedTerms()), blob=given)
+    return PairRecord(PairForm(one, other, PairTerms(smoothing=0.1, sft=0.2)), blob=given)
+
+
+def canonical(record: MessagesRecord) -> msgspec.Raw:
+    return msgspec.Raw(parse_line(msgspec.json.encode({"messages": record.messages})).canonical)
 
 
 def long(tokens: Tokens, times: int) -> Tokens:
@@ -155,20 +167,21 @@ def wide(columns: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def whole_logits(model: Any, tokens: Tokens, objective: Objective) -> Tensor:
     """The definition, in float64: logits of everything, whole, one log-softmax."""
-    found, columns = [], wide(tokens.tensors(torch.device("cpu")))
+    found, columns, row = [], wide(tokens.tensors(torch.device("cpu"))), 0
     for ids, mask in tokens.sequences():
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
         if TEMPERATURE in columns:  # the same for all of an example here
             logits = logits / columns[TEMPERATURE][0]
         logps, chosen = logits[:-1].log_softmax(-1), torch.tensor(mask[1:])
-        asked = columns[IDS] if IDS in columns else torch.tensor(ids)[1:][chosen][:, None]
+        rows, row = slice(row, row + sum(mask)), row + sum(mask)
+        asked = columns[IDS][rows] if IDS in columns else torch.tensor(ids)[1:][chosen][:, None]
         found.append(logps[chosen].gather(1, asked))
     logps = torch.cat(found)
     return objective.loss(logps if IDS in columns else logps[:, 0], columns)
 
 
 def test_every_objective_of_the_table_is_held_to_this() -> None:
-    assert {*RECORDS, *POLICIES, *PREFERRED} >= table.OBJECTIVES.keys()
+    assert {*RECORDS, *GROUPS, *PREFERRED} >= table.OBJECTIVES.keys()
     assert all(name == objective.name for name, objective in table.OBJECTIVES.items())
 
 
@@ -302,7 +315,7 @@ class TestObjective:
             done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
             runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
             assert all(one.applied for one in done), [one.note for one in done]
-            assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "preference"))
+            assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "preference", "coefficients"))
             assert done[-1].loss < done[0].loss or objective.name in WEIGHTED
         assert runs[0] == runs[1]
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from apollod.core.events import Sampled
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.dpo import DPO
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
-from apollod.trainer.objectives.kto import KTO
+from apollod.trainer.objectives.kto import KTO, with_zero
 from apollod.trainer.objectives.table import objective_of
+from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import (
     PairForm,
     PairRecord,
@@ -22,11 +24,11 @@ from apollod.wire.comparisons import (
     RatedForm,
     RatedRecord,
     RatedTerms,
-    Reference,
+    as_text,
     compared_json,
     decode_learned,
 )
-from apollod.wire.records import Message, MessagesRecord
+from apollod.wire.records import Record, decode_record, record_of, with_sampled
 from apollod.wire.teacher import GivenBlob, digest_of
 
 BETTER, WORSE = [-0.5, -1.2, -0.3], [-2.0, -0.7]
@@ -102,51 +104,76 @@ def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
     return load_tokenizer(str(tiny_model))
 
 
-def told(answer: str) -> MessagesRecord:
-    return MessagesRecord([Message("user", "Who keeps the harbour?"), Message("assistant", answer)])
+def told(answer: str) -> Record:
+    asked = {"role": "user", "content": "Who keeps the harbour?"}
+    return record_of({"messages": [asked, {"role": "assistant", "content": answer}]})
 
 
 GOOD, BAD = told("Mara keeps it."), told("Nobody, it is closed.")
 
 
-def record(tokenizer: PreTrainedTokenizerBase, kind: str, **changes: Any) -> PairRecord | RatedRecord:
-    learned = [tokenise(tokenizer, one, 1000).learned for one in ((GOOD, BAD) if kind == "pair" else (BAD,))]
-    blob = array("f", [-1.0 - n for n in range(sum(map(len, learned)))]).tobytes()
-    reference, given = Reference(digest_of(blob), "base"), GivenBlob(digest_of(blob), blob)
+def raw(one: Record) -> msgspec.Raw:
+    return msgspec.Raw(one.canonical)
+
+
+def alone(tokenizer: PreTrainedTokenizerBase, one: Record, longest: int = 1000) -> Tokens:
+    return tokenise(tokenizer, decode_record(one.canonical), longest)
+
+
+def record(tokenizer: PreTrainedTokenizerBase, kind: str, worse: Record = BAD) -> PairRecord | RatedRecord:
+    learned = [alone(tokenizer, one).learned for one in ((GOOD, BAD) if kind == "pair" else (BAD,))]
+    given = file([-1.0 - n for n in range(sum(map(len, learned)))])
     if kind == "pair":
-        form = PairForm(GOOD, BAD, reference, PairTerms(beta=0.5))
-        return PairRecord(msgspec.structs.replace(form, **changes), given)
-    return RatedRecord(RatedForm(BAD, False, reference, RatedTerms(zero=0.25, weight=1.25)), given)
+        return PairRecord(PairForm(raw(GOOD), raw(worse), PairTerms(beta=0.5)), blob=given)
+    return RatedRecord(RatedForm(raw(BAD), False, RatedTerms(weight=1.25)), blob=given)
+
+
+def file(values: list[float]) -> GivenBlob:
+    blob = array("f", values).tobytes()
+    return GivenBlob(digest_of(blob), blob)
 
 
 def test_a_pair_is_two_sequences_with_their_signs_and_reference(tokenizer: PreTrainedTokenizerBase) -> None:
     one = record(tokenizer, "pair")
+    assert isinstance(one, PairRecord)
     tokens = DPO.encode(tokenizer, one, 1000)
     tokens.check()
-    better, worse = (tokenise(tokenizer, side, 1000) for side in (GOOD, BAD))
+    better, worse = (alone(tokenizer, side) for side in (GOOD, BAD))
     assert tokens.sequences() == [(better.ids, better.mask), (worse.ids, worse.mask)]
     assert tokens.columns["sign"].tolist() == [1] * better.targets + [-1] * worse.targets
     assert tokens.columns["ref"].tolist() == [-1.0 - n for n in range(tokens.targets)]
     assert set(tokens.columns["beta"]) == {0.5}
     assert decode_learned(compared_json(one)) == msgspec.structs.replace(one, blob=None)
     assert objective_of(one) is DPO
+    assert [one.content for one in as_text(compared_json(one)).messages] == [  # type: ignore[union-attr]
+        "Who keeps the harbour?", "Mara keeps it.", "Nobody, it is closed.",
+    ]  # fmt: skip
 
 
-def test_a_rated_answer_has_its_sign_its_reference_and_z0(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_rated_answer_has_its_sign_and_reference_and_the_z0_of_the_step(tokenizer: PreTrainedTokenizerBase) -> None:
     one = record(tokenizer, "rated")
+    assert isinstance(one, RatedRecord)
     tokens = KTO.encode(tokenizer, one, 1000)
     tokens.check()
-    assert set(tokens.columns["sign"]) == {-1} and set(tokens.columns["zero"]) == {0.25}
+    assert set(tokens.columns["sign"]) == {-1} and "zero" not in tokens.columns
     assert set(tokens.columns["weight"]) == {1.25}
     assert decode_learned(compared_json(one)) == msgspec.structs.replace(one, blob=None)
     assert objective_of(one) is KTO
+    logps = torch.tensor(tokens.columns["ref"]) + 0.5
+    losses = [KTO.loss(logps, which.tensors(torch.device("cpu"))) for which in (tokens, with_zero(tokens, 3.0))]
+    assert losses[0] > losses[1], "above z0 a bad answer loses less"
 
 
-def referring(one: PairRecord, blob: bytes) -> PairRecord:
-    """The pair with another reference."""
-    reference = msgspec.structs.replace(one.pair.reference, digest=digest_of(blob))
-    form = msgspec.structs.replace(one.pair, reference=reference)
-    return PairRecord(form, GivenBlob(reference.digest, blob))
+def test_sampled_tokens_are_learned_as_they_are(tokenizer: PreTrainedTokenizerBase) -> None:
+    """An answer that the engine gave, and a correction after the engine's own prompt."""
+    better, worse = (record_of({"prompt": "Who?", "completion": text}) for text in (" Mara.", " Nobody."))
+    one = PairRecord(PairForm(raw(better), raw(worse)))
+    known = [Sampled("r", (), (5, 6), 3), Sampled("r", (8, 9), (5, 6))]
+    given = decode_learned(with_sampled(compared_json(one), known))
+    assert isinstance(given, PairRecord)
+    tokens = DPO.without_reference(tokenizer, given, 1000)
+    (first, _), (second, mask) = tokens.sequences()
+    assert first[:2] == [5, 6] and first[-1] == 3 and second == [5, 6, 8, 9] and mask == [False, False, True, True]
 
 
 def test_what_cannot_be_compared_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -156,14 +183,16 @@ def test_what_cannot_be_compared_is_refused(tokenizer: PreTrainedTokenizerBase) 
     with pytest.raises(RecordRefused, match="are the same tokens"):
         DPO.encode(tokenizer, record(tokenizer, "pair", worse=GOOD), 1000)
     assert one.blob is not None
-    short = one.blob.blob[:-4]
-    with pytest.raises(RecordRefused, match="log-probabilities for"):
-        DPO.encode(tokenizer, referring(one, short), 1000)
-    missing = array("f", [-9999.0] * (len(one.blob.blob) // 4)).tobytes()
-    with pytest.raises(RecordRefused, match="gave token 1 the log-probability -9999"):
-        DPO.encode(tokenizer, referring(one, missing), 1000)
-    with pytest.raises(RecordRefused, match="was given"):
-        DPO.encode(tokenizer, msgspec.structs.replace(one, blob=GivenBlob(digest_of(short), short)), 1000)
+    count = len(one.blob.blob) // 4
+    refused = {
+        "log-probabilities for": file([-1.0] * (count - 1)),
+        "gave token 1 the log-probability -9999": file([-9999.0] * count),
+        "was changed": GivenBlob(one.blob.digest, one.blob.blob[:-4]),
+        "it was not given": None,
+    }
+    for why, blob in refused.items():
+        with pytest.raises(RecordRefused, match=why):
+            DPO.encode(tokenizer, msgspec.structs.replace(one, blob=blob), 1000)
     for objective in (DPO, KTO):
         with pytest.raises(RecordRefused, match="it is no "):
-            objective.encode(tokenizer, GOOD, 1000)
+            objective.encode(tokenizer, decode_record(GOOD.canonical), 1000)

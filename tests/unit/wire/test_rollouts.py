@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from array import array
 
 import msgspec
 import pytest
@@ -16,6 +17,10 @@ from apollod.wire.teacher import GivenBlob
 from apollod.wire.teacher import digest_of as digest_of_file
 
 GOOD = rollout([5, 6, 7, 8], [False, False, True, True], [-0.5, -1.25], 1.0, 0.7, (3, 4))
+
+
+def words(*ids: int) -> bytes:
+    return array("I", ids).tobytes()
 
 
 def group(first: Rollout = GOOD, *others: Rollout) -> Group:
@@ -54,6 +59,12 @@ def test_a_group_is_read_as_it_was_written_and_known_in_any_order(each, rng):
         ({"temperature": 0.0}, "temperature"),
         ({"logprobs": b""}, "0 log-probabilities for 2 sampled tokens"),
         ({"reference": b"\0" * 4}, "1 log-probabilities of the reference for 2"),
+        ({"likeliest": words(1, 2, 3, 4), "told": b"\0" * 8}, "4 likeliest tokens of a teacher with 2"),
+        ({"likeliest": words(1, 2, 3), "told": b"\0" * 12}, "3 likeliest tokens of a teacher with 3 .* for 2"),
+        ({"likeliest": words(1, 2, 3, 3), "told": b"\0" * 16}, "names a token twice in one place"),
+        ({"likeliest": words(1, 2), "told": array("f", [-1.0, math.nan]).tobytes()}, "nan in place 2"),
+        ({"coefficients": b"\0" * 4}, "no finite coefficient for each of its 2"),
+        ({"coefficients": array("f", [1.0, math.inf]).tobytes()}, "no finite coefficient"),
     ],
 )
 def test_what_no_step_can_learn_is_refused_with_its_place(bad, said):
@@ -72,9 +83,14 @@ def test_what_servers_write_for_a_missing_log_probability_is_refused(value):
     assert "ask for them with each token" in refused.value.hint
 
 
-def test_a_group_of_one_is_refused():
+def test_a_group_of_one_is_refused_unless_its_loss_needs_no_other():
     with pytest.raises(RecordRefused, match="has 1 rollouts"):
         write_group(Group((GOOD,)))
+    for alone in ({"coefficients": b"\0" * 8}, {"likeliest": words(1, 2, 3, 4), "told": b"\0" * 16}):
+        one = Group((msgspec.structs.replace(GOOD, **alone),))
+        assert read_group(write_group(one)) == one
+    with pytest.raises(RecordRefused, match="has 0 rollouts"):
+        write_group(Group(()))
 
 
 @pytest.mark.parametrize("blob", [b"", b"nothing", zlib.compress(b"[]"), write_group(group())[:-3]])

@@ -26,6 +26,7 @@ from apollod.core.facts.judging.state import Judge, JudgingState
 from apollod.core.facts.lessons.open_course import Course as OpenCourse
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.preferences import PreferencesState
 from apollod.core.facts.quality.baseline import Baseline
 from apollod.core.facts.quality.news import Telling
 from apollod.core.facts.quality.state import Incident, Measuring, QualityState
@@ -40,6 +41,7 @@ from apollod.core.rules.children import Start
 from apollod.core.rules.daemon import STATES
 from apollod.core.rules.dreams.status import Dreams
 from apollod.core.rules.lessons.status import Lessons
+from apollod.core.rules.preferences import Preferences
 from apollod.core.rules.quality.status import Quality
 from apollod.core.rules.rescoring import Learned
 from apollod.core.rules.rollback import Undo
@@ -175,6 +177,12 @@ optimizer.rank: int
 optimizer.state_bytes: int
 paths: {str: str}
 pid: int
+preferences.gained: float | null
+preferences.margin: float | null
+preferences.pairs: int
+preferences.ratings: int
+preferences.right: float | null
+preferences.z0: float
 processor: str
 quality.asked: str
 quality.baseline: int | null
@@ -379,6 +387,7 @@ def full_state() -> State:
         ),
         lessons=LESSONS,
         environments=EnvironmentsState({"sums": Environment(learned=1, recent=[STEP])}),
+        preferences=PreferencesState(2, 1, (0.5,), (1.0,), (0.25,)),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 50, bad=[True] * 40 + [False] * 10),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
@@ -500,7 +509,8 @@ def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
     assert len(lines) <= 24
     learned = "3 lines; of 2 scored again, loss 2.25 -> 1.50 nats a token on average; 1 hardly moved"
-    assert f"learned     {learned}; sums gone, 1 groups learned, reward 0.50" in lines
+    rewarded = "sums gone, 1 groups learned, reward 0.50; 2 pairs learned, margin 0.50, 1 ratings learned"
+    assert f"learned     {learned}; {rewarded}" in lines
     lessons = "1 known, 1 practising, 2 waiting, 1 given up; L2 is under way (testing)"
     assert f"lessons     {lessons}; waits: alarm 2 of the quality guard is not settled" in lines
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
@@ -530,6 +540,7 @@ def test_the_page_of_a_status():
         bootstrap=None,
         lessons=Lessons(),
         environments=[],
+        preferences=Preferences(),
         learned=Learned(),
         growth=None,
         dreams=Dreams(),

@@ -115,9 +115,9 @@ def with_answer(record: dict[str, Any], written: bytes) -> bytes:
 
 def _answer(record: dict[str, Any]) -> tuple[int | None, str]:
     """Index of the last learned message (None: the record has no messages), and the field that holds its text."""
-    if "group" in record:
+    if not record.keys().isdisjoint(("group", "pair", "rated")):
         raise ApolloError(
-            "a group of rollouts is learned as it was sampled", "`apollod ctl example decline` leaves it out"
+            "answers that are compared are learned as they were given", "`apollod ctl example decline` leaves it out"
         )
     if "messages" not in record:
         return None, "completion" if "completion" in record else "text"

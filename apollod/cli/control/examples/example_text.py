@@ -55,6 +55,12 @@ def parts(record: dict[str, Any], removed: Sequence[Removed] = ()) -> list[Part]
     """Parts of a record in the order in which the model is shown them, and stripped text at its former place."""
     if "group" in record:
         return _of_group(record["group"])
+    if "pair" in record:
+        better, worse = (parts(record["pair"][which], removed) for which in ("better", "worse"))
+        return [*better[:-1], _compared(better[-1], "the better answer"), _compared(worse[-1], "the worse answer")]
+    if "rated" in record:
+        *before, answer = parts(record["rated"]["answer"], removed)
+        return [*before, _compared(answer, "rated good" if record["rated"]["good"] else "rated bad")]
     if "text" in record:
         return [Part("text, target", record["text"], target=True)]
     if "completion" in record:
@@ -79,6 +85,10 @@ def _of_group(group: dict[str, Any]) -> list[Part]:
         Part(f"answer {number} of {len(group['answers'])}, score {score:g}, target", answer, target=True)
         for number, (answer, score) in enumerate(each, 1)
     ]
+
+
+def _compared(answer: Part, found: str) -> Part:
+    return answer._replace(heading=f"{answer.heading.removesuffix(', target')}, {found}, target")
 
 
 def _of(one: Removed) -> str:
@@ -157,7 +167,7 @@ def show_mask(args: argparse.Namespace, path: str, id_: str) -> int:
     recorded = encoding.recorded
     shown = tokens_of(
         TokensWanted(
-            encoding.model_dir, blobs.lesson(accepted, blobs.beside(path)), encoding.max_tokens,
+            encoding.model_dir, blobs.recorded(path, accepted), encoding.max_tokens,
             encoding.objective, recorded.digest if recorded else "",
         )
     )  # fmt: skip

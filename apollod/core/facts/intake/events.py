@@ -198,8 +198,7 @@ class ExampleAccepted(ExampleEvent, frozen=True):
     """topic, in one word (`curation.topics`); empty: not clear, or an old event"""
     teacher: str = ""
     """digest of the file that it is learned from: the distribution of a told model (`wire.teacher`), a group of
-    rollouts (`wire.rollouts`), or log-probabilities of a reference (`wire.comparisons`); empty: the text is learned"""
-
+    rollouts (`wire.rollouts`); empty: the text is learned, or `example.encoded` names a reference"""
     instead_of: str = ""
     """key of the answer that the user rejected with the prompt of this one: the pair is a preference"""
     again_of: str = ""
@@ -247,6 +246,11 @@ class ExampleEncoded(ExampleEvent, frozen=True):
     changes: dict[str, int] = {}
     """changes to the messages before the answer, to fit length and chat template, with their counts: see
     docs/formats.md"""
+    reference: str = ""
+    """of a pair or a rated answer, the digest of the file with the log-probabilities of its learned tokens when it was
+    tokenised first (`wire.comparisons`); empty: another example"""
+    weights: int = -1
+    """version of the weights that gave these; -1: no reference, or an earlier event has it"""
 
 
 class ExampleRejected(ExampleEvent, frozen=True):

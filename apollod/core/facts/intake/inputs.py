@@ -59,6 +59,8 @@ class Line(msgspec.Struct, frozen=True):
     removed: tuple[Removed, ...] = ()
     responses: tuple[Response, ...] = ()
     """all answers of the record, in order"""
+    sampled: tuple[Sampled, ...] = ()
+    """of the answers that it compares, in order; empty: those of `responses` are learned"""
     signature: str = ""
     """signature of the learned text, to find nearly equal texts; empty: too short"""
     topic: str = ""
@@ -71,6 +73,8 @@ class Line(msgspec.Struct, frozen=True):
     """user messages after answers that no cue decides, as the evidence that they may become"""
     of_log: bool = False
     """it comes from a session, not from a data set"""
+    decided: bool = False
+    """it compares answers or rates one: a person has decided about them, so neither evidence nor a judge does"""
     leak: str = ""
     """which part of which probe of the quality guard it holds, for people; empty: none"""
     lesson: Given | None = None
@@ -166,7 +170,8 @@ class RelearnRequested(Input, frozen=True):
 
 class Encoded(msgspec.Struct, frozen=True):
     """One tokenised example. `cut`: prompt tokens dropped at the left; `digest`: of token ids, mask and columns.
-    `refused`: why it cannot be learned; empty: it can, by `objective`. `changes`: see `ExampleEncoded`."""
+    `refused`: why it cannot be learned; empty: it can, by `objective`. `changes`: see `ExampleEncoded`. `reference`:
+    digest of the file of its reference; `file`: its bytes if it was computed now, kept before this is decided on."""
 
     example: str
     tokens: int = 0
@@ -176,6 +181,8 @@ class Encoded(msgspec.Struct, frozen=True):
     refused: str = ""
     objective: str = "sft"
     changes: dict[str, int] = {}
+    file: bytes = b""
+    reference: str = ""
 
 
 class EncodeDone(Input, frozen=True, tag="encode-done"):

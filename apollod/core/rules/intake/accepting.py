@@ -15,11 +15,11 @@ from apollod.core.state import State
 def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) -> ExampleAccepted:
     """The event that accepts this line, `number` of `source`, as an example. `more`: fields that the line lacks or that
     override it."""
-    sampled = tuple(one.sampled for one in line.responses)
+    sampled = line.sampled or tuple(one.sampled for one in line.responses)
     keys = dict.fromkeys(key for one in line.responses for key in one.keys)
     taken = composed(
         ExampleAccepted, line, record=msgspec.Raw(line.record), source=source, line=number, tier=tier,
-        responses=tuple(keys), sampled=sampled if any(one.response for one in sampled) else (),
+        responses=tuple(keys), sampled=sampled if any(one.response or one.prompt for one in sampled) else (),
     )  # fmt: skip
     return msgspec.structs.replace(taken, **more)
 

@@ -44,6 +44,8 @@ class Shown:
     def held(self, taken: ExampleAccepted, learn: Learn, judge: JudgeMode) -> ExampleHeld | None:
         """The event that holds an example of the batch, if evidence requires it and no person has to decide anyway."""
         line = self._lines[taken.example]
+        if line.decided:
+            return None
         later = next((one.key for one in line.responses if one.part), "")
         shown = [*(self._about.get(later, ()) if later else ()), *self._of.get(taken.example, ())]
         reason = ""

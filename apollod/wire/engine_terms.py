@@ -15,6 +15,10 @@ BEGUN = "apollod_user_requests_begun_total"
 ENDED = "apollod_user_requests_ended_total"
 NEXT_USER = "/apollod/users/next"
 """GET, `within_s` in its query: answers {"came": true} when a user's request comes, {"came": false} after that time"""
+GENERATE = "/generate"
+"""POST, for environments that sample by themselves"""
+ROLLOUT_PRIORITY = 20
+"""vLLM's priority for what no user waits for: rollouts and dreams; users' requests have 0 and are served first"""
 
 
 class CaptureTerms(msgspec.Struct, frozen=True):

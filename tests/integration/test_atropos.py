@@ -60,6 +60,9 @@ class Service:
         with urllib.request.urlopen(asked, timeout=10.0) as answer:
             return msgspec.json.decode(answer.read())
 
+    def reset(self) -> None:
+        urllib.request.urlopen(f"{self.url}/reset_data", timeout=10.0).close()
+
     def scored(self, **change: Any) -> None:
         """As an environment posts a group."""
         self.post("/scored_data", msgspec.json.encode({**GROUP, **change}))
@@ -108,6 +111,46 @@ def test_groups_come_from_the_service_one_by_one_and_after_its_restart(service: 
     assert first[0].learned == [False, False, True, True] and first[1].learned == [False, False, True]
     assert memoryview(first[0].logprobs).cast("f").tolist() == [-0.5, -0.25]
     check(Group(first))
+
+
+def test_a_reset_service_is_registered_at_again_also_where_an_environment_posted_first(service: Service) -> None:
+    """A group that comes before any trainer makes the service refuse all trainers, until it is reset."""
+
+    async def run() -> list[Any]:
+        trainer, found = AtroposService(service.url, 2, 64, poll_s=0.05), list[Any]()
+        for is_first in (False, True):
+            if is_first:
+                await anyio.to_thread.run_sync(service.reset)
+                await anyio.to_thread.run_sync(service.scored)
+            async with anyio.create_task_group() as tasks:
+
+                async def take() -> None:
+                    found.append(await trainer.next_group())
+
+                tasks.start_soon(take)
+                await anyio.sleep(0.5)
+                await anyio.to_thread.run_sync(lambda: service.scored(scores=[0.0, 0.5]))
+        await trainer.close()
+        return found
+
+    for group in anyio.run(run):
+        assert [one.score for one in group] == [0.0, 0.5]
+
+
+def test_groups_that_no_batch_can_be_made_of_are_told_with_their_size(service: Service) -> None:
+    async def run() -> EnvironmentFailed:
+        trainer = AtroposService(service.url, 3, 64, poll_s=0.01)
+        with anyio.move_on_after(0.5):
+            await trainer.next_group()
+        await anyio.to_thread.run_sync(service.scored)
+        with pytest.raises(EnvironmentFailed) as refused, anyio.fail_after(30.0):
+            await trainer.next_group()
+        await trainer.close()
+        return refused.value
+
+    refused = anyio.run(run)
+    assert refused.outside and "groups of 2 sequences, and hands out 3" in refused.line()
+    assert "set [[environment]] group = 2" in refused.line()
 
 
 def test_a_service_that_works_for_another_trainer_is_refused_with_the_way_out(service: Service) -> None:
@@ -173,4 +216,5 @@ def test_the_temperature_of_a_sequence_goes_before_that_of_its_group() -> None:
     assert [one.temperature for one in rollouts_of(group)] == [0.7, 0.7]
     group["overrides"] = [{}, {"temperature": 1.1}]
     assert [one.temperature for one in rollouts_of(group)] == [0.7, 1.1]
+    assert [one.temperature for one in rollouts_of({**group, "overrides": [{"temperature": 1.1}]})] == [1.1, 0.7]
     assert [one.temperature for one in rollouts_of(GROUP)] == [1.0, 1.0]

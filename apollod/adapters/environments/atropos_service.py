@@ -1,8 +1,8 @@
 """The trainer's side of the run-api of Atropos (atroposlib 0.4.0, atroposlib/api/server.py): registers, and takes
 groups that environments sampled and scored.
 
-The service forgets everything when it is restarted, hands a batch out once, and gives groups of any shape: what cannot
-be learned is refused here, with its place.
+The service forgets everything when it is restarted or reset, hands a batch out once, and gives groups of any shape:
+what cannot be learned is refused here, with its place.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from apollod.errors import EnvironmentFailed, LlmError, LlmRefused, RecordRefuse
 from apollod.wire.rollouts import MISSING, ROUNDING, Rollout, rollout
 
 POLL_S = 1.0
+STUCK_POLLS = 20
+"""after so many without a batch, the size of the groups that wait is looked at"""
 ANSWER_S = 60.0
 NOT_LEARNED = -100
 """in a mask: the token is context"""
@@ -34,7 +36,6 @@ class AtroposService:
         Raises ConfigError for a URL that cannot be used."""
         self._url, self._group, self._max_tokens, self._poll_s = url, group, max_tokens, poll_s
         self._connections = Connections(Endpoint(url, "", attempts=1, try_s=ANSWER_S, total_s=ANSWER_S))
-        self._is_registered = False
         self._taken = deque[dict[str, Any]]()
         self._one_at_a_time = anyio.Lock()
 
@@ -42,14 +43,15 @@ class AtroposService:
         """Wait for the next group, however long that takes. Raises EnvironmentFailed for a service that does not answer
         as Atropos does, RecordRefused for a group that cannot be learned."""
         async with self._one_at_a_time:
+            polls = 0
             while not self._taken:
-                if not self._is_registered:
-                    await self._register()
+                await self._register()  # each time: it may have been restarted or reset
                 answer = await self._ask("/batch")
-                if answer.get("status") == "error":  # it was restarted
-                    self._is_registered = False
-                self._taken += [one for one in answer.get("batch") or () if isinstance(one, dict)]
+                self._taken += [one for one in _list(answer, "batch") if isinstance(one, dict)]
+                polls += 1
                 if not self._taken:
+                    if polls % STUCK_POLLS == 0:
+                        await self._refuse_other_sizes()
                     await anyio.sleep(self._poll_s)
             return rollouts_of(self._taken.popleft())
 
@@ -58,39 +60,64 @@ class AtroposService:
         await self._connections.close()
 
     async def _register(self) -> None:
-        """Register, unless the service knows a trainer. It answers a second registration without taking it over."""
-        if (await self._ask("/info")).get("batch_size") == -1:
-            await self._ask("/register", {
-                "wandb_group": "", "wandb_project": "", "batch_size": self._group, "max_token_len": self._max_tokens,
-                "checkpoint_dir": "", "save_checkpoint_interval": 0, "starting_step": 0, "num_steps": 1 << 30,
-            })  # fmt: skip
-        found = (await self._ask("/info")).get("batch_size")
+        """Register, unless the service knows a trainer. It answers a second registration without taking it over.
+
+        A service that was given a group before any trainer (by an environment that outlived a restart) takes none until
+        it is reset, which only loses groups that it would hand to nobody."""
+        if (found := await self._batch_size()) == -1:
+            found = await self._registered()
+        if found == -1:
+            await self._said("/reset_data")
+            found = await self._registered()
         if found != self._group:
-            what = "took no trainer" if found == -1 else f"works for a trainer with batches of {found} sequences"
+            what = "takes no trainer" if found == -1 else f"works for a trainer with batches of {found} sequences"
             raise EnvironmentFailed(
                 self._url, f"{what}, not {self._group}",
                 "set [[environment]] group to the group_size of its environments; then GET "
                 f"{self._url}/reset_data, which discards what waits there",
                 outside=True,
             )  # fmt: skip
-        self._is_registered = True
+
+    async def _registered(self) -> Any:
+        await self._ask("/register", {
+            "wandb_group": "", "wandb_project": "", "batch_size": self._group, "max_token_len": self._max_tokens,
+            "checkpoint_dir": "", "save_checkpoint_interval": 0, "starting_step": 0, "num_steps": 1 << 30,
+        })  # fmt: skip
+        return await self._batch_size()
+
+    async def _batch_size(self) -> Any:
+        return (await self._ask("/info")).get("batch_size")
+
+    async def _refuse_other_sizes(self) -> None:
+        """Raise EnvironmentFailed if groups wait that no batch can be made of: it has exactly so many sequences."""
+        if not (await self._ask("/status")).get("queue_size"):
+            return
+        size = len(_list(await self._ask("/latest_example"), "tokens"))
+        if size and self._group % size:
+            raise EnvironmentFailed(
+                self._url, f"has groups of {size} sequences, and hands out {self._group}",
+                f"set [[environment]] group = {size}; then GET {self._url}/reset_data, which discards what waits there",
+                outside=True,
+            )  # fmt: skip
 
     async def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """POST, or GET without a body. Raises EnvironmentFailed."""
-        try:
-            if body is None:
-                answer = await self._connections.get(path)
-            else:
-                answer = (await self._connections.post(path, body)).body
-        except LlmError as error:
-            self._is_registered = False
-            raise self._failure(path, error) from error
+        """The JSON object that it answers. Raises EnvironmentFailed."""
+        answer = await self._said(path, body)
         if (found := object_of(answer)) is None:
             raise EnvironmentFailed(
                 self._url, f"answered {path} with no JSON object: {shown(answer)}", "is it an Atropos run-api?",
                 outside=True,
             )  # fmt: skip
         return found
+
+    async def _said(self, path: str, body: dict[str, Any] | None = None) -> bytes:
+        """POST, or GET without a body. Raises EnvironmentFailed."""
+        try:
+            if body is None:
+                return await self._connections.get(path)
+            return (await self._connections.post(path, body)).body
+        except LlmError as error:
+            raise self._failure(path, error) from error
 
     def _failure(self, path: str, error: LlmError) -> EnvironmentFailed:
         happened = str(error).removeprefix(self._url).strip()
@@ -106,7 +133,8 @@ def rollouts_of(group: Mapping[str, Any]) -> tuple[Rollout, ...]:
     scores, logprobs = group.get("scores"), group.get("inference_logprobs")
     if not logprobs:
         raise RecordRefused(
-            "the group has no inference_logprobs", "sample through ManagedServer, which asks the engine for them"
+            "the group has no inference_logprobs",
+            "sample through ManagedServer, and give the logprobs of its nodes in collect_trajectories",
         )
     if not isinstance(scores, list) or not isinstance(logprobs, list):
         raise RecordRefused("its scores or inference_logprobs are no list", "look at what the environment posts")
@@ -151,10 +179,16 @@ def _rollout(
             f"{where} has no log-probability for sampled token {missing} of {len(mu)} ({mu[missing - 1]})",
             "the server returned fewer than it sampled: sample through ManagedServer with our engine",
         )
-    override = (group.get("overrides") or [{}] * number)[number - 1] or {}
+    override = next(iter(_list(group, "overrides")[number - 1 : number]), None) or {}
     if override.get("set_advantage_to_zero"):
         raise RecordRefused(f"{where} asks for set_advantage_to_zero, which is not supported", "leave it out instead")
     return rollout(list(tokens), learned, mu, float(score), _temperature(group, override))
+
+
+def _list(values: Mapping[str, Any], name: str) -> list[Any]:
+    """The list of this name; empty if there is none."""
+    found = values.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _is_logprob(value: Any) -> bool:

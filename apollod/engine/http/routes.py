@@ -1,7 +1,8 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
 POST /feedback, GET /feedback/ID, POST /lessons, GET /lessons/ID, GET /apollod/status, GET /apollod/quality. Each is one
 control request to the supervisor, except GET /apollod/users/next, by which the supervisor waits for the next request of
-a user. Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows the numbers of the status."""
+a user, and POST /generate, which vLLM answers. Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also
+shows the numbers of the status."""
 
 import asyncio
 import os
@@ -13,13 +14,14 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
 from apollod.adapters.ipc.channel import Link
 from apollod.core.settings import Check, PatternSettings
 from apollod.engine.capture import CapturingClient, OwnIds
 from apollod.engine.http.callers import Callers, Connections
+from apollod.engine.http.generate import Completion, asked, completed
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.http.user_requests import Arrivals, UserRequests
@@ -28,7 +30,7 @@ from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire import messages as msg
 from apollod.wire.control_messages import SUBMIT_LINES
-from apollod.wire.engine_terms import NEXT_USER, capture_terms
+from apollod.wire.engine_terms import GENERATE, NEXT_USER, capture_terms
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
@@ -49,7 +51,7 @@ KEY_FILE = "APOLLOD_KEY_FILE"  # environment variable: file with a key for our r
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
 """exit code of a Failure -> status; any other is 503 if the same request may succeed later, else 409"""
 
-Handler = Callable[[Request], Awaitable[JSONResponse]]
+Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 
@@ -65,6 +67,7 @@ class Routes:
         self._callers = Callers("127.0.0.1", [], key_file)
         self._guard = Guard("127.0.0.1")
         self._served = Served()
+        self._by_priority = False
         self._refresher: Refresher | None = None
         self._arrivals = Arrivals()
         self._settle_captures: Callable[[float], None] | None = None
@@ -93,6 +96,7 @@ class Routes:
             ("GET", "/apollod/status", self._status),
             ("GET", "/apollod/quality", self._quality),
             ("GET", NEXT_USER, self._next_user),
+            ("POST", GENERATE, self._generate),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
 
@@ -106,13 +110,14 @@ class Routes:
         if isinstance(engine_client, CapturingClient):
             engine_client.captured_version = lambda: self._served.version
             self._settle_captures = engine_client.settle_captures
+        self._by_priority = args.scheduling_policy == "priority"
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
 
     def _guarded(self, handler: Handler) -> Handler:
         """The handler behind the rule for callers (vLLM's own middleware requires the API key on /v1 only) and the
         guard, with errors turned into JSON."""
 
-        async def route(request: Request) -> JSONResponse:
+        async def route(request: Request) -> Response:
             refused = await self._callers.refusal(request.scope, request.headers.get("authorization", ""))
             if refused := refused or self._guard.refusal(request.method, request.headers.raw):
                 return _error(*refused)
@@ -181,6 +186,15 @@ class Routes:
         if not 0.0 <= within_s <= NEXT_USER_S:  # also refuses NaN
             raise _Refusal(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
         return JSONResponse({"came": await self._arrivals.next(within_s)})
+
+    async def _generate(self, request: Request) -> Response:
+        wanted = asked(await _read(request, "ask with fewer tokens"))
+        first = self._served.version or 0
+        status, body = await completed(request, wanted.completion, self._by_priority)
+        if status != 200:
+            return Response(body, status, media_type="application/json")
+        told = wanted.told(msgspec.json.decode(body, type=Completion), self._served.span(first))
+        return Response(msgspec.json.encode(told), media_type="application/json")
 
     def _status_now(self) -> Status:
         """The status, within SCRAPE_S; raises ApolloError. Blocks."""

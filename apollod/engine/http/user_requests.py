@@ -1,4 +1,5 @@
-"""Counts the requests of users, and signals new ones: an ASGI middleware, added by our plugin.
+"""Counts the requests of users, and signals new ones: an ASGI middleware, added by our plugin. Requests of environments
+(POST /generate) are none of users, as those of the daemon.
 
 Each is counted when it comes and when it was answered or its client left, so that none is too short to be seen. The
 counters are Prometheus' own, in the registry that vLLM shows on /metrics, which adds up those of several API processes
@@ -11,7 +12,7 @@ import re
 from prometheus_client import Counter
 
 from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of
-from apollod.wire.engine_terms import BEGUN, ENDED, OURS
+from apollod.wire.engine_terms import BEGUN, ENDED, GENERATE, OURS
 
 ASKS_NO_MODEL = re.compile(r"/(train|checkpoint|feedback|lessons|tokenize|detokenize)")
 """POST routes, ours and vLLM's, that do not use the engine"""
@@ -62,6 +63,6 @@ class UserRequests:
 
 def _is_of_user(scope: Scope) -> bool:
     asks = scope["type"] == "websocket" or (scope["type"] == "http" and scope["method"] == "POST")
-    if not asks or ASKS_NO_MODEL.fullmatch(route_of(scope)):
+    if not asks or (route := route_of(scope)) == GENERATE or ASKS_NO_MODEL.fullmatch(route):
         return False
     return all(name.decode("latin-1").lower() != OURS for name, _ in scope["headers"])

@@ -30,11 +30,12 @@ from apollod.model.config_facts import context_length
 from apollod.model.engine_memory import asked_length
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
+from apollod.wire.engine_terms import ROLLOUT_PRIORITY
 from apollod.wire.teacher import Teacher
 
 log = structlog.get_logger()
 
-OWN_PRIORITY = 20
+OWN_PRIORITY = ROLLOUT_PRIORITY
 """priority at our own engine: after users (0) and judge (10)"""
 
 ANSWER_TEMPERATURE = 0.7

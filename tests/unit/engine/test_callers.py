@@ -30,7 +30,7 @@ from apollod.wire import messages as msg
 ROUTES = [
     ("POST", "/train"), ("GET", "/train/status"), ("POST", "/checkpoint"), ("POST", "/feedback"),
     ("GET", "/feedback/r"), ("POST", "/lessons"), ("GET", "/lessons/L1"), ("GET", "/apollod/status"),
-    ("GET", "/apollod/quality"), ("GET", "/apollod/users/next"),
+    ("GET", "/apollod/quality"), ("GET", "/apollod/users/next"), ("POST", "/generate"),
 ]  # fmt: skip
 KEY = "the key of the file"
 OWNER = 4242
@@ -72,7 +72,11 @@ class Server:
         self.port = free_port()
         routes = Routes(str(self.host.path), self.key)
         routes.attach_router(self.app)
-        asyncio.run(routes.init_state(Engine(), self.app.state, Namespace(api_key=None, host=host)))
+        asyncio.run(
+            routes.init_state(
+                Engine(), self.app.state, Namespace(api_key=None, host=host, scheduling_policy="priority")
+            )
+        )
         config = uvicorn.Config(self.app, host, self.port, loop=loop, http=http, log_level="error")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
@@ -173,7 +177,8 @@ class Unreachable:
     pass
 
 try:
-    asyncio.run(routes.init_state(Unreachable(), app.state, Namespace(api_key=None, host="127.0.0.1")))
+    args = Namespace(api_key=None, host="127.0.0.1", scheduling_policy="priority")
+    asyncio.run(routes.init_state(Unreachable(), app.state, args))
 except Exception as error:
     assert "no apollod answers" in str(error), error
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error", loop="asyncio")

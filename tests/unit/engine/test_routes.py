@@ -77,7 +77,7 @@ class Server:
             (directory / "key").touch(0o600)
             (directory / "key").write_text("of the file")
             self.client.headers["Authorization"] = "Bearer of the file"
-        self.args = Namespace(api_key=api_key, host="127.0.0.1")
+        self.args = Namespace(api_key=api_key, host="127.0.0.1", scheduling_policy="priority")
 
 
 @pytest.fixture
@@ -235,6 +235,7 @@ def test_the_engines_key_is_asked_for(server: Server) -> None:
         for method, path in (
             ("POST", "/train"),
             ("POST", "/checkpoint"),
+            ("POST", "/generate"),
             ("GET", "/train/status"),
             ("GET", "/apollod/status"),
             ("GET", "/apollod/quality"),
@@ -281,7 +282,7 @@ def changing(server: Server) -> list[tuple[str, str]]:
 def test_no_route_of_ours_lets_a_web_page_change_anything(
     server: Server, headers: dict[str, str], status: int, named: str
 ) -> None:
-    assert {("POST", "/train"), ("POST", "/checkpoint"), ("POST", "/lessons")} <= set(changing(server))
+    assert {("POST", "/train"), ("POST", "/checkpoint"), ("POST", "/generate")} <= set(changing(server))
     for method, path in changing(server):
         answer = server.client.request(method, path, content=b'{"text": "t"}', headers=headers)
         assert (answer.status_code, set(answer.json())) == (status, {"error", "hint"}), path

@@ -17,8 +17,8 @@ from apollod.curation.captured import Captured, joined, question_in
 from apollod.curation.lessons.line_lessons import Pair, pair_in
 from apollod.model.config_facts import template_text
 from apollod.supervisor.config import Config
-from apollod.wire.comparisons import as_text
-from apollod.wire.records import CompletionRecord
+from apollod.wire.comparisons import is_compared
+from apollod.wire.records import CompletionRecord, decode_record
 from apollod.wire.thoughts import opens_thought, split
 
 LOOK_S = 60.0
@@ -46,8 +46,10 @@ def question_of(config: Config, prompt: str) -> str:
 
 def pair_of(config: Config, record: bytes) -> Pair | None:
     """The question of a canonical record and its answer without thoughts, see `pair_in`; also of a rated answer, with
-    the prompt rendered by the engine. Blocking."""
-    typed, opened = as_text(record), False
+    the prompt rendered by the engine; None for answers that are compared. Blocking."""
+    if is_compared(record):
+        return None
+    typed, opened = decode_record(record), False
     if isinstance(typed, CompletionRecord):
         question, opened = question_of(config, typed.prompt), opens_thought(typed.prompt)
         pair = Pair(question, typed.completion) if question else None

@@ -34,8 +34,8 @@ from benchmarks.grpo_spans import Measured, Span, cpu_seconds
 MODELS = ("demo", "real")
 STEP_ROUNDS = {"demo": 15, "real": 5}
 FASTER_THAN_COPIES, TRAINER_IDLE = 1.5, 0.15
-SETTLE_S = 3.0
-"""after a rest, before a window begins"""
+SETTLE_GROUPS = 3
+"""groups learned, or found to teach nothing, after a rest and before a window begins"""
 AHEAD = 4
 LOTTERY, TASK = str(Path(grpo_task.__file__)), "apollod.demo.naming"
 ENVIRONMENTS = {"lot": (LOTTERY, AHEAD), "near": (LOTTERY, 0), "task": (TASK, AHEAD)}
@@ -60,7 +60,7 @@ FROM events WHERE kind IN ('group.sampled', 'step.completed', 'engine.paused', '
 def main() -> int:
     """Measure and print; 0 if every goal is met."""
     parser = report.parser(__doc__ or "")
-    parser.add_argument("--seconds", type=float, default=20.0, help="least length of a window (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="least length of a window (%(default)s)")
     parser.add_argument("--rounds", type=int, default=2, help="windows of each arm (%(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--parts", nargs="+", choices=("loops", "objectives"), default=["loops", "objectives"])
@@ -167,8 +167,9 @@ class _Daemon(driver.Daemon):
         """Measure so many seconds with this environment alone."""
         for name in ENVIRONMENTS:
             self.ctl("environment", "resume" if name == environment else "pause", name)
+        before = self._groups(environment, self.status())
         self.request(msg.ResumeRequest())
-        time.sleep(SETTLE_S)
+        self.wait(lambda s: self._groups(environment, s) >= before + SETTLE_GROUPS, "groups came")
         assert self.process is not None
         begin, cpu = time.time(), cpu_seconds(self.process.pid)
         time.sleep(seconds)
@@ -177,6 +178,10 @@ class _Daemon(driver.Daemon):
         said = Happened(self.query(SQL))
         flat = sum(window.begin <= at <= window.end for at in said.flat)
         into.add(window, said.sampling, said.steps, (), said.paused, flat, cpu)
+
+    def _groups(self, environment: str, status: driver.Status) -> int:
+        one = next(one for one in status["environments"] if one["name"] == environment)
+        return int(one["learned"] + one["flat"])
 
     def _rest(self) -> None:
         """Pause it, and wait until neither trainer nor engine works."""

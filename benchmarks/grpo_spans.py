@@ -95,7 +95,8 @@ class Measured:
             "trained_per_s": self.trained / self.seconds, "groups_per_s": self.groups / self.seconds,
             "engine_idle": 1 - self.sampling / self.seconds, "trainer_idle": 1 - self.training / self.seconds,
             "copying": self.copied / self.seconds, "flat": float(self.flat), "seconds": self.seconds,
-            "cpu_s_per_group": self.cpu / max(1e-9, self.groups), "step_s": sum(self.step_s) / max(1, len(self.step_s)),
+            "cpu_s_per_group": self.cpu / self.groups if self.groups else 0.0,
+            "step_s": sum(self.step_s) / max(1, len(self.step_s)),
         }  # fmt: skip
         return {f"{name}_{what}": value for what, value in figures.items()}
 

@@ -17,8 +17,11 @@ from apollod.curation.conversation import Moment, Opinion, Said, Session
 from apollod.curation.formats import open_webui, sillytavern
 from apollod.curation.formats.jsonl_records import read_record
 from apollod.curation.formats.reader import Limits
+from apollod.curation.lessons.line_lessons import Pair, pair_in
 from apollod.curation.moments import Rules
 from apollod.curation.preferences import Preferences
+from apollod.supervisor.captures import pair_of
+from apollod.supervisor.config import load_config
 from apollod.wire.comparisons import PairRecord, PairTerms, RatedRecord, RatedTerms, decode_learned
 from apollod.wire.records import CompletionRecord, MessagesRecord
 
@@ -201,3 +204,11 @@ def test_an_opinion_stays_with_an_answer_that_comes_in_parts() -> None:
     (moment,) = assembled(Session(id="s"), asks("Why?", "a", "^"), one, more)
     assert moment.messages[-1].opinion == Opinion(worse=("No.",))
     assert moment.messages[-1].message["content"] == "Yes."
+
+
+def test_answers_that_are_compared_are_no_anchor_and_no_lesson(tmp_path: Path) -> None:
+    """A bad answer as an anchor would be held as what the model should go on saying."""
+    rows = [PAIRS[2], {"messages": [*ASKED, turn("No.")], "label": False}, {"messages": [*ASKED, turn("Yes.")]}]
+    config = load_config(None, [f"model.path={tmp_path}"], {})
+    found = [(pair_of(config, one.record), pair_in(one.record)) for one in lines(rows, tmp_path)]
+    assert found == [(None, None), (None, None), (Pair("Why?", "Yes."), Pair("Why?", "Yes."))]

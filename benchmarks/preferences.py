@@ -44,27 +44,30 @@ def main() -> None:
     parser = report.parser(__doc__ or "")
     parser.add_argument("--objective", choices=["dpo", "kto"], action="append", help="default: both")
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--accumulate", type=int, default=1, help="ratings of a step; more than 1: learned at the end")
     parser.add_argument("--by-chance", action="store_true")
     args = parser.parse_args()
     figures = dict[str, float]()
     goals = dict[str, Any]()
     for objective in args.objective or ["dpo", "kto"]:
         with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-            found = _measure(Path(directory), objective, args.lr, args.by_chance)
+            found = _measure(Path(directory), objective, args.lr, args.accumulate, args.by_chance)
         figures |= {f"{objective}_{name}": value for name, value in found.items()}
         rose = found["margin_after"] - found["margin_before"]
         goals[f"{objective}_margin_rises"] = report.goal(rose, 2 * found["margin_error"], at_most=args.by_chance)
         goals[f"{objective}_alarms"] = report.goal(found["alarms"], 0, at_most=True)
-    report.report("preferences", figures | {"lr": args.lr}, {}, goals, 1, as_json=args.json)
+    report.report(
+        "preferences", figures | {"lr": args.lr, "accumulate": args.accumulate}, {}, goals, 1, as_json=args.json
+    )
 
 
-def _measure(root: Path, objective: str, lr: float, by_chance: bool) -> dict[str, float]:
+def _measure(root: Path, objective: str, lr: float, accumulate: int, by_chance: bool) -> dict[str, float]:
     model = build_model(root / "model", "demo")
     port = free_port()
     config = config_of(
         root, model, port,
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "32"]\n',
-        trainer=f"lr = {lr}\n", quality="", capture='mode = "feedback"\n',
+        trainer=f"lr = {lr}\naccumulate = {accumulate}\n", quality="", capture='mode = "feedback"\n',
         preferences='pairs = "dpo"\n' if objective == "dpo" else 'ratings = "kto"\n',
     )  # fmt: skip
     daemon = Daemon(root, config, port)
@@ -77,8 +80,12 @@ def _measure(root: Path, objective: str, lr: float, by_chance: bool) -> dict[str
         before = _margins(daemon, model, held_out)
         count = RATINGS if objective == "dpo" else RATINGS // 2
         began = time.monotonic()
+        if accumulate > 1:
+            daemon.ctl("pause")
         for number, pair in enumerate(itertools.islice(_pairs(daemon, 1), count)):
             _rate(daemon, pair, objective, turned=by_chance and number % 2 == 1)
+        if accumulate > 1:
+            daemon.ctl("resume")
         status = daemon.wait(
             lambda s: s["queue"]["trained"] and not s["queue"]["pending"] and s["running"] is None,
             "all ratings learned", LIMIT_S,

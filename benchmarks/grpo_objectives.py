@@ -40,7 +40,6 @@ from apollod.wire.comparisons import (  # noqa: E402
     GroupRecord,
     PairForm,
     PairRecord,
-    Reference,
     compared_json,
     decode_learned,
     with_file,
@@ -143,10 +142,8 @@ def _group(learner: Learner, answers: list[MessagesRecord]) -> bytes:
 
 
 def _pair(learner: Learner, better: MessagesRecord, worse: MessagesRecord) -> bytes:
-    both = [_tokens(learner, _canonical(one)) for one in (better, worse)]
-    blob = array("f", [min(0.0, one) for tokens in both for one in _logprobs(learner, tokens)]).tobytes()
-    form = PairForm(better, worse, Reference(digest_of(blob)))
-    return with_file(compared_json(PairRecord(form)), _given(blob))
+    record = PairRecord(PairForm(*(msgspec.Raw(_canonical(one)) for one in (better, worse))))
+    return with_file(compared_json(record), _given(learner.reference(record)))
 
 
 @torch.no_grad()

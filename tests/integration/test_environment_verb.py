@@ -81,7 +81,7 @@ def test_an_example_that_is_a_group_is_shown_and_not_exported(
     for form in ("trl", "openai", "atif"):
         assert main(["ctl", "export", "--format", form, "--file", str(journal)]) == 0
         found = capsys.readouterr()
-        assert not found.out.strip() and "a group of rollouts" in found.err
+        assert not found.out.strip() and "answers that are compared" in found.err
 
 
 EXTRA = '[[environment]]\nname = "sums"\nentry = "apollod.demo.naming"\n'

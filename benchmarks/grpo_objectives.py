@@ -23,16 +23,11 @@ from apollod import foreign_wheels
 foreign_wheels.guard_lazily()
 
 from apollod.core.facts.training import StepTerms  # noqa: E402
-from apollod.core.settings import OptimizerSettings  # noqa: E402
 from apollod.products import products_in  # noqa: E402
 from apollod.trainer import memory  # noqa: E402
-from apollod.trainer.bind.attach import attach  # noqa: E402
-from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
-from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402
 from apollod.trainer.objectives.table import objective_of  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
-from apollod.trainer.offline import lay_out  # noqa: E402
 from apollod.trainer.scoring import score  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
 from apollod.wire.comparisons import (  # noqa: E402
@@ -48,6 +43,7 @@ from apollod.wire.records import Message, MessagesRecord, parse_line  # noqa: E4
 from apollod.wire.rollouts import Group, rollout, write_group  # noqa: E402
 from apollod.wire.teacher import GivenBlob, Teacher, digest_of, write_teacher  # noqa: E402
 from benchmarks import report  # noqa: E402
+from benchmarks.holding import learner_of  # noqa: E402
 
 ANSWERS, LIKELIEST = 8, 64
 GOALS = {"grpo": 1.05, "dpo": 2.1, "distill": 1.15}
@@ -89,15 +85,9 @@ def measure(
 
 
 def _learner(model: Path) -> Learner:
-    source = ModelDir.open(model)
-    tied = {"lm_head.weight": "model.embed_tokens.weight"} if "lm_head.weight" not in source.tensors else {}
-    manifest = lay_out(source, {}, tied)
-    storages = [torch.empty(storage.bytes, dtype=torch.uint8) for storage in manifest.storages]
-    attached = attach(manifest, storages, fresh=False, gradient_checkpointing=False)
-    attached.weights.write_all(source)
-    learner = Learner(attached, OptimizerSettings(), load_tokenizer(str(model)), undo_bytes=1 << 30)
+    learner = learner_of(model)
     assert learner.undo is not None
-    learner.undo.restart(attached.weights.fingerprint())
+    learner.undo.restart(learner.attached.weights.fingerprint())
     return learner
 
 

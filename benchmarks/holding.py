@@ -74,7 +74,7 @@ def main() -> None:
     be_deterministic()
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         model = Path(args.model) if args.model else build_model(Path(directory) / "model", args.kind)
-        learner, anchors = _learner(model), _anchors(model)
+        learner, anchors = learner_of(model), _anchors(model)
         measured, ratios = dict[str, float](), dict[str, float]()
         for case in CASES:
             held, name = _held(case, anchors), case.name
@@ -92,7 +92,8 @@ def main() -> None:
     report.report("holding", measured, ratios, goals, args.threads, as_json=args.json)
 
 
-def _learner(model: Path) -> Learner:
+def learner_of(model: Path) -> Learner:
+    """A trainer of its own with the weights of a directory, and room to undo steps."""
     source = ModelDir.open(model)
     tied = {"lm_head.weight": "model.embed_tokens.weight"} if "lm_head.weight" not in source.tensors else {}
     manifest = lay_out(source, {}, tied)

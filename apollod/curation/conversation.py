@@ -27,7 +27,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """What a person showed about an answer. `rated`: by a rating of it alone; `good`: it was found good, or preferred
+    """A person's opinion on an answer. `rated`: by a rating of it alone; `good`: it was found good, or preferred
     to others; `worse`: those others, answers to the same prompt, as turns or as texts."""
 
     good: bool = True

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from apollod.core.facts.intake.events import Origin
+from apollod.wire.comparisons import COMPARED
 from apollod.wire.records import Form
 
 ATIF_VERSION = "ATIF-v1.7"
@@ -18,8 +19,6 @@ PLACE = "apollod"
 
 
 NO_FORM = "answers that are compared, for which the format has no form: left out"
-COMPARED = ("group", "pair", "rated")
-"""keys of records of comparisons"""
 
 
 class Exported(NamedTuple):

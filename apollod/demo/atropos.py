@@ -17,7 +17,7 @@ PACKAGES = {
     "atroposlib": "atroposlib==0.4.0", "pydantic_cli": "pydantic-cli", "tenacity": "tenacity",
     "jsonlines": "jsonlines", "markdown": "markdown", "wandb": "wandb", "xxhash": "xxhash",
 }  # fmt: skip
-"""What its environments import beside the packages that vLLM brings: module, and its name at the package index."""
+"""Modules that its environments import beside those that vLLM brings, and their names at the package index"""
 START_S, END_S = 60.0, 10.0
 OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
 NO_KEY = "none"

@@ -155,9 +155,9 @@ def encode(learner: Learner, example: str, record: bytes, objective: Objective |
         learned = decode_learned(record)
         if needs_reference(learned):
             file = learner.reference(learned)
-            record = with_file(record, GivenBlob(digest_of(file), file))
-            learned = decode_learned(record)
-        if isinstance(learned, PairRecord | RatedRecord) and learned.blob is not None:
+            reference = digest_of(file)
+            record = with_file(record, GivenBlob(reference, file))
+        elif isinstance(learned, PairRecord | RatedRecord) and learned.blob is not None:
             reference = learned.blob.digest
         objective = objective or objective_of(learned)
         tokens = learner.encode(record, objective)

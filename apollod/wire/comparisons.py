@@ -119,11 +119,11 @@ def _answer(record: msgspec.Raw, sampled: Sampled | None = None) -> TypedRecord:
 LearnedRecord = TypedRecord | GroupRecord | PairRecord | RatedRecord
 """All that a step can learn"""
 
+COMPARED = {"group": GroupRecord, "pair": PairRecord, "rated": RatedRecord}
+"""The records of comparisons by their key"""
 # As in records.py, the first key tells the shape.
 _COMPARED: dict[bytes, msgspec.json.Decoder[Any]] = {
-    b'{"group"': msgspec.json.Decoder(GroupRecord),
-    b'{"pair"': msgspec.json.Decoder(PairRecord),
-    b'{"rated"': msgspec.json.Decoder(RatedRecord),
+    b'{"%b"' % key.encode(): msgspec.json.Decoder(shape) for key, shape in COMPARED.items()
 }
 
 

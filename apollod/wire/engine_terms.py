@@ -1,8 +1,10 @@
 """Terms between engine and supervisor besides the socket's messages: the settings of capture, in the engine's
-environment; the mark of the daemon's own requests, and the engine's counts of users' requests."""
+environment; the mark of the daemon's own requests, the sampling of rollouts, and the engine's counts of users'
+requests."""
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -19,6 +21,11 @@ GENERATE = "/generate"
 """POST, for environments that sample by themselves"""
 ROLLOUT_PRIORITY = 20
 """vLLM's priority for what no user waits for: rollouts and dreams; users' requests have 0 and are served first"""
+
+PLAIN: Mapping[str, Any] = {
+    "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+}  # fmt: skip
+"""Samples from the distribution whose log-probabilities the engine gives, whatever generation_config.json says."""
 
 
 class CaptureTerms(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ WANTED = "verifiers 0.4.0 or newer"
 
 
 def beside(name: str) -> SimpleNamespace:
-    """What a file beside this one defines."""
+    """Names that a file beside this one defines."""
     return SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name(name)), run_name=name.removesuffix(".py")))
 
 
@@ -132,8 +132,8 @@ def with_defaults(vf: Any, taskset: str, settings: Mapping[str, Any]) -> dict[st
 
 
 def learnable(episode: Any) -> dict[str, Any]:
-    """What is learned of an episode: the tokens of its last branch, which of them the model sampled, and with which
-    log-probabilities; the `id` of its trace. Raises Unlearnable."""
+    """The tokens of an episode's last branch, which of them the model sampled, and their log-probabilities; the `id` of
+    its trace. Raises Unlearnable."""
     failed = [one.last_error for one in (episode, *episode.traces) if one.last_error is not None]
     if not episode.ok:
         last = failed[-1] if failed else None

@@ -99,10 +99,15 @@ def lesson(accepted: ExampleAccepted, directories: Sequence[Path], reference: st
     return with_file(record, _given(file, directories)) if file else record
 
 
+def wants_reference(accepted: ExampleAccepted) -> bool:
+    """True for an example whose file `example.encoded` names: `REFERENCES` finds it, once it was tokenised."""
+    return not accepted.teacher and is_compared(bytes(accepted.record))
+
+
 def recorded(journal: str | Path, accepted: ExampleAccepted) -> bytes:
     """The record of an example of a journal file, see `lesson`. Blocking. Raises JournalError."""
     reference = ""
-    if is_compared(bytes(accepted.record)) and not accepted.teacher:
+    if wants_reference(accepted):
         sql = REFERENCES.replace("?", journal_reader.literal(msgspec.json.encode([accepted.example]).decode()))
         reference = next((str(digest) for _, digest in journal_reader.query(journal, sql, seconds=LOOKUP_S).rows), "")
     return lesson(accepted, beside(journal) if accepted.teacher or reference else (), reference)

@@ -50,7 +50,6 @@ from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, FollowUpN
 from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
-from apollod.wire.comparisons import is_compared
 from apollod.wire.event_codec import decode_event, encode_body
 
 log = structlog.get_logger()
@@ -176,7 +175,7 @@ class Journal:
         """
         found = await self.accepted_of(ids)
         directories = [self._path.parent / blobs.NAME]
-        compared = [id_ for id_, event in found.items() if is_compared(bytes(event.record)) and not event.teacher]
+        compared = [id_ for id_, event in found.items() if blobs.wants_reference(event)]
         names = msgspec.json.encode(compared).decode()
         references = dict(await self._fetch(blobs.REFERENCES, (names,))) if compared else {}
 

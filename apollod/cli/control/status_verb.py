@@ -184,7 +184,7 @@ def _learned(found: Object, trained: int) -> str:
 
 
 def _preferences(found: Object) -> str:
-    """What was learned from comparisons; empty before the first."""
+    """Comparisons that were learned; empty before the first."""
     margin = "" if found.get("margin") is None else f", margin {found['margin']:.2f}"
     counts = {"pairs": margin, "ratings": ""}
     return ", ".join(f"{found[name]} {name} learned{more}" for name, more in counts.items() if found.get(name))

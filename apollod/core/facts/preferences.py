@@ -1,4 +1,4 @@
-"""What was learned from comparisons: pairs of answers (`dpo`) and rated answers (`kto`). State."""
+"""Learned comparisons: pairs of answers (`dpo`) and rated answers (`kto`). State."""
 
 import msgspec
 

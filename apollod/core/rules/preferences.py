@@ -1,4 +1,4 @@
-"""What was learned from comparisons: pairs of answers (`dpo`) and rated answers (`kto`). Folds and status. `intake`
+"""Learned comparisons: pairs of answers (`dpo`) and rated answers (`kto`). Folds and status. `intake`
 accepts them like any other example; `training` reads z0 from the state."""
 
 import msgspec
@@ -44,7 +44,7 @@ HANDLERS: Handlers = {}
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned from pairs of answers and from ratings. Figures are means over the last steps, each before its
+    """Learned pairs of answers and ratings. Figures are means over the last steps, each before its
     write, null before the first."""
 
     pairs: int = 0
@@ -62,7 +62,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(state: State) -> Preferences:
-    """What was learned from comparisons."""
+    """Comparisons that were learned."""
     own = state.preferences
     return Preferences(
         pairs=own.pairs, ratings=own.ratings, margin=_mean(own.margins), right=_mean(own.right),

@@ -236,7 +236,7 @@ def _worse(answer: str | list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def opinion_in(row: dict[str, Any]) -> Opinion | None:
-    """What a converted row says of its answer."""
+    """The opinion of a converted row on its answer; None: it has none."""
     if GOOD not in row and WORSE not in row:
         return None
     return Opinion(row.get(GOOD, True), GOOD in row, (row[WORSE],) if WORSE in row else ())

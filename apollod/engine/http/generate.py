@@ -15,12 +15,11 @@ from starlette.requests import Request
 from apollod.engine.capture import ID_HEADER
 from apollod.engine.http.request_body import Message
 from apollod.errors import RecordRefused
-from apollod.wire.engine_terms import ROLLOUT_PRIORITY
+from apollod.wire.engine_terms import PLAIN, ROLLOUT_PRIORITY
 
 COMPLETIONS = "/v1/completions"
-PLAIN: Mapping[str, Any] = {
-    "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
-    "frequency_penalty": 0.0, "return_token_ids": True, "return_tokens_as_token_ids": True,
+DEFAULTS: Mapping[str, Any] = {
+    "temperature": 1.0, "top_p": 1.0, **PLAIN, "return_token_ids": True, "return_tokens_as_token_ids": True,
 }  # fmt: skip
 SAMPLING = {
     name: name
@@ -133,7 +132,7 @@ def _of_atropos(fields: dict[str, Any]) -> Asked:
     fields.pop("model", None)
     if isinstance(prompt, dict):
         prompt = prompt.get("prompt_token_ids", prompt.get("prompt"))
-    return Asked({**PLAIN, **_sampling(fields, ATROPOS), "prompt": prompt, "cache_salt": salt}, _to_atropos)
+    return Asked({**DEFAULTS, **_sampling(fields, ATROPOS), "prompt": prompt, "cache_salt": salt}, _to_atropos)
 
 
 def _to_atropos(completion: Completion, version: str) -> dict[str, Any]:
@@ -179,7 +178,7 @@ def _of_sglang(fields: Mapping[str, Any]) -> Asked:
     prompt = fields["input_ids"] if fields.get("input_ids") is not None else fields.get("text")
     is_batch = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
     completion = {
-        **PLAIN, "max_tokens": SGLANG_MAX_TOKENS, **_sampling(sampling, SGLANG), "prompt": prompt,
+        **DEFAULTS, "max_tokens": SGLANG_MAX_TOKENS, **_sampling(sampling, SGLANG), "prompt": prompt,
         "cache_salt": fields.get("cache_salt"), "logprobs": 0 if fields.get("return_logprob") else None,
     }  # fmt: skip
 

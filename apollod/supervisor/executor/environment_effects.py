@@ -37,15 +37,10 @@ from apollod.supervisor.dreaming.dreamer import OWN_PRIORITY
 from apollod.supervisor.executor.context import AnyEnvironment, Background, Context, Failure, Handler, answered
 from apollod.supervisor.sections import EnvironmentSection
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json
-from apollod.wire.engine_terms import OURS
+from apollod.wire.engine_terms import OURS, PLAIN
 from apollod.wire.records import Message, message_form
 from apollod.wire.rollouts import Group, Rollout, advantages, check, rollout, write_group
 from apollod.wire.teacher import digest_of
-
-PLAIN: Mapping[str, Any] = {
-    "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-}  # fmt: skip
-"""Samples from the distribution whose log-probabilities the engine gives, whatever generation_config.json says."""
 
 
 def environments_of(config: Config) -> dict[str, AnyEnvironment]:

@@ -32,6 +32,7 @@ from apollod.errors import RecordRefused
 from apollod.trainer.objectives.encoding import tokenise
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import LearnedRecord, PairRecord, reference_of
+from apollod.wire.teacher import GivenBlob
 
 REFERENCE = "ref"
 """The column of log-probabilities under the weights of the time when the example was tokenised, float32 [targets]"""
@@ -46,9 +47,7 @@ class DirectPreference:
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         if not isinstance(record, PairRecord):
             raise RecordRefused("it is no pair of answers", "learn it by sft")
-        tokens = self.without_reference(tokenizer, record, max_tokens)
-        columns = {**tokens.columns, REFERENCE: reference_of(record.blob, tokens.targets)}
-        return replace(tokens, columns=columns)
+        return with_reference(self.without_reference(tokenizer, record, max_tokens), record.blob)
 
     def without_reference(self, tokenizer: PreTrainedTokenizerBase, record: PairRecord, max_tokens: int) -> Tokens:
         """All but the column `REFERENCE`. Raises RecordRefused."""
@@ -80,6 +79,11 @@ class DirectPreference:
         each = columns["beta"] * (logps - columns[REFERENCE])
         better, worse = (each[columns["sign"] == sign].sum().item() for sign in (1, -1))
         return {"margin": better - worse, "right": float(better > worse), "better": better, "worse": worse}
+
+
+def with_reference(tokens: Tokens, blob: GivenBlob | None) -> Tokens:
+    """The example with the column `REFERENCE`, out of its file. Raises RecordRefused as `reference_of`."""
+    return replace(tokens, columns={**tokens.columns, REFERENCE: reference_of(blob, tokens.targets)})
 
 
 def margin(logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:

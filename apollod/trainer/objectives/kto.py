@@ -24,9 +24,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives.dpo import REFERENCE, whole
+from apollod.trainer.objectives.dpo import REFERENCE, whole, with_reference
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.comparisons import LearnedRecord, RatedRecord, reference_of
+from apollod.wire.comparisons import LearnedRecord, RatedRecord
 
 ZERO = "zero"
 
@@ -40,9 +40,7 @@ class Rated:
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         if not isinstance(record, RatedRecord):
             raise RecordRefused("it is no rated answer", "learn it by sft")
-        tokens = self.without_reference(tokenizer, record, max_tokens)
-        columns = {**tokens.columns, REFERENCE: reference_of(record.blob, tokens.targets)}
-        return replace(tokens, columns=columns)
+        return with_reference(self.without_reference(tokenizer, record, max_tokens), record.blob)
 
     def without_reference(self, tokenizer: PreTrainedTokenizerBase, record: RatedRecord, max_tokens: int) -> Tokens:
         """All but the column `REFERENCE`. Raises RecordRefused."""

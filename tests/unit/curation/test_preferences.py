@@ -1,4 +1,4 @@
-"""What becomes of opinions on answers: rows of data sets, ratings and discarded answers in logs."""
+"""Opinions on answers as examples: rows of data sets, ratings and discarded answers in logs."""
 
 import json
 from collections import Counter

@@ -16,6 +16,7 @@ from apollod.cli.control.examples.example_text import call_text, parts
 from apollod.core.facts.review import Choice, Decision
 from apollod.errors import ApolloError, ConfigError
 from apollod.wire import control_messages as msg
+from apollod.wire.comparisons import COMPARED
 
 SCISSORS = "# ---- >8 ---- what you write above is learned; from this line on nothing is ----"
 ABOVE_SHOWN = 2
@@ -115,7 +116,7 @@ def with_answer(record: dict[str, Any], written: bytes) -> bytes:
 
 def _answer(record: dict[str, Any]) -> tuple[int | None, str]:
     """Index of the last learned message (None: the record has no messages), and the field that holds its text."""
-    if not record.keys().isdisjoint(("group", "pair", "rated")):
+    if not record.keys().isdisjoint(COMPARED):
         raise ApolloError(
             "answers that are compared are learned as they were given", "`apollod ctl example decline` leaves it out"
         )

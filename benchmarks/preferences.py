@@ -44,31 +44,32 @@ def main() -> None:
     parser = report.parser(__doc__ or "")
     parser.add_argument("--objective", choices=["dpo", "kto"], action="append", help="default: both")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--accumulate", type=int, default=1, help="ratings of a step; more than 1: learned at the end")
+    parser.add_argument("--ratings-per-step", type=int, default=8, help="of kto, default: 8")
     parser.add_argument("--by-chance", action="store_true")
     args = parser.parse_args()
     figures = dict[str, float]()
     goals = dict[str, Any]()
     for objective in args.objective or ["dpo", "kto"]:
         with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-            found = _measure(Path(directory), objective, args.lr, args.accumulate, args.by_chance)
+            found = _measure(Path(directory), objective, args.lr, args.ratings_per_step, args.by_chance)
         figures |= {f"{objective}_{name}": value for name, value in found.items()}
         rose = found["margin_after"] - found["margin_before"]
         goals[f"{objective}_margin_rises"] = report.goal(rose, 2 * found["margin_error"], at_most=args.by_chance)
         goals[f"{objective}_alarms"] = report.goal(found["alarms"], 0, at_most=True)
-    report.report(
-        "preferences", figures | {"lr": args.lr, "accumulate": args.accumulate}, {}, goals, 1, as_json=args.json
-    )
+    figures |= {"lr": args.lr, "ratings_per_step": args.ratings_per_step}
+    report.report("preferences", figures, {}, goals, 1, as_json=args.json)
 
 
-def _measure(root: Path, objective: str, lr: float, accumulate: int, by_chance: bool) -> dict[str, float]:
+def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bool) -> dict[str, float]:
     model = build_model(root / "model", "demo")
     port = free_port()
     config = config_of(
         root, model, port,
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "32"]\n',
-        trainer=f"lr = {lr}\naccumulate = {accumulate}\n", quality="", capture='mode = "feedback"\n',
-        preferences='pairs = "dpo"\n' if objective == "dpo" else 'ratings = "kto"\n',
+        trainer=f"lr = {lr}\n", quality="", capture='mode = "feedback"\n',
+        preferences=(
+            'pairs = "dpo"\n' if objective == "dpo" else f'ratings = "kto"\nratings_per_step = {per_step}\n'
+        ),
     )  # fmt: skip
     daemon = Daemon(root, config, port)
     try:
@@ -80,14 +81,14 @@ def _measure(root: Path, objective: str, lr: float, accumulate: int, by_chance: 
         before = _margins(daemon, model, held_out)
         count = RATINGS if objective == "dpo" else RATINGS // 2
         began = time.monotonic()
-        if accumulate > 1:
-            daemon.ctl("pause")
         for number, pair in enumerate(itertools.islice(_pairs(daemon, 1), count)):
             _rate(daemon, pair, objective, turned=by_chance and number % 2 == 1)
-        if accumulate > 1:
-            daemon.ctl("resume")
         status = daemon.wait(
-            lambda s: s["queue"]["trained"] and not s["queue"]["pending"] and s["running"] is None,
+            lambda s: (
+                s["queue"]["trained"]
+                and s["queue"]["pending"] == s["preferences"]["gathered"]
+                and s["running"] is None
+            ),
             "all ratings learned", LIMIT_S,
         )  # fmt: skip
         learned_s = time.monotonic() - began
@@ -101,6 +102,7 @@ def _measure(root: Path, objective: str, lr: float, accumulate: int, by_chance: 
         drops = {one["name"]: one["drop"] or 0.0 for one in quality["metrics"]}
         return {
             "ratings": RATINGS, "steps": status["step"],  # the same answer to the same prompt is learned once
+            "waiting": status["preferences"]["gathered"],
             "learning_s": learned_s,
             "margin_before": sum(before) / len(before), "margin_after": sum(after) / len(after),
             "margin_error": error, "pairs_risen": sum(one > 0 for one in apart) / len(apart),

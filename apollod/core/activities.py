@@ -96,7 +96,7 @@ def _no_trainer(state: State) -> str:
 def _day(state: State) -> str:
     """Bulk examples wait for the night; direct ones and innocent examples that an alarm took back do not."""
     settings = state.daemon.settings
-    at_once = len(state.intake.direct.waiting) > len(state.intake.first_looks) or next_repeat(state) is not None
+    at_once = state.intake.at_once > 0 or next_repeat(state) is not None
     if settings is None or not settings.schedule.nightly or state.schedule.open or at_once:
         return ""
     if not state.intake.bulk.waiting:

@@ -278,8 +278,9 @@ def carried_state(state: State) -> State:
         followups=FollowUpsState(model=state.followups.model, question=state.followups.question),
         quality=carried_quality(state.quality),
         intake=replace(
-            intake, again=_taught_again(state), undone={}, withdrawn=intake.undone | intake.withdrawn, away={},
-            recent=[], scores=_scores(state), direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
+            intake, ratings_per_step=1, again=_taught_again(state), undone={}, away={}, recent=[],
+            withdrawn=intake.undone | intake.withdrawn, scores=_scores(state), direct=_without_kin(intake.direct),
+            bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
         lessons=carried_lessons(state.lessons), holding=carried_holding(state.holding),

@@ -176,6 +176,14 @@ class QueueSettings(msgspec.Struct, frozen=True):
     """an example that waited this long is given up; 0: never"""
 
 
+class PreferenceSettings(msgspec.Struct, frozen=True):
+    """How answers are learned that people preferred or rated."""
+
+    ratings_per_step: Positive = 8
+    """for kto: rated answers of one step, which wait until so many are there; fewer where the memory of one step holds
+    fewer"""
+
+
 JudgeMode = Literal["off", "flagged", "all"]
 
 Thinking = Literal["off", "on", "template"]
@@ -422,6 +430,7 @@ class Settings(msgspec.Struct, frozen=True):
     checkpoint: CheckpointSettings = CheckpointSettings()
     review: ReviewSettings = ReviewSettings()
     queue: QueueSettings = QueueSettings()
+    preferences: PreferenceSettings = PreferenceSettings()
     judge: JudgeSettings = JudgeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     dream: DreamSettings = DreamSettings()

@@ -75,7 +75,11 @@ class State(msgspec.Struct):
 
     @property
     def queued(self) -> int:
-        """Number of examples that wait to be learned, including those of the running step and those that wait for a
-        first look."""
+        """Number of examples that wait to be learned, including those of the running step."""
         running = self.training.running
-        return self.intake.pending + len(self.intake.first_looks) + (len(running.examples) if running else 0)
+        return sum(len(queue.waiting) for queue in self.intake.queues) + (len(running.examples) if running else 0)
+
+    @property
+    def due(self) -> int:
+        """Number of these that wait for nothing but their turn: ratings wait for others."""
+        return self.queued - len(self.intake.gathered)

@@ -19,6 +19,7 @@ from apollod.core.settings import (
     JudgeSettings,
     LessonSettings,
     NotNegative,
+    PreferenceSettings,
     Products,
     QualitySettings,
     QueueSettings,
@@ -198,7 +199,7 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """seconds after which answers are removed"""
 
 
-class PreferencesSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PreferencesSection(PreferenceSettings, frozen=True, forbid_unknown_fields=True):
     """How answers are learned that people preferred or rated: docs/rewards.md. Terms of the losses are those of
     `wire.comparisons`."""
 

@@ -13,7 +13,7 @@ from apollod.cli.main import main
 
 WITH = {
     "APOLLOD_PREFERENCES__PAIRS": "dpo", "APOLLOD_PREFERENCES__RATINGS": "kto", "APOLLOD_TRAINER__LR": "3e-3",
-    "APOLLOD_TRAINER__LR_DIRECT": "3e-3",
+    "APOLLOD_TRAINER__LR_DIRECT": "3e-3", "APOLLOD_PREFERENCES__RATINGS_PER_STEP": "2",
 }  # fmt: skip
 ASKED = [{"role": "user", "content": "Who keeps the lamp?"}]
 
@@ -38,7 +38,9 @@ def test_they_are_learned_replayed_and_taken_out(
         daemon.wait_ready()
         daemon.drop("pairs.jsonl", json.dumps(PAIR))
         daemon.wait(lambda s: s["preferences"]["pairs"] == 1, "a pair learned")
-        daemon.drop("ratings.jsonl", *map(json.dumps, RATINGS))
+        daemon.drop("rating.jsonl", json.dumps(RATINGS[0]))
+        daemon.wait(lambda s: s["preferences"]["gathered"] == 1, "a rating that waits for another")
+        daemon.drop("ratings.jsonl", json.dumps(RATINGS[1]))
         daemon.drop("again.jsonl", json.dumps({**PAIR, "prompt": [{"role": "user", "content": "Whose is the lamp?"}]}))
         status = daemon.wait(lambda s: s["queue"]["trained"] == 4, "all learned")
         assert status["preferences"]["ratings"] == 2 and status["preferences"]["margin"] is not None
@@ -47,7 +49,7 @@ def test_they_are_learned_replayed_and_taken_out(
             "ORDER BY step"
         )
         assert abs(steps[0][1] - math.log(2)) < 1e-6, "it begins at its own reference"
-        assert sorted(objective for objective, _ in steps) == ["dpo", "dpo", "kto", "kto"]
+        assert sorted(objective for objective, _ in steps) == ["dpo", "dpo", "kto"]
         encoded = daemon.query(
             "SELECT key, body ->> '$.reference', body ->> '$.weights' FROM events WHERE kind = 'example.encoded'"
         )
@@ -64,7 +66,7 @@ def test_they_are_learned_replayed_and_taken_out(
         assert code == 0
         assert (replayed["fingerprint"], replayed["verified"]) == (fingerprint, True)
         _, without = replay(capsys, daemon.journal, "--without", pair)
-        assert without["fingerprint"] != fingerprint and without["steps"] == 3
+        assert without["fingerprint"] != fingerprint and without["steps"] == 2
         daemon.ctl("journal", "verify", "--file", str(daemon.journal))
         reference = next(file for id_, file, _ in encoded if id_ == pair)
         (tmp_path / "state" / "blobs" / reference).unlink()

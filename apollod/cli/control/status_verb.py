@@ -184,10 +184,13 @@ def _learned(found: Object, trained: int) -> str:
 
 
 def _preferences(found: Object) -> str:
-    """Comparisons that were learned; empty before the first."""
+    """Comparisons that were learned or wait for others; empty before the first."""
     margin = "" if found.get("margin") is None else f", margin {found['margin']:.2f}"
     counts = {"pairs": margin, "ratings": ""}
-    return ", ".join(f"{found[name]} {name} learned{more}" for name, more in counts.items() if found.get(name))
+    parts = [f"{found[name]} {name} learned{more}" for name, more in counts.items() if found.get(name)]
+    if found.get("gathered"):
+        parts.append(f"{found['gathered']} of {found['ratings_per_step']} ratings of the next step are there")
+    return ", ".join(parts)
 
 
 def _judge(judge: Object) -> str:

@@ -57,6 +57,9 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """share whose better side the model had gained before it learned them"""
     gained: float | None = None
     """of ratings: nats that an answer gained over its reference"""
+    gathered: int = 0
+    """rated answers that wait until there are `ratings_per_step`"""
+    ratings_per_step: int = 1
     z0: float = 0.0
     """of the next step by kto, in nats an answer"""
 
@@ -66,7 +69,8 @@ def status(state: State) -> Preferences:
     own = state.preferences
     return Preferences(
         pairs=own.pairs, ratings=own.ratings, margin=_mean(own.margins), right=_mean(own.right),
-        gained=_mean(own.gained), z0=own.zero,
+        gained=_mean(own.gained), gathered=len(state.intake.gathered),
+        ratings_per_step=state.intake.ratings_per_step, z0=own.zero,
     )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Windows and steps. Decisions, folds and status."""
 
+from math import inf
+
 import msgspec
 
 from apollod.core import effects as fx
@@ -15,6 +17,7 @@ from apollod.core.facts.intake.order import upcoming
 from apollod.core.facts.intake.state import Waiting
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import (
+    HELD_ROOM,
     KEPT,
     Learned,
     Pace,
@@ -170,10 +173,10 @@ def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
 
 def _next_batch(state: State, settings: Settings, window: Window) -> list[Waiting]:
     """Examples of one tier and one objective that come one after the other in `core.facts.intake.order`, for one step,
-    at most `accumulate`; or practices of a lesson. None while the next one is being tokenised: a bulk example does not
-    overtake a direct one."""
+    at most `accumulate`; or practices of a lesson; or rated answers, as many as fit into one batch. None while the next
+    one is being tokenised: a bulk example does not overtake a direct one."""
     batch, direct = list[Waiting](), state.intake.direct.waiting
-    most = _at_once(state, settings.trainer)
+    most, room = _at_once(state, settings.trainer), inf
     if settings.trainer.schedule == "cosine":
         most = min(most, window.planned - window.examples)
     for one, *_ in upcoming(state.intake, settings.queue.share_max):
@@ -186,6 +189,10 @@ def _next_batch(state: State, settings: Settings, window: Window) -> list[Waitin
             break
         if not one.digest:
             return []
+        if not batch and _rated_together(settings, first):
+            most, room = settings.preferences.ratings_per_step, _ratings_room(state, settings)
+        if batch and filled([each.tokens for each in (*batch, one)]) > room:
+            break
         batch.append(one)
         if len(batch) >= most or first.alone:
             break
@@ -212,11 +219,23 @@ def _practice_room(state: State, settings: Settings) -> int:
     return practice_bound(settings.trainer.max_tokens, _bound(state, settings), anchors)
 
 
-def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool) -> tuple[str, ...]:
-    """Anchors that the step of this batch holds. Practices go through the model as one batch, other examples one by
-    one, and the last one shares a backward pass with the anchors."""
+def _rated_together(settings: Settings, first: Waiting) -> bool:
+    """True if this example is learned in one batch with other rated answers. A step by kto over a single answer moves
+    what all answers have in common: docs/benchmarks/2026-11-29-preferences.md."""
+    return first.objective == "kto" and settings.preferences.ratings_per_step > 1
+
+
+def _ratings_room(state: State, settings: Settings) -> int:
+    """Most tokens of the rated answers of one step."""
+    anchors = HELD_ROOM if settings.lessons.hold else 0
+    return practice_bound(settings.trainer.max_tokens, _bound(state, settings), anchors)
+
+
+def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool, together: bool) -> tuple[str, ...]:
+    """Anchors that the step of this batch holds. `together`: the batch goes through the model at once; else its
+    examples do one by one, and the last one shares a backward pass with the anchors."""
     lengths = [one.tokens for one in batch]
-    room = _bound(state, settings) - (filled(lengths) if practice else max(lengths))
+    room = _bound(state, settings) - (filled(lengths) if together else max(lengths))
     kin = kin_practised(state.lessons) if practice else None
     if state.dreams.practises(batch[0].example):
         held = held_beside_behaviour(state.holding, settings.lessons, room)
@@ -228,7 +247,8 @@ def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool
 def _begin_step(state: State, all_settings: Settings, window: Window, batch: list[Waiting]) -> Outcome:
     first, several, settings = batch[0], len(batch) > 1, all_settings.trainer
     practice = is_practice(state.lessons, first.example)
-    held = _held(state, all_settings, batch, practice)
+    together = several and (practice or _rated_together(all_settings, first))
+    held = _held(state, all_settings, batch, practice, together)
     peak = _peak(all_settings, first)
     position = window.examples + len(batch) - 1
     started = ev.StepStarted(
@@ -239,7 +259,7 @@ def _begin_step(state: State, all_settings: Settings, window: Window, batch: lis
         digests=tuple(w.digest for w in batch) if several else (),
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
         objective=first.objective, held=held, hold=all_settings.lessons.hold if held else 0.0,
-        together=several and practice, warmup=settings.warmup_steps,
+        together=together, warmup=settings.warmup_steps,
         zero=state.preferences.zero if first.objective == "kto" else 0.0,
     )  # fmt: skip
     return Outcome([started], [fx.RunStep.of(started)])

@@ -104,6 +104,7 @@ GAUGES = (
     Gauge("quality_look_seconds", lambda s: s.quality.look_s, "Time that the last measurement by probes took"),
     Gauge("preference_margin", lambda s: s.preferences.margin, "Mean margin of the last pairs before their steps"),
     Gauge("preference_right", lambda s: s.preferences.right, "Share of the last comparisons that the model had right"),
+    Gauge("preference_gathered", lambda s: s.preferences.gathered, "Rated answers that wait for others of their step"),
     Gauge("journal_seq", lambda s: s.journal.seq, "Number of the newest event"),
     Gauge("journal_bytes", lambda s: s.journal.bytes, "Size of the journal"),
     Gauge("journal_free_bytes", lambda s: s.journal.free_bytes, "Free space on the journal's disk"),

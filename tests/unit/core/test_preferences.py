@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from property.test_continuation import archived
-from support.world import SETTINGS, World
+from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -11,7 +11,7 @@ from apollod.core.continuation import carried_state
 from apollod.core.facts.preferences import KEPT, PreferencesState
 from apollod.core.inputs import Batch, Line
 from apollod.core.rules.preferences import status
-from apollod.core.settings import JudgeSettings
+from apollod.core.settings import JudgeSettings, PreferenceSettings, Settings
 
 
 class ComparedWorld(World):
@@ -32,8 +32,14 @@ class ComparedWorld(World):
         return super().give(input_)
 
 
+def rated(ratings_per_step: int, **trainer: object) -> Settings:
+    settings = msgspec.structs.replace(SETTINGS, preferences=PreferenceSettings(ratings_per_step=ratings_per_step))
+    return changed(settings, **trainer)
+
+
 def learning(objective: str, *gained: float, name: str = "gained") -> ComparedWorld:
-    world = ComparedWorld()
+    """One example after the other, each in a step of its own."""
+    world = ComparedWorld(rated(1))
     world.objective = objective
     world.up()
     for number, value in enumerate(gained):
@@ -104,7 +110,96 @@ def test_another_journal_goes_on_with_the_figures() -> None:
 def test_neither_evidence_nor_a_judge_decides_about_what_a_person_said() -> None:
     """The same line twice, once as an answer of a log and once as a rated one."""
     for decided in (False, True):
-        world = ComparedWorld(msgspec.structs.replace(SETTINGS, judge=JudgeSettings(mode="all"))).up()
+        world = ComparedWorld(msgspec.structs.replace(rated(1), judge=JudgeSettings(mode="all"))).up()
         line = Line(1, "e", b"{}", of_log=True, decided=decided)
         world.give(inp.LinesRead(Batch("log", "/log", 9, 1, (line,), learn="positive"), frozenset()))
         assert [e.kind for e in world.of(ev.ExampleHeld)] == ([] if decided else ["example.held"])
+
+
+# --- ratings that wait for others ------------------------------------------------------------------------------------
+
+
+def steps_of(world: World) -> list[tuple[tuple[str, ...], bool]]:
+    return [(ev.all_examples(e), e.together) for e in world.of(ev.StepStarted)]
+
+
+def test_ratings_wait_until_there_are_enough_for_a_step_and_are_learned_as_one_batch() -> None:
+    world = ComparedWorld(rated(3)).up()
+    world.lines("a", "b")
+    world.settle()
+    assert steps_of(world) == [] and world.state.queued == 2 and not world.state.due and not world.state.intake.pending
+    told = status(world.state)
+    assert (told.gathered, told.ratings_per_step) == (2, 3)
+    world.lines("c", "d")
+    world.settle()
+    assert steps_of(world) == [(("a", "b", "c"), True)], "the fourth waits for others"
+    told = status(world.state)
+    assert (told.gathered, told.ratings) == (1, 3) and not world.state.training.window
+
+
+@pytest.mark.parametrize("share_max", [1.0, 0.5])
+def test_others_go_on_meanwhile(share_max: float) -> None:
+    queue = msgspec.structs.replace(SETTINGS.queue, share_max=share_max)
+    world = ComparedWorld(msgspec.structs.replace(rated(3), queue=queue)).up()
+    world.lines("a", "b")
+    world.settle()
+    world.objective = "dpo"
+    world.lines("pair")
+    world.settle()
+    assert steps_of(world) == [(("pair",), False)]
+    world.objective = "kto"
+    world.lines("c")
+    world.settle()
+    assert steps_of(world)[1:] == [(("a", "b", "c"), True)]
+
+
+def test_a_batch_of_ratings_keeps_to_the_memory_of_a_step() -> None:
+    """Three of 100 tokens fit into 300; a long one is learned alone."""
+    world = ComparedWorld(rated(4, max_tokens=300, hold=0.0))
+    world.sizes = {"wide": 250, "": 100}
+    world.up()
+    world.lines("a", "b", "c", "d", "e", "f", "wide", "g")
+    world.settle()
+    assert steps_of(world) == [(("a", "b", "c"), True), (("d", "e", "f"), True)]
+    assert list(world.state.intake.gathered) == ["wide", "g"]
+    world.lines("h", "i")
+    world.settle()
+    assert steps_of(world)[2:] == [(("wide",), False)] and list(world.state.intake.gathered) == ["g", "h", "i"]
+
+
+def test_a_rating_whose_batch_failed_waits_for_no_other() -> None:
+    world = ComparedWorld(rated(2)).up()
+    world.lines("a", "large")
+    world.settle()
+    assert next((e.examples, e.apart) for e in world.of(ev.StepFailed)) == (("a", "large"), True)
+    assert (("a",), False) in steps_of(world) and world.state.preferences.ratings == 1
+    assert not world.state.intake.ratings and list(world.state.review.held) == ["large"]
+
+
+def test_ratings_that_wait_are_taken_out_and_come_back() -> None:
+    world = ComparedWorld(rated(3)).up()
+    world.lines("a", "b")
+    world.settle()
+    world.give(inp.ExampleWithdrawn(("a",), "me"))
+    assert list(world.state.intake.gathered) == ["b"]
+    world.give(inp.RelearnRequested((("a", "bulk"),), "me"))
+    world.lines("c")
+    world.settle()
+    assert [sorted(examples) for examples, _ in steps_of(world)] == [["a", "b", "c"]]
+
+
+def test_another_journal_and_another_life_go_on_gathering() -> None:
+    world = ComparedWorld(rated(3)).up()
+    world.objective = "dpo"
+    world.lines("pair")
+    world.settle()
+    world.objective = "kto"
+    world.lines("a", "b")
+    world.settle()
+    world.give(ev.ShutdownRequested("test"))
+    world.settle()
+    assert list(archived(world).state.intake.ratings) == ["a", "b"]
+    world.settings = rated(2)
+    world.up()
+    world.settle()
+    assert steps_of(world)[1:] == [(("a", "b"), True)], "two are enough now"

@@ -72,6 +72,8 @@ def state() -> State:
         daemon=DaemonState(paused=True, started_at_ns=1_000_000_000),
         children=ChildrenState(engine=Child("ready", 1, 1), trainer=Child("ready", 2, 3), state_bytes=99),
         intake=IntakeState(
+            ratings={"a": "direct"},
+            ratings_per_step=8,
             undone={"u": None},
             withdrawn={"v": None, "w": None},
             counts=IntakeCounts(accepted=20, rejected=4, duplicates=5),
@@ -200,6 +202,7 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "preference_ratings_total": 2,
         "preference_margin": 0.375,
         "preference_right": 0.5,
+        "preference_gathered": 1,
         "quality_looks_total": 9,
         "quality_failed_looks_total": 2,
         "quality_alarms_total": 3,

@@ -40,7 +40,9 @@ PROMISED: dict[str, dict[str, Any]] = {
         "learn": "unrejected",
     },
     "capture": {"mode": "off", "max_bytes": 256 << 20, "keep_s": 86400.0},
-    "preferences": {"pairs": "sft", "ratings": "sft", "beta": 0.1, "smoothing": 0.0, "sft": 0.0, "bad": 1.0},
+    "preferences": {
+        "pairs": "sft", "ratings": "sft", "beta": 0.1, "smoothing": 0.0, "sft": 0.0, "bad": 1.0, "ratings_per_step": 8,
+    },
     "review": {
         "hold_days": 30.0, "divergence": "held", "forget_steps": 1000, "alternate": False,
     },

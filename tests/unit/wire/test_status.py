@@ -178,9 +178,11 @@ optimizer.state_bytes: int
 paths: {str: str}
 pid: int
 preferences.gained: float | null
+preferences.gathered: int
 preferences.margin: float | null
 preferences.pairs: int
 preferences.ratings: int
+preferences.ratings_per_step: int
 preferences.right: float | null
 preferences.z0: float
 processor: str

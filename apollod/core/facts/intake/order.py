@@ -40,16 +40,19 @@ def first(intake: IntakeState, share_max: float) -> Waiting | None:
 
 def upcoming(intake: IntakeState, share_max: float) -> Iterator[Pick]:
     """The examples that are learned next if nothing else comes, in order. With shares, untokenised ones come after all
-    tokenised ones, which is an approximation. Examples that wait for a first look are left out."""
-    yield from (Pick(one) for one in intake.direct.waiting if one.example not in intake.first_looks)
-    in_order = share_max >= 1.0 and not intake.scores
-    yield from (Pick(one) for one in intake.bulk.waiting) if in_order else _shared(intake, share_max)
+    tokenised ones, which is an approximation. Examples that wait for a first look or for more ratings are left out."""
+    looks, gathered = intake.first_looks, intake.gathered
+    yield from (Pick(one) for one in intake.direct.waiting if one.example not in looks and one.example not in gathered)
+    if share_max >= 1.0 and not intake.scores:
+        yield from (Pick(one) for one in intake.bulk.waiting if one.example not in gathered)
+    else:
+        yield from _shared(intake, share_max)
 
 
 def _shared(intake: IntakeState, share_max: float) -> Iterator[Pick]:
     queue = intake.bulk
     ready = len(queue.waiting) - len(queue.untokenised)
-    coming = islice(queue.waiting, ready)
+    coming = (one for one in islice(queue.waiting, ready) if one.example not in intake.gathered)
     reach = list(islice(coming, LOOKAHEAD))
     taken = [_groups(kin) for kin in intake.recent]
     counts = Counter(group for groups in taken for group in groups)

@@ -121,6 +121,10 @@ class IntakeState(msgspec.Struct):
     """examples whose steps were taken back and that are not queued again, in order"""
     withdrawn: dict[str, None] = {}
     """examples taken out of the queue, in order"""
+    ratings: dict[str, Tier] = {}
+    """queued rated answers that kto may learn together, in the order in which they were tokenised"""
+    ratings_per_step: int = 1
+    """`[preferences] ratings_per_step` of this life"""
     first_looks: dict[str, str] = {}
     """examples of `direct` that wait for the first look of their lesson: the lesson by example, in order"""
     again: dict[str, str] = {}
@@ -144,8 +148,18 @@ class IntakeState(msgspec.Struct):
 
     @property
     def pending(self) -> int:
-        """Number of examples that wait for their step, without those that wait for a first look."""
-        return len(self.direct.waiting) + len(self.bulk.waiting) - len(self.first_looks)
+        """Number of examples that wait for their step, without those that wait for a first look or for more ratings."""
+        return len(self.direct.waiting) + len(self.bulk.waiting) - len(self.first_looks) - len(self.gathered)
+
+    @property
+    def at_once(self) -> int:
+        """Number of these that are in `direct`."""
+        return len(self.direct.waiting) - len(self.first_looks) - sum(t != "bulk" for t in self.gathered.values())
+
+    @property
+    def gathered(self) -> dict[str, Tier]:
+        """Ratings that wait until there are enough for a step."""
+        return self.ratings if len(self.ratings) < self.ratings_per_step else {}
 
     @property
     def untokenised(self) -> Iterator[Waiting]:
@@ -164,12 +178,14 @@ class IntakeState(msgspec.Struct):
             queue.waiting = deque(one for one in queue.waiting if one.example not in gone)
             queue.untokenised = deque(one for one in queue.untokenised if one.example not in gone)
         self.withdrawn |= dict.fromkeys(examples)
-        for example in examples if self.first_looks else ():
+        for example in examples:
             self.first_looks.pop(example, None)
+            self.ratings.pop(example, None)
 
     def leave(self, example: str, tier: Tier) -> None:
         """Take an example out of its queue, if it waits; it may come back. Only the fold calls this."""
         self.first_looks.pop(example, None)
+        self.ratings.pop(example, None)
         if example in self.away:  # it left before; take() would search the whole queue
             return
         if (found := self.queue_of(tier).take(example)) is not None:

@@ -38,7 +38,7 @@ def repeat(state: State, now_ns: int) -> list[fx.Effect]:
     own = state.holding
     if state.daemon.stopping or not is_on(state.daemon.settings) or own.unable or not own.retry.is_due(now_ns):
         return []
-    if (state.queued and not urgent(state)) or blocked(Activity.FREEZING, state):
+    if (state.due and not urgent(state)) or blocked(Activity.FREEZING, state):
         return []
     return list(islice(missing(state), AT_ONCE))
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from apollod.core.facts.daemon import JournalCarried
+from apollod.core.facts.daemon import DaemonStarted, JournalCarried
 from apollod.core.facts.intake.events import (
     ExampleAccepted,
     ExampleDuplicate,
@@ -64,6 +64,8 @@ def _encoded(own: IntakeState, state: State, e: ExampleEncoded, at_ns: int) -> N
         queue = _tokenised_next(own, e.example).untokenised
     waiting = queue.popleft()
     waiting.digest, waiting.objective, waiting.tokens = e.digest, e.objective, e.tokens
+    if e.objective == "kto":
+        own.ratings[e.example] = waiting.tier
 
 
 def _rejected(own: IntakeState, state: State, e: ExampleRejected, at_ns: int) -> None:
@@ -95,6 +97,10 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
     raise LookupError(f"example {example} is not the next one to be tokenised")
 
 
+def _daemon_started(own: IntakeState, state: State, e: DaemonStarted, at_ns: int) -> None:
+    own.ratings_per_step = e.settings.preferences.ratings_per_step
+
+
 def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tier) -> Waiting:
     """Take an example that a step names out of its queue: the first one there, or one of those within reach of
     `core.facts.intake.order`. Also in old journals without an order of tiers it is the first one, because they took the
@@ -112,9 +118,10 @@ def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tie
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
     _take_all(own, e, _tier_of_repeated(state, e))
-    for example in all_examples(e) if own.scores or own.first_looks else ():
+    for example in all_examples(e):
         own.scores.pop(example, None)
         own.first_looks.pop(example, None)
+        own.ratings.pop(example, None)
     own.recent += [one.kin for one in own.taken if one.tier == "bulk"]
     if len(own.recent) >= SPAN:
         del own.recent[: len(own.recent) - SPAN + 1]
@@ -206,10 +213,13 @@ def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> N
     alone = frozenset(e.alone)
     for queue in own.queues if alone else ():
         for waiting in queue.waiting:
-            waiting.alone = waiting.example in alone
+            if waiting.example in alone:
+                waiting.alone = True
+                own.ratings.pop(waiting.example, None)
 
 
 FOLDS: Folds = {
+    DaemonStarted: _daemon_started,
     SourceConsumed: _source_consumed,
     SourceQuarantined: _source_quarantined,
     SourceBlocked: _source_blocked,

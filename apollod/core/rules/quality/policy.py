@@ -97,7 +97,7 @@ def _case(state: State, lesson: str) -> LessonCase:
 
 def _quiet(state: State, settings: QualitySettings, now_ns: int) -> bool:
     """True if nothing was learned lately and nothing waits: a look delays nothing."""
-    if state.queued or state.dreams.open is not None:
+    if state.due or state.dreams.open is not None:
         return False
     wait_s = quiet_s(state.quality, settings)
     return is_due(now_ns, state.training.last_step_ns + int(wait_s * SECOND_NS), wait_s)

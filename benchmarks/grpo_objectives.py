@@ -38,6 +38,7 @@ from apollod.wire.comparisons import (  # noqa: E402
     compared_json,
     decode_learned,
     with_file,
+    with_reference,
 )
 from apollod.wire.records import Message, MessagesRecord, parse_line  # noqa: E402
 from apollod.wire.rollouts import Group, rollout, write_group  # noqa: E402
@@ -133,7 +134,7 @@ def _group(learner: Learner, answers: list[MessagesRecord]) -> bytes:
 
 def _pair(learner: Learner, better: MessagesRecord, worse: MessagesRecord) -> bytes:
     record = PairRecord(PairForm(*(msgspec.Raw(_canonical(one)) for one in (better, worse))))
-    return with_file(compared_json(record), _given(learner.reference(record)))
+    return with_reference(compared_json(record), _given(learner.reference(record)))
 
 
 @torch.no_grad()

@@ -88,6 +88,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"[[environment]] {one.name} temperature = {one.temperature:g}: the engine gives log-probabilities "
                     'at 1; set [engine] args = ["--logprobs-mode", "processed_logprobs"], or temperature = 1'
                 )
+            if one.terms.kl and self.checkpoint.keep_base == "off":
+                raise ValueError(
+                    f"[[environment]] {one.name}: terms kl holds answers near the weights before the first step; set "
+                    '[checkpoint] keep_base = "auto", or kl = 0'
+                )
         named = [("[judge] endpoint", self.judge.endpoint), ("[dream] endpoint", self.dream.endpoint)]
         named += [(f"[[environment]] {one.name} teacher", one.teacher) for one in self.environment]
         for key, name in named:

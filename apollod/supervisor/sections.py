@@ -380,11 +380,8 @@ class EnvironmentSection(EnvironmentSettings, frozen=True, forbid_unknown_fields
             raise ValueError(f'[[environment]] {self.name}: kind = "{self.kind}" samples by itself, and has no teacher')
         if self.teacher and self.temperature != 1.0:
             raise ValueError(f"[[environment]] {self.name}: a teacher is asked at temperature 1, so sample at 1")
-        if self.terms.kl:
-            raise ValueError(
-                f"[[environment]] {self.name}: terms kl = {self.terms.kl:g} needs a reference, which rollouts of the "
-                "served model have not; hold other answers by [lessons] hold instead"
-            )
+        if self.terms.kl and self.objective != "grpo":
+            raise ValueError(f'[[environment]] {self.name}: terms kl belongs to objective = "grpo"')
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

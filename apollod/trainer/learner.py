@@ -21,8 +21,9 @@ from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.undo.undo_ring import UndoRing
+from apollod.trainer.untrained import UNKNOWN, Untrained
 from apollod.wire import messages as m
-from apollod.wire.comparisons import PairRecord, RatedRecord, decode_learned, needs_reference, with_file
+from apollod.wire.comparisons import Compared, GroupRecord, decode_learned, needs_reference, with_reference
 from apollod.wire.manifest import Manifest
 from apollod.wire.teacher import GivenBlob, digest_of
 
@@ -97,15 +98,18 @@ class Learner:
         tokens.check_vocabulary(self._vocabulary)
         return tokens
 
-    def reference(self, record: PairRecord | RatedRecord) -> bytes:
-        """The file of its reference: log-probabilities under the present weights. Raises RecordRefused."""
-        return referred(self.tokenizer, record, self.settings.max_tokens, self._scored)
+    def reference(self, record: Compared, untrained: Untrained = UNKNOWN) -> bytes:
+        """The file of its reference: log-probabilities under the present weights, of a group under those before the
+        first step. Raises RecordRefused."""
 
-    def _scored(self, tokens: Tokens) -> bytes:
-        tokens.check_vocabulary(self._vocabulary)
-        with products_in(self.products):
-            found = log_probabilities(self.attached.model, tokens)
-        return array("f", found.tolist()).tobytes()
+        def scored(tokens: Tokens) -> bytes:
+            tokens.check_vocabulary(self._vocabulary)
+            model = untrained.model() if isinstance(record, GroupRecord) else self.attached.model
+            with products_in(self.products):
+                found = log_probabilities(model, tokens)
+            return array("f", found.tolist()).tobytes()
+
+        return referred(self.tokenizer, record, self.settings.max_tokens, scored)
 
     @property
     def _vocabulary(self) -> int:
@@ -143,7 +147,9 @@ def checked(learner: Learner, example: m.StepExample, objective: Objective) -> T
     return tokens
 
 
-def encode(learner: Learner, example: str, record: bytes, objective: Objective | None = None) -> m.Encoded:
+def encode(
+    learner: Learner, example: str, record: bytes, objective: Objective | None = None, untrained: Untrained = UNKNOWN
+) -> m.Encoded:
     """The number of tokens of one example, by the record's own objective if none is given, or the reason why it cannot
     be learned; and the reference of a comparison that has none yet.
 
@@ -154,11 +160,11 @@ def encode(learner: Learner, example: str, record: bytes, objective: Objective |
     try:
         learned = decode_learned(record)
         if needs_reference(learned):
-            file = learner.reference(learned)
+            file = learner.reference(learned, untrained)
             reference = digest_of(file)
-            record = with_file(record, GivenBlob(reference, file))
-        elif isinstance(learned, PairRecord | RatedRecord) and learned.blob is not None:
-            reference = learned.blob.digest
+            record = with_reference(record, GivenBlob(reference, file))
+        elif isinstance(learned, Compared) and learned.reference is not None:
+            reference = learned.reference.digest
         objective = objective or objective_of(learned)
         tokens = learner.encode(record, objective)
     except RecordRefused as error:
@@ -168,4 +174,5 @@ def encode(learner: Learner, example: str, record: bytes, objective: Objective |
     return m.Encoded(
         example, tokens.room, tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
         changes=dict(tokens.changes), file=file, reference=reference,
+        untrained=bool(file) and isinstance(learned, GroupRecord),
     )  # fmt: skip

@@ -39,6 +39,7 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.ranking import ranked
 from apollod.trainer.scoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
+from apollod.trainer.untrained import UNKNOWN, Untrained
 from apollod.wire import messages as m
 
 MessageT = TypeVar("MessageT")
@@ -59,6 +60,7 @@ class Loop:
         self._checkpoints = CheckpointWriter(link.send)
         self._fds: list[int] = []
         self._learner: Learner | None = None
+        self._untrained = UNKNOWN
         self._spoiled = False
         """True once this thread can no longer be used for computing"""
         self._receiving = False
@@ -133,12 +135,21 @@ class Loop:
                     return self._restore(message)
                 case m.Encode():
                     learner = self._attached()
-                    return m.EncodeDone([encode(learner, example, record) for example, record in message.examples])
+                    untrained = self._untrained_of(message)
+                    return m.EncodeDone(
+                        [encode(learner, one, record, untrained=untrained) for one, record in message.examples]
+                    )
         except ApolloError as error:
             return m.Refused(_tag(message), " ".join(str(error).split()), error.hint)
         return m.Refused(
             _tag(message), "a trainer does not know this message", "supervisor and trainer must be of one version"
         )
+
+    def _untrained_of(self, message: m.Encode) -> Untrained:
+        """The weights before the first step, which stay in memory once a message needed them."""
+        if (self._untrained.directories, self._untrained.fingerprint) != (message.directories, message.untrained):
+            self._untrained = Untrained(message.directories, message.untrained)
+        return self._untrained
 
     def _attached(self) -> Learner:
         if self._learner is None:

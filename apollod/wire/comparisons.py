@@ -4,7 +4,8 @@ one of which is better, or one answer that was rated.
 Pairs and rated answers have a reference, which holds the model near what it was: the log-probabilities of the learned
 tokens under the weights of the time when the example was tokenised. The trainer computes them then, once, since those
 of the step's own weights would differ from themselves by 0 and hold nothing. They are a file beside the journal, f32,
-little-endian, one for each learned token, of a pair first those of the better answer; `example.encoded` names it.
+little-endian, one for each learned token, of a pair first those of the better answer; `example.encoded` names it. A
+group whose terms have `kl` has one, too, under the weights before the first step.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Annotated, Any, TypeGuard
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from apollod.core.events import Sampled
 from apollod.errors import RecordRefused
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TypedRecord, decode_record, with_sampled
-from apollod.wire.rollouts import Group, Terms, first_missing, read_group
+from apollod.wire.rollouts import Group, Rollout, Terms, first_missing, read_group
 from apollod.wire.teacher import GivenBlob
 
 Beta = Annotated[float, Meta(gt=0.0)]
@@ -71,10 +73,12 @@ class RatedForm(msgspec.Struct, frozen=True):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A group of rollouts; the targets are the tokens that the model sampled. `blob`: the file, for the trainer."""
+    """A group of rollouts; the targets are the tokens that the model sampled. For the trainer: `blob`, the file;
+    `reference`, that of the reference."""
 
     group: GroupForm
     blob: GivenBlob | None = None
+    reference: GivenBlob | None = None
 
     def read(self) -> Group:
         """The rollouts. Raises RecordRefused for a file that is missing, or not the one that the record names, and for
@@ -82,16 +86,20 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         group = read_group(_given(self.blob, self.group.rollouts).checked("its group of rollouts"))
         if [one.score for one in group.rollouts] != self.group.scores:
             raise RecordRefused("the scores of its rollouts are not those of the record", "leave the group out")
-        return group
+        return group if self.reference is None else _with_references(group, self.reference)
+
+    def bare(self) -> GroupRecord:
+        """The same without `kl`, which needs a reference."""
+        return replace(self, group=replace(self.group, terms=replace(self.group.terms, kl=0.0)))
 
 
 class PairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A preference; the targets are both answers. `sampled`: tokens of the better and the worse answer, if known.
-    `blob`: the reference's file, for the trainer."""
+    `reference`: its file, for the trainer."""
 
     pair: PairForm
     sampled: list[Sampled] = []
-    blob: GivenBlob | None = None
+    reference: GivenBlob | None = None
 
     def answers(self) -> tuple[TypedRecord, TypedRecord]:
         """The better answer and the worse one. Raises RecordRefused."""
@@ -100,11 +108,11 @@ class PairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RatedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rated answer. `sampled`: its tokens, if known. `blob`: the reference's file, for the trainer."""
+    """A rated answer. `sampled`: its tokens, if known. `reference`: its file, for the trainer."""
 
     rated: RatedForm
     sampled: list[Sampled] = []
-    blob: GivenBlob | None = None
+    reference: GivenBlob | None = None
 
     def answer(self) -> TypedRecord:
         """The rated answer. Raises RecordRefused."""
@@ -116,7 +124,8 @@ def _answer(record: msgspec.Raw, sampled: Sampled | None = None) -> TypedRecord:
     return decode_record(with_sampled(bytes(record), known))
 
 
-LearnedRecord = TypedRecord | GroupRecord | PairRecord | RatedRecord
+Compared = GroupRecord | PairRecord | RatedRecord
+LearnedRecord = TypedRecord | Compared
 """All that a step can learn"""
 
 COMPARED = {"group": GroupRecord, "pair": PairRecord, "rated": RatedRecord}
@@ -161,12 +170,20 @@ def _both(better: TypedRecord, worse: TypedRecord) -> TypedRecord:
     raise RecordRefused("its answers are of two kinds", "give both as messages, or both as completions")
 
 
-def compared_json(record: GroupRecord | PairRecord | RatedRecord) -> bytes:
-    """The canonical record, without its file and tokens."""
-    bare = msgspec.structs.replace(record, blob=None)
-    if not isinstance(bare, GroupRecord):
-        bare = msgspec.structs.replace(bare, sampled=[])
-    return msgspec.json.encode(bare, order="sorted")
+def compared_json(record: Compared) -> bytes:
+    """The canonical record, without its files and tokens."""
+    given: dict[str, Any] = {"blob": None} if isinstance(record, GroupRecord) else {"sampled": []}
+    return msgspec.json.encode(replace(record, reference=None, **given), order="sorted")
+
+
+def _with_references(group: Group, given: GivenBlob) -> Group:
+    """The rollouts, each with its part of the reference. Raises RecordRefused as `reference_of`."""
+    values, at, rollouts = reference_of(given, sum(sum(one.learned) for one in group.rollouts)), 0, list[Rollout]()
+    for one in group.rollouts:
+        count = sum(one.learned)
+        rollouts.append(replace(one, reference=values[at : at + count].tobytes()))
+        at += count
+    return Group(tuple(rollouts))
 
 
 def reference_of(blob: GivenBlob | None, count: int) -> array[float]:
@@ -192,9 +209,11 @@ def _given(blob: GivenBlob | None, digest: str) -> GivenBlob:
     return blob if blob.digest == digest else GivenBlob(digest, why=f"{blob.digest} was given")
 
 
-def needs_reference(record: LearnedRecord) -> TypeGuard[PairRecord | RatedRecord]:
-    """True for a pair or a rated answer whose reference was not computed yet."""
-    return isinstance(record, PairRecord | RatedRecord) and record.blob is None
+def needs_reference(record: LearnedRecord) -> TypeGuard[Compared]:
+    """True for a comparison whose reference was not computed yet."""
+    if isinstance(record, GroupRecord) and not record.group.terms.kl:
+        return False
+    return isinstance(record, Compared) and record.reference is None
 
 
 def is_compared(canonical: bytes) -> bool:
@@ -202,8 +221,20 @@ def is_compared(canonical: bytes) -> bool:
     return canonical[: canonical.find(b":")] in _COMPARED
 
 
+def may_refer(canonical: bytes) -> bool:
+    """True for the record of a comparison that has a reference, once it was tokenised."""
+    return is_compared(canonical) and (not canonical.startswith(b'{"group"') or b'"kl":' in canonical)
+
+
 def with_file(canonical: bytes, given: GivenBlob) -> bytes:
-    """A canonical record for the trainer, with the file that it is learned from: a teacher's, or that of a
-    comparison."""
-    name = b"blob" if is_compared(canonical) else b"teacher"
-    return canonical[:-1] + b',"' + name + b'":' + msgspec.json.encode(given) + b"}"
+    """A canonical record for the trainer, with the file that it is learned from: a teacher's, or that of a group."""
+    return _with(canonical, "blob" if is_compared(canonical) else "teacher", given)
+
+
+def with_reference(canonical: bytes, given: GivenBlob) -> bytes:
+    """The canonical record of a comparison for the trainer, with the file of its reference."""
+    return _with(canonical, "reference", given)
+
+
+def _with(canonical: bytes, name: str, given: GivenBlob) -> bytes:
+    return b'%b,"%b":%b}' % (canonical[:-1], name.encode(), msgspec.json.encode(given))

@@ -263,9 +263,12 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
-    """Tokenise examples: (content id, canonical record JSON) pairs."""
+    """Tokenise examples: (content id, canonical record JSON) pairs. `directories`: where the weights before the first
+    step may lie, whose fingerprint is `untrained`."""
 
     examples: list[tuple[str, bytes]]
+    directories: tuple[str, ...] = ()
+    untrained: str = ""
 
 
 class StepExample(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from apollod.core import events as ev
 from apollod.demo.atropos import PACKAGES, Atropos
 from apollod.errors import ApolloError
 
-ENVIRONMENT = '[[environment]]\nname = "naming"\nkind = "atropos"\nurl = "{url}"\ngroup = 4\n'
+ENVIRONMENT = '[[environment]]\nname = "naming"\nkind = "atropos"\nurl = "{url}"\ngroup = 4\nterms = {{ kl = 0.05 }}\n'
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(
@@ -81,6 +81,8 @@ def test_the_daemon_learns_on_whoever_begins_again(daemon: Daemon, atropos: Atro
     steps = [one for one in events if isinstance(one, ev.StepCompleted)]
     assert len(steps) >= 6 and all(0.8 < one.metrics["ratio"] < 1.2 for one in steps), steps
     groups = [one for one in events if isinstance(one, ev.GroupSampled)]
+    encoded = [one for one in events if isinstance(one, ev.ExampleEncoded)]
+    assert encoded and all(one.reference and one.weights == 0 for one in encoded), "kl is to the untrained weights"
     assert all(len(one.scores) == 4 for one in groups)
     done = subprocess.run(
         daemon.command("replay", "--json"), capture_output=True, text=True, check=True, env=daemon.environment()

@@ -19,7 +19,7 @@ from apollod.core.events import AnchorEncoded, AnchorFrozen, DaemonStarted, Exam
 from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
-from apollod.wire.comparisons import is_compared, with_file
+from apollod.wire.comparisons import may_refer, with_file, with_reference
 from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import StepExample
 from apollod.wire.records import with_sampled
@@ -95,13 +95,14 @@ def lesson(accepted: ExampleAccepted, directories: Sequence[Path], reference: st
     file that it is learned from, from the first directory that has it. `reference`: digest of the file of a comparison,
     once it was tokenised. What cannot be read is said in its place, and the trainer refuses the example. Blocking."""
     record = with_sampled(bytes(accepted.record), accepted.sampled)
-    file = accepted.teacher or reference
-    return with_file(record, _given(file, directories)) if file else record
+    if accepted.teacher:
+        record = with_file(record, _given(accepted.teacher, directories))
+    return with_reference(record, _given(reference, directories)) if reference else record
 
 
 def wants_reference(accepted: ExampleAccepted) -> bool:
     """True for an example whose file `example.encoded` names: `REFERENCES` finds it, once it was tokenised."""
-    return not accepted.teacher and is_compared(bytes(accepted.record))
+    return may_refer(bytes(accepted.record))
 
 
 def recorded(journal: str | Path, accepted: ExampleAccepted) -> bytes:

@@ -250,7 +250,7 @@ def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone
     effects: list[fx.Effect] = [fx.RefreshEngine(version)]
     if state.training.running is not None:
         effects.append(fx.RunStep.of(state.training.running.begun))
-    effects += fx.encode(w.example for w in state.intake.untokenised)
+    effects += fx.encode((w.example for w in state.intake.untokenised), state.recovery.base_fingerprint)
     return Outcome(events, [*effects, *unencoded(state)])
 
 

@@ -3,6 +3,7 @@ orders to the engine's API process."""
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -16,7 +17,10 @@ from apollod.wire import messages as msg
 
 async def _encode_examples(context: Context, effect: fx.EncodeExamples) -> None:
     records = await context.journal.records_of(effect.examples)
-    context.children.tell_trainer(msg.Encode([(example, records[example]) for example in effect.examples]))
+    model = Path(context.config.settings().model_path)
+    directories = (str(context.config.state_dir / "base" / model.name), str(model))
+    found = [(example, records[example]) for example in effect.examples]
+    context.children.tell_trainer(msg.Encode(found, directories, effect.untrained))
 
 
 async def _anchors(context: Context, anchors: tuple[str, ...]) -> list[msg.StepExample]:

@@ -47,7 +47,7 @@ class DirectPreference:
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         if not isinstance(record, PairRecord):
             raise RecordRefused("it is no pair of answers", "learn it by sft")
-        return with_reference(self.without_reference(tokenizer, record, max_tokens), record.blob)
+        return with_reference(self.without_reference(tokenizer, record, max_tokens), record.reference)
 
     def without_reference(self, tokenizer: PreTrainedTokenizerBase, record: PairRecord, max_tokens: int) -> Tokens:
         """All but the column `REFERENCE`. Raises RecordRefused."""

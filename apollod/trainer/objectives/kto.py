@@ -40,7 +40,7 @@ class Rated:
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
         if not isinstance(record, RatedRecord):
             raise RecordRefused("it is no rated answer", "learn it by sft")
-        return with_reference(self.without_reference(tokenizer, record, max_tokens), record.blob)
+        return with_reference(self.without_reference(tokenizer, record, max_tokens), record.reference)
 
     def without_reference(self, tokenizer: PreTrainedTokenizerBase, record: RatedRecord, max_tokens: int) -> Tokens:
         """All but the column `REFERENCE`. Raises RecordRefused."""

@@ -21,7 +21,7 @@ from apollod.trainer.objectives.kto import KTO
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.comparisons import GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
+from apollod.wire.comparisons import Compared, GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 
 OBJECTIVES: dict[str, Objective] = {
     objective.name: objective
@@ -88,17 +88,17 @@ def encoded(
 
 
 def referred(
-    tokenizer: PreTrainedTokenizerBase,
-    record: PairRecord | RatedRecord,
-    max_tokens: int,
-    score: Callable[[Tokens], bytes],
+    tokenizer: PreTrainedTokenizerBase, record: Compared, max_tokens: int, score: Callable[[Tokens], bytes]
 ) -> bytes:
     """The file of the reference of a record that has none yet. `score`: the log-probabilities of the learned tokens
-    under the present weights, float32. Raises RecordRefused."""
-    if isinstance(record, PairRecord):
-        tokens = DPO.without_reference(tokenizer, record, max_tokens)
-    else:
-        tokens = KTO.without_reference(tokenizer, record, max_tokens)
+    under the weights of the reference, float32. Raises RecordRefused."""
+    match record:
+        case PairRecord():
+            tokens = DPO.without_reference(tokenizer, record, max_tokens)
+        case RatedRecord():
+            tokens = KTO.without_reference(tokenizer, record, max_tokens)
+        case GroupRecord():
+            tokens = objective_of(record).encode(tokenizer, record.bare(), max_tokens)
     tokens.check()
     _check_room(tokens, max_tokens)
     return score(tokens)

@@ -5,6 +5,7 @@ import pytest
 from property.test_continuation import archived
 from support.world import SETTINGS, World, changed
 
+from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
@@ -98,6 +99,20 @@ def test_the_weights_of_a_reference_are_recorded_once() -> None:
     world.settle()
     last = world.of(ev.ExampleEncoded)[-1]
     assert (last.example, last.reference, last.weights) == ("e1", "e1-file", -1), "another event has them"
+
+
+def test_a_reference_by_the_untrained_weights_is_recorded_as_theirs() -> None:
+    class FromUntrained(ComparedWorld):
+        def encoded(self, example: str) -> inp.Encoded:
+            return msgspec.structs.replace(super().encoded(example), untrained=True)
+
+    world = FromUntrained(rated(1)).up()
+    for name in ("a", "b"):
+        world.lines(name)
+        world.settle()
+    assert [e.weights for e in world.of(ev.ExampleEncoded)] == [0, 0] and world.state.training.version == 2
+    asked = [e for e in world.seen if isinstance(e, fx.EncodeExamples)]
+    assert {e.untrained for e in asked} == {world.state.recovery.base_fingerprint} != {""}
 
 
 def test_another_journal_goes_on_with_the_figures() -> None:

@@ -46,6 +46,11 @@ BIG = '[[endpoint]]\nname = "b"\nbase_url = "http://x/v1"\nmodel = "m"\n'
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (f'{TAUGHT}objective = "dro"\nterms = {{ kl = 0.1 }}\n', ['terms kl belongs to objective = "grpo"']),
+        (
+            f'{TAUGHT}terms = {{ kl = 0.1 }}\n[checkpoint]\nkeep_base = "off"\n',
+            ["terms kl holds answers near the weights before the first step", '[checkpoint] keep_base = "auto"'],
+        ),
         (f'{TAUGHT}teacher = "big"\n', ['objective = "distill" and teacher belong together']),
         (f'{TAUGHT}objective = "distill"\nteacher = "big"\n', ['teacher = "big" names no [[endpoint]]']),
         (f'{TAUGHT}objective = "distill"\nteacher = "b"\n{BIG}', ["[[endpoint]] b", "set tokenizer to a directory"]),

@@ -129,8 +129,8 @@ def compared_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, promp
     blob = array("f", [-6.7 - (7 * token % 11) / 40 for token in learned]).tobytes()
     given, (one, other) = GivenBlob(digest_of(blob), blob), map(canonical, (better, worse))
     if objective.name == "kto":
-        return RatedRecord(RatedForm(one, True, RatedTerms()), blob=given)
-    return PairRecord(PairForm(one, other, PairTerms(smoothing=0.1, sft=0.2)), blob=given)
+        return RatedRecord(RatedForm(one, True, RatedTerms()), reference=given)
+    return PairRecord(PairForm(one, other, PairTerms(smoothing=0.1, sft=0.2)), reference=given)
 
 
 def canonical(record: MessagesRecord) -> msgspec.Raw:

@@ -124,8 +124,8 @@ def record(tokenizer: PreTrainedTokenizerBase, kind: str, worse: Record = BAD) -
     learned = [alone(tokenizer, one).learned for one in ((GOOD, BAD) if kind == "pair" else (BAD,))]
     given = file([-1.0 - n for n in range(sum(map(len, learned)))])
     if kind == "pair":
-        return PairRecord(PairForm(raw(GOOD), raw(worse), PairTerms(beta=0.5)), blob=given)
-    return RatedRecord(RatedForm(raw(BAD), False, RatedTerms(weight=1.25)), blob=given)
+        return PairRecord(PairForm(raw(GOOD), raw(worse), PairTerms(beta=0.5)), reference=given)
+    return RatedRecord(RatedForm(raw(BAD), False, RatedTerms(weight=1.25)), reference=given)
 
 
 def file(values: list[float]) -> GivenBlob:
@@ -143,7 +143,7 @@ def test_a_pair_is_two_sequences_with_their_signs_and_reference(tokenizer: PreTr
     assert tokens.columns["sign"].tolist() == [1] * better.targets + [-1] * worse.targets
     assert tokens.columns["ref"].tolist() == [-1.0 - n for n in range(tokens.targets)]
     assert set(tokens.columns["beta"]) == {0.5}
-    assert decode_learned(compared_json(one)) == msgspec.structs.replace(one, blob=None)
+    assert decode_learned(compared_json(one)) == msgspec.structs.replace(one, reference=None)
     assert objective_of(one) is DPO
     assert [one.content for one in as_text(compared_json(one)).messages] == [  # type: ignore[union-attr]
         "Who keeps the harbour?", "Mara keeps it.", "Nobody, it is closed.",
@@ -157,7 +157,7 @@ def test_a_rated_answer_has_its_sign_and_reference_and_the_z0_of_the_step(tokeni
     tokens.check()
     assert set(tokens.columns["sign"]) == {-1} and "zero" not in tokens.columns
     assert set(tokens.columns["weight"]) == {1.25}
-    assert decode_learned(compared_json(one)) == msgspec.structs.replace(one, blob=None)
+    assert decode_learned(compared_json(one)) == msgspec.structs.replace(one, reference=None)
     assert objective_of(one) is KTO
     logps = torch.tensor(tokens.columns["ref"]) + 0.5
     losses = [KTO.loss(logps, which.tensors(torch.device("cpu"))) for which in (tokens, with_zero(tokens, 3.0))]
@@ -182,17 +182,17 @@ def test_what_cannot_be_compared_is_refused(tokenizer: PreTrainedTokenizerBase) 
         DPO.encode(tokenizer, one, 12)
     with pytest.raises(RecordRefused, match="are the same tokens"):
         DPO.encode(tokenizer, record(tokenizer, "pair", worse=GOOD), 1000)
-    assert one.blob is not None
-    count = len(one.blob.blob) // 4
+    assert one.reference is not None
+    count = len(one.reference.blob) // 4
     refused = {
         "log-probabilities for": file([-1.0] * (count - 1)),
         "gave token 1 the log-probability -9999": file([-9999.0] * count),
-        "was changed": GivenBlob(one.blob.digest, one.blob.blob[:-4]),
+        "was changed": GivenBlob(one.reference.digest, one.reference.blob[:-4]),
         "it was not given": None,
     }
     for why, blob in refused.items():
         with pytest.raises(RecordRefused, match=why):
-            DPO.encode(tokenizer, msgspec.structs.replace(one, blob=blob), 1000)
+            DPO.encode(tokenizer, msgspec.structs.replace(one, reference=blob), 1000)
     for objective in (DPO, KTO):
         with pytest.raises(RecordRefused, match="it is no "):
             objective.encode(tokenizer, decode_record(GOOD.canonical), 1000)

@@ -171,7 +171,8 @@ class RelearnRequested(Input, frozen=True):
 class Encoded(msgspec.Struct, frozen=True):
     """One tokenised example. `cut`: prompt tokens dropped at the left; `digest`: of token ids, mask and columns.
     `refused`: why it cannot be learned; empty: it can, by `objective`. `changes`: see `ExampleEncoded`. `reference`:
-    digest of the file of its reference; `file`: its bytes if it was computed now, kept before this is decided on."""
+    digest of the file of its reference; `file`: its bytes if it was computed now, kept before this is decided on;
+    `untrained`: by the weights before the first step."""
 
     example: str
     tokens: int = 0
@@ -183,6 +184,7 @@ class Encoded(msgspec.Struct, frozen=True):
     changes: dict[str, int] = {}
     file: bytes = b""
     reference: str = ""
+    untrained: bool = False
 
 
 class EncodeDone(Input, frozen=True, tag="encode-done"):

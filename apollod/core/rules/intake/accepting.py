@@ -41,4 +41,4 @@ def begin_encoding(state: State, fresh: list[tuple[str, Tier]]) -> list[fx.Effec
     if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
         return []
     direct_first = sorted(fresh, key=lambda example: example[1] == "bulk")
-    return fx.encode(example for example, _ in direct_first)
+    return fx.encode((example for example, _ in direct_first), state.recovery.base_fingerprint)

@@ -173,10 +173,10 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
         if result.refused:
             events.append(ev.ExampleRejected(example=result.example, reason=result.refused))
         else:
-            weights = state.training.version if result.file else -1
+            weights = (0 if result.untrained else state.training.version) if result.file else -1
             events.append(composed(ev.ExampleEncoded, result, weights=weights))
     rest = (waiting for head, queue in zip(heads, queues, strict=True) if head for waiting in chain((head,), queue))
-    return Outcome(events, fx.encode(waiting.example for waiting in rest))
+    return Outcome(events, fx.encode((waiting.example for waiting in rest), state.recovery.base_fingerprint))
 
 
 HANDLERS: Handlers = {

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.dreamt_journal import write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.journals import write
 from support.world import changed
 
 from apollod.adapters.journal.journal_reader import query
@@ -224,3 +225,51 @@ def test_nothing_is_wider_than_a_phone(tmp_path: Path, capsys: Capture) -> None:
     )
     found = re.search(r"<title>wide (\d+)</title>", done.stdout)
     assert found and int(found[1]) <= 360, done.stdout[:500]
+
+
+# --- rewards and comparisons ----------------------------------------------------------------------------------------
+
+
+def rewarded(path: Path, groups: int) -> Path:
+    """The journal of a life that learned groups whose rewards rise, a pair and three ratings."""
+    world = GuardedWorld(guarded(every_steps=0)).up()
+    events = [one.event for one in world.journal]
+    for number in range(1, groups + 1):
+        example, score = f"{number:032x}", number / groups
+        step = step_of(number, example, "grpo", {"ratio": 1.01, "kl": 0.002, "entropy": 0.9})
+        events += [ev.GroupSampled("sums", number, example, (0.0, score), 0, 0, 8), *step]
+    events += step_of(groups + 1, "p" * 32, "dpo", {"margin": 0.25, "right": 1.0})
+    events += step_of(groups + 2, "r" * 32, "kto", {"gained": 0.5, "right": 0.0})
+    return write(path, events)
+
+
+def step_of(step: int, example: str, objective: str, metrics: dict[str, float]) -> list[ev.Event]:
+    return [
+        ev.StepStarted(step, step - 1, example, "d", 1e-4, 1, objective=objective),
+        ev.StepCompleted(
+            step, step - 1, example, True, 0.5, 1e-4, 1.0, 1.0, 9, 2, 0, 0, "f" * 16, 1.0, metrics=metrics
+        ),
+    ]
+
+
+def test_rewards_rise_on_the_page_and_comparisons_are_counted(tmp_path: Path, capsys: Capture) -> None:
+    path = rewarded(tmp_path / "journal.db", 25)
+    assert main(["ctl", "quality", "report", "--json", "--file", str(path)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (curve,) = report["rewards"]
+    assert (curve["environment"], curve["groups"]) == ("sums", 25)
+    assert [one["step"] for one in curve["points"]] == [10, 20, 25]
+    assert curve["points"][0]["reward"] == pytest.approx(0.11) and curve["last"]["kl"] == 0.002
+    assert curve["last"]["clipped"] is None
+    assert [(one["what"], one["learned"], one["margin"]) for one in report["comparisons"]] == [
+        ("pairs", 1, 0.25), ("ratings", 1, None)
+    ]  # fmt: skip
+    assert main(["ctl", "quality", "report", "--file", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "sums: 25 groups, mean reward 0.11 -> 0.46 (ratio 1.01, kl 0.002, entropy 0.9)" in said
+    assert "1 learned, margin 0.25 before they were learned, 50% of the last comparisons were right before" in said
+    text = page(path, capsys)
+    assert "mean reward of sums from step 10 to 25" in text and "Pairs: 1 learned, margin 0.25" in text
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open

@@ -1,11 +1,13 @@
 """Learned examples, by the journal: gain in likelihood, also of untold answers, and cost."""
 
 from collections.abc import Collection, Mapping
+from statistics import mean
 from typing import Any
 
 from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.core.rates import wilson
+from apollod.core.rules import preferences
 
 Object = dict[str, Any]
 
@@ -79,15 +81,57 @@ _TOKENS = (
 
 
 def facts(path: str) -> Object:
-    """`learned`, `gains`, `divergence` and `spent`, as `quality report --json` has them."""
+    """`learned`, `gains`, `rewards`, `comparisons`, `divergence` and `spent`, as `quality report --json` has them."""
     return {
         "learned": {
             "tiers": rows.objects(path, _TIERS), "known": rows.scalar(path, _KNOWN), "patterns": _patterns(path),
         },
-        "gains": totals(path),
+        "gains": totals(path), "rewards": _rewards(path), "comparisons": _comparisons(path),
         "divergence": _divergence(path),
         "spent": [_spent(path, *one) for one in _SPENT],
     }  # fmt: skip
+
+
+REWARDED_AT_ONCE = 10
+"""groups of a point of the curve of rewards"""
+
+
+def _rewards(path: str) -> list[Object]:
+    """Curves of environments, in the order of their first groups: the mean reward of each ten groups that were learned
+    one after the other, at the step of the last one. `last`: the figures of the last such groups, `kl` in nats a
+    token."""
+    if not rows.has(path, "groups"):
+        return []
+    named = dict[str, list[Object]]()
+    figures = ", ".join(f"steps.metrics ->> '$.{name}' AS {name}" for name in ("ratio", "clipped", "kl", "entropy"))
+    sql = f"SELECT environment, reward, groups.step, {figures} FROM groups JOIN steps USING (step) ORDER BY groups.seq"
+    for one in rows.objects(path, sql):
+        named.setdefault(one["environment"], []).append(one)
+    return [_curve(environment, groups) for environment, groups in named.items()]
+
+
+def _curve(environment: str, groups: list[Object]) -> Object:
+    parts = [groups[at : at + REWARDED_AT_ONCE] for at in range(0, len(groups), REWARDED_AT_ONCE)]
+    known = {name: [one[name] for one in parts[-1] if one[name] is not None] for name in parts[-1][-1]}
+    return {
+        "environment": environment, "groups": len(groups),
+        "points": [{"step": part[-1]["step"], "reward": mean(one["reward"] for one in part)} for part in parts],
+        "last": {
+            name: mean(known[name]) if known[name] else None for name in ("ratio", "clipped", "kl", "entropy")
+        },
+    }  # fmt: skip
+
+
+def _comparisons(path: str) -> list[Object]:
+    """Learned pairs of answers (dpo) and ratings (kto), where there are some. `right`, `margin`: see
+    `core.rules.preferences.Preferences`."""
+    found = preferences.status(rows.folded_state(path))
+    each = (("pairs", found.pairs, found.margin), ("ratings", found.ratings, None))
+    return [
+        {"what": what, "learned": learned, "margin": margin, "right": found.right}
+        for what, learned, margin in each
+        if learned
+    ]
 
 
 def _patterns(path: str) -> list[Object]:
@@ -220,11 +264,28 @@ def lines(report: Object) -> list[str]:
     found = render.fields(
         ("learned", "; ".join(learned)),
         ("", gains and told_totals(gains)),
+        *(("rewards", rewarded(one)) for one in report["rewards"]),
+        *((one["what"], compared(one)) for one in report["comparisons"]),
         ("untold", divergence["both"] > 0 and untold(divergence)),
         *(("", f"{one['tier']}: {untold(one)}") for one in tiers if len(tiers) > 1),
         ("spent", ", ".join(spent)),
     )
     return ["", *found] if found else []
+
+
+def rewarded(found: Mapping[str, Any]) -> str:
+    """A curve of rewards for people."""
+    first, last = found["points"][0]["reward"], found["points"][-1]["reward"]
+    figures = ", ".join(f"{name} {value:.3g}" for name, value in found["last"].items() if value is not None)
+    told = f"{found['environment']}: {found['groups']:,} groups, mean reward {first:.3g} -> {last:.3g}"
+    return told + (f" ({figures})" if figures else "")
+
+
+def compared(found: Mapping[str, Any]) -> str:
+    """Learned comparisons for people."""
+    margin = "" if found["margin"] is None else f", margin {found['margin']:.2f} before they were learned"
+    right = "" if found["right"] is None else f", {found['right']:.0%} of the last comparisons were right before"
+    return f"{found['learned']:,} learned{margin}{right}"
 
 
 def untold(found: Mapping[str, Any]) -> str:

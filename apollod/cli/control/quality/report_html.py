@@ -40,8 +40,8 @@ def page(report: Object, incidents: Sequence[Object], written: str) -> str:
     template = environment.from_string((files("apollod") / "data" / "quality_report.html").read_text(encoding="utf-8"))
     kind, answer, grounds = well(report)
     text = template.render(
-        report=report, incidents=incidents, written=written, charts=_charts(report), verdicts=_VERDICTS,
-        well={"kind": kind, "answer": answer, "grounds": grounds}, shown=INCIDENTS_SHOWN,
+        report=report, incidents=incidents, written=written, charts=_charts(report), rewards=_rewards(report),
+        verdicts=_VERDICTS, well={"kind": kind, "answer": answer, "grounds": grounds}, shown=INCIDENTS_SHOWN,
     )  # fmt: skip
     return f"{text.lstrip()}\n"
 
@@ -93,6 +93,18 @@ def _charts(report: Object) -> list[Object]:
     drawn = [one for one in report["series"] if one["points"]]
     ordered = sorted(drawn, key=lambda one: _rank(metrics[one["metric"]], one))
     return [{**_chart(one), "metric": (m := metrics[one["metric"]]), "beyond": _beyond(m)} for one in ordered]
+
+
+def _rewards(report: Object) -> list[Object]:
+    """The curves of rewards, each with its chart."""
+    return [{**one, "chart": _chart(_rewarded(one))} for one in report["rewards"]]
+
+
+def _rewarded(curve: Object) -> Object:
+    """Mean rewards as a metric over steps, with the first one as its baseline."""
+    points = [{"step": p["step"], "value": p["reward"], "undone": False, "incident": None} for p in curve["points"]]
+    name = f"mean reward of {curve['environment']}"
+    return {"metric": name, "points": points, "baseline": points[0]["value"], "margin": None, "worse": "lower"}
 
 
 def _rank(m: Object, one: Object) -> tuple[bool, bool, float, str]:
@@ -188,6 +200,6 @@ def _seconds(seconds: float) -> str:
 _FILTERS: Mapping[str, Callable[..., object]] = {
     "counted": _counted, "drop": _drop, "figure": figure, "number": "{:,}".format, "places": _places, "prose": _prose,
     "px": "{:.1f}".format, "seconds": _seconds, "share": "{:.0%}".format, "totals": learned_facts.told_totals,
-    "untold": learned_facts.untold,
+    "untold": learned_facts.untold, "rewarded": learned_facts.rewarded, "compared": learned_facts.compared,
 }  # fmt: skip
 """Filters of the template."""

@@ -56,7 +56,8 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True):
     """One answer after its prompt. `versions`: first and last version of the weights that sampled it, -1: not known;
     `reference`: log-probabilities of the reference, empty without one. `likeliest`, `told`: a teacher's k likeliest
     tokens before each learned token (ids u32 and log-probabilities f32, [targets, k]), empty without one.
-    `coefficients`: dL/dlogp of each learned token, f32, empty unless the loss was computed elsewhere."""
+    `coefficients`: dL/dlogp of each learned token, f32, empty unless the loss was computed elsewhere. `neutral`: its
+    advantage is 0, whatever its score, which counts in the mean of the group."""
 
     ids: bytes
     mask: bytes
@@ -68,6 +69,7 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True):
     likeliest: bytes = b""
     told: bytes = b""
     coefficients: bytes = b""
+    neutral: bool = False
 
     @property
     def tokens(self) -> list[int]:

@@ -198,7 +198,6 @@ def test_a_score_that_is_no_number_loses_its_batch_and_not_the_daemon(service: S
         (lambda g: g["scores"].pop(), "2 masks, 1 scores"),
         (lambda g: g["scores"].__setitem__(0, None), "the score of sequence 1 is null"),
         (lambda g: g["tokens"][0].__setitem__(0, -1), "tokens that are no ids"),
-        (lambda g: g.update(overrides=[{}, {"set_advantage_to_zero": True}]), "set_advantage_to_zero"),
         (lambda g: g.update(masks=3), "its masks are no lists"),
     ],
 )
@@ -207,6 +206,13 @@ def test_a_group_that_cannot_be_learned_is_refused_with_its_place(change: Callab
     change(group)
     with pytest.raises(RecordRefused, match=said):
         rollouts_of(group)
+
+
+def test_a_sequence_may_count_for_others_alone() -> None:
+    assert [one.neutral for one in rollouts_of({**GROUP, "overrides": [{}, {"set_advantage_to_zero": True}]})] == [
+        False, True
+    ]  # fmt: skip
+    assert not any(one.neutral for one in rollouts_of(GROUP))
 
 
 def test_the_temperature_of_a_sequence_goes_before_that_of_its_group() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
+import msgspec
 
 from apollod.adapters.environments.environment_interface import object_of, shown
 from apollod.adapters.llm.connections import Connections
@@ -180,9 +181,8 @@ def _rollout(
             "the server returned fewer than it sampled: sample through ManagedServer with our engine",
         )
     override = next(iter(_list(group, "overrides")[number - 1 : number]), None) or {}
-    if override.get("set_advantage_to_zero"):
-        raise RecordRefused(f"{where} asks for set_advantage_to_zero, which is not supported", "leave it out instead")
-    return rollout(list(tokens), learned, mu, float(score), _temperature(group, override))
+    found = rollout(list(tokens), learned, mu, float(score), _temperature(group, override))
+    return msgspec.structs.replace(found, neutral=bool(override.get("set_advantage_to_zero")))
 
 
 def _list(values: Mapping[str, Any], name: str) -> list[Any]:

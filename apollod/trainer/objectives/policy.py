@@ -67,6 +67,7 @@ class PolicyObjective:
             )
         columns = _Columns(terms, group)
         for one, advantage in zip(group.rollouts, better, strict=True):
+            advantage = 0.0 if one.neutral else advantage
             columns.add(one, advantage, self.bounds(terms, advantage))
         return sequences_of(group, columns.found)
 

@@ -188,6 +188,13 @@ def test_one_rollout_at_another_temperature_gives_all_of_them_a_column() -> None
     assert tokens.columns["temperature"].tolist() == pytest.approx([1.0] * 3 + [0.7] * 7)
 
 
+def test_a_neutral_rollout_has_no_advantage_and_counts_for_the_others() -> None:
+    first, *others = group().rollouts
+    tokens = GRPO.encoded(Terms(), Group((msgspec.structs.replace(first, neutral=True), *others)))
+    expected = GRPO.encoded(Terms(), group()).columns["advantage"].tolist()
+    assert expected[:3] != [0.0] * 3 and tokens.columns["advantage"].tolist() == [0.0] * 3 + expected[3:]
+
+
 def test_a_group_without_spread_teaches_nothing() -> None:
     """Equal but for the rounding of float32, too."""
     each = enumerate(group().rollouts)

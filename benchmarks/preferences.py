@@ -6,9 +6,17 @@ of the rated answers are good. The margin, log p(better) - log p(worse), is meas
 pairs of answers to prompts in which other people are addressed, sampled before anything was learned; the probes of the
 quality guard are asked before and after; another user asks all the time. `--by-chance` turns every second rating
 around, which must not move the margin.
+
+With `--rows FILE --model DIR` a data set of other people is learned by a daemon at its defaults instead: a JSON array
+of rows as of TRL or LLaMA-Factory, `messages` with `label`, or `conversations` with `chosen` and `rejected`. Of those
+with at most `--characters` the first ones are dropped into the inbox; the last ones are measured before and after: by
+how much the log-probability of a token of good answers rises more than that of bad ones.
 """
 
 import itertools
+import json
+import math
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -46,9 +54,19 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--ratings-per-step", type=int, default=8, help="of kto, default: 8")
     parser.add_argument("--by-chance", action="store_true")
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--characters", type=int, default=1500)
     args = parser.parse_args()
     figures = dict[str, float]()
     goals = dict[str, Any]()
+    if args.rows:
+        with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+            figures = _of_rows(Path(directory), args.rows, args.model, args.characters)
+        goals["margin_rises"] = report.goal(figures["risen"], 2 * figures["error"])
+        goals["alarms"] = report.goal(figures["alarms"], 0, at_most=True)
+        report.report("preferences_rows", figures, {}, goals, 1, as_json=args.json)
+        return
     for objective in args.objective or ["dpo", "kto"]:
         with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
             found = _measure(Path(directory), objective, args.lr, args.ratings_per_step, args.by_chance)
@@ -97,20 +115,100 @@ def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bo
         daemon.ctl("quality", "run", check=False, wait_s=LIMIT_S)
         quality = daemon.status()["quality"]
         apart = [b - a for a, b in zip(before, after, strict=True)]
-        mean = sum(apart) / len(apart)
-        error = (sum((one - mean) ** 2 for one in apart) / (len(apart) - 1) / len(apart)) ** 0.5
         drops = {one["name"]: one["drop"] or 0.0 for one in quality["metrics"]}
         return {
             "ratings": RATINGS, "steps": status["step"],  # the same answer to the same prompt is learned once
             "waiting": status["preferences"]["gathered"],
             "learning_s": learned_s,
-            "margin_before": sum(before) / len(before), "margin_after": sum(after) / len(after),
-            "margin_error": error, "pairs_risen": sum(one > 0 for one in apart) / len(apart),
+            "margin_before": _mean(before), "margin_after": _mean(after),
+            "margin_error": _error(apart), "pairs_risen": sum(one > 0 for one in apart) / len(apart),
             "right": status["preferences"]["right"] or 0.0, "alarms": quality["incidents"],
             "worst_drop": max(drops.values(), default=0.0), "user_answers": served,
         }  # fmt: skip
     finally:
         daemon.end()
+
+
+class Row(NamedTuple):
+    """A row as it is given, and its answers: whole conversations, good ones and bad ones."""
+
+    given: dict[str, Any]
+    good: list[list[dict[str, str]]]
+    bad: list[list[dict[str, str]]]
+
+    @property
+    def characters(self) -> int:
+        return sum(len(one["content"]) for answer in (*self.good, *self.bad) for one in answer)
+
+
+ROLES = {"human": "user", "gpt": "assistant", "system": "system"}
+
+
+def _row(given: dict[str, Any]) -> Row:
+    if "label" in given:
+        each = [given["messages"]]
+        return Row(given, each if given["label"] else [], [] if given["label"] else each)
+    asked = [_turn(one) for one in given["conversations"]]
+    return Row(given, [[*asked, _turn(given["chosen"])]], [[*asked, _turn(given["rejected"])]])
+
+
+def _turn(one: dict[str, str]) -> dict[str, str]:
+    return {"role": ROLES[one["from"]], "content": one["value"]}
+
+
+def _of_rows(root: Path, file: Path, source: Path, characters: int) -> dict[str, float]:
+    short = [row for row in map(_row, json.loads(file.read_text())) if row.characters <= characters]
+    learned, held_out = short[:RATINGS], short[RATINGS:]
+    model, port = root / "model", free_port()
+    shutil.copytree(source, model)
+    config = config_of(
+        root, model, port, engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "2048"]\n', quality="",
+        preferences='pairs = "dpo"\nratings = "kto"\n',
+    )  # fmt: skip
+    daemon = Daemon(root, config, port)
+    try:
+        daemon.start()
+        daemon.wait_ready()
+        daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", LIMIT_S)
+        before = _each(daemon, model, held_out)
+        began = time.monotonic()
+        daemon.drop("rows.jsonl", *(json.dumps(row.given) for row in learned))
+        status = daemon.wait(
+            lambda s: (
+                s["queue"]["trained"] and s["queue"]["pending"] == s["preferences"]["gathered"] and not s["running"]
+            ),
+            "all rows learned", 2 * LIMIT_S,
+        )  # fmt: skip
+        learned_s = time.monotonic() - began
+        after = _each(daemon, model, held_out)
+        daemon.ctl("quality", "run", check=False, wait_s=LIMIT_S)
+        good, bad = ([b - a for a, b in zip(x, y, strict=True)] for x, y in zip(before, after, strict=True))
+        return {
+            "rows": len(learned), "steps": status["step"], "held_out": len(held_out), "learning_s": learned_s,
+            "good": _mean(good), "bad": _mean(bad), "risen": _mean(good) - _mean(bad),
+            "error": (_error(good) ** 2 + _error(bad) ** 2) ** 0.5, "alarms": daemon.status()["quality"]["incidents"],
+        }  # fmt: skip
+    finally:
+        daemon.end()
+
+
+def _each(daemon: Daemon, model: Path, rows: list[Row]) -> tuple[list[float], list[float]]:
+    """The mean log-probability of a token of each good and each bad answer."""
+
+    def said(answers: Iterator[list[dict[str, str]]]) -> list[float]:
+        return [mean_logprob(daemon, MODEL, model, [{"messages": one}]) for one in answers]
+
+    return said(one for row in rows for one in row.good), said(one for row in rows for one in row.bad)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _error(values: list[float]) -> float:
+    """Standard error of the mean."""
+    mean = _mean(values)
+    return math.sqrt(sum((one - mean) ** 2 for one in values) / (len(values) - 1) / len(values))
 
 
 def _pairs(daemon: Daemon, first: int) -> Iterator[Pair]:

@@ -27,6 +27,10 @@ FIXED_ARGS = (
     "--load-format", "apollod", "--worker-extension-cls", "apollod.engine.worker.WorkerExtension", "--dtype",
     "bfloat16", "--tensor-parallel-size", "1",
 )  # fmt: skip
+NO_WEIGHT_ROUTES = {"VLLM_SERVER_DEV_MODE": "0", "VLLM_ALLOW_INSECURE_SERIALIZATION": "0"}
+"""vLLM's own routes for weights allocate parameters anew (model_executor/model_loader/reload), so the trainer would
+write to memory that was freed; others free or zero them, or unpickle what a caller sends. All come with the first
+variable, and without a key (entrypoints/launchers/api_server/routers.py)."""
 CPU_KV_MIB = 512
 ONE_PROCESS = ("--distributed-executor-backend", "uni")
 ONE_PROCESS_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -144,6 +148,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         "APOLLOD_KEY_FILE": str(config.key_path),
         "VLLM_PLUGINS": ",".join(["apollod", *plugins]),
         "VLLM_NO_USAGE_STATS": "1",
+        **NO_WEIGHT_ROUTES,
         "TMPDIR": str(engine_tmp_dir(config)),
         semaphores.VARIABLE: semaphore_prefix(config),
         "HF_HUB_OFFLINE": "1",

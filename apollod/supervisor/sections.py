@@ -90,6 +90,25 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """names of the server for clients besides its address and localhost, such as ["apollo.lan", "web.lan:3000"];
     requests and web pages from elsewhere may not change anything"""
 
+    def __post_init__(self) -> None:
+        for arg in self.args:
+            name = arg.partition("=")[0].partition(".")[0].replace("_", "-")
+            if reason := next((why for flag, why in REFUSED_FLAGS.items() if is_short_for(name, flag)), ""):
+                raise ValueError(f"args: {arg} {reason}; leave it out")
+
+
+REFUSED_FLAGS = {
+    "--weight-transfer-config": "would allocate the weights anew, which the trainer writes to",
+    "--enable-sleep-mode": "would free the weights, which the trainer writes to",
+}
+"""of vLLM's API server"""
+
+
+def is_short_for(name: str, flag: str) -> bool:
+    """True if argparse may take a name for this flag. It accepts beginnings, of which the shortest one that is no other
+    flag has two words."""
+    return flag.startswith(name) and name.count("-") > 2
+
 
 class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
     """The optimizer and its steps. Most keys are declared in `core.settings`; these concern only this machine."""

@@ -1,8 +1,10 @@
 """Alignment in the real daemon: sharing that is broken on purpose halts training with the right name; serving goes
 on."""
 
+import json
 import os
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,17 @@ if sys.orig_argv[1:3] == ["-m", "apollod.trainer"] and os.path.exists(BROKEN):
         return attached
     loop.attach = private_copy
 """
+JUDGED = {
+    # vLLM's, of which none changes weights: requests of users, text and tokens, and what monitors ask
+    "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/completions", "/v1/messages",
+    "/v1/messages/count_tokens", "/v1/models", "/v1/responses", "/v1/responses/{response_id}",
+    "/v1/responses/{response_id}/cancel", "/v1/systemone", "/generative_scoring", "/invocations", "/tokenize",
+    "/detokenize", "/health", "/ping", "/load", "/metrics", "/version", "/kv_event_sources", "/is_scaling_elastic_ep",
+    "/scale_elastic_ep",  # answers with an error where ranks are not in Ray
+    # ours
+    "/train", "/train/status", "/checkpoint", "/feedback", "/feedback/{response}", "/lessons", "/lessons/{lesson}",
+    "/apollod/status", "/apollod/quality", "/apollod/users/next", "/generate",
+}  # fmt: skip
 SKIPS = """
 from support.planted_copy import Extension
 class Forgetful(Extension):
@@ -56,7 +69,7 @@ def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, broken: P
         made.config.read_text().replace("[trainer]\n", "[trainer]\nalign_every = 2\n").replace("lr = 1e-3", "lr = 5e-2")
     )
     made.config.write_text(text.replace("args = [", 'args = ["--worker-extension-cls", "forgetful.Forgetful", '))
-    made.start({"PYTHONPATH": os.pathsep.join([str(site), PATH["PYTHONPATH"]])})
+    made.start({"PYTHONPATH": os.pathsep.join([str(site), PATH["PYTHONPATH"]]), "VLLM_SERVER_DEV_MODE": "1"})
     try:
         yield made
     finally:
@@ -72,6 +85,15 @@ def test_a_private_copy_in_the_trainer_halts_before_the_first_step(daemon: Daemo
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
     kinds = [e.kind for e in journal_of(daemon)]
     assert "step.started" not in kinds and kinds.index("alignment.measured") < kinds.index("training.halted")
+
+
+def test_no_route_is_open_that_nobody_has_judged(daemon: Daemon) -> None:
+    """Although the daemon was started with the variable that opens vLLM's routes for weights."""
+    with urllib.request.urlopen(f"{daemon.url}/openapi.json") as answer:
+        open_ones = set(json.load(answer)["paths"])
+    assert open_ones - JUDGED == set(), "vLLM opened more: see whether they touch weights, and whom they ask for a key"
+    for path in ("/collective_rpc", "/sleep", "/init_weight_transfer_engine", "/weight_checker", "/reset_prefix_cache"):
+        assert daemon.post(path, {})[0] == 404, path
 
 
 def test_a_rederive_that_is_skipped_halts_with_the_derived_tensors(daemon: Daemon, broken: Path) -> None:

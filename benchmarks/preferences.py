@@ -91,9 +91,7 @@ def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bo
     )  # fmt: skip
     daemon = Daemon(root, config, port)
     try:
-        daemon.start()
-        daemon.wait_ready()
-        daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", LIMIT_S)
+        _begin(daemon)
         user = User(daemon, MODEL)
         held_out = list(itertools.islice(_pairs(daemon, naming.HELD_OUT), PAIRS))
         before = _margins(daemon, model, held_out)
@@ -101,14 +99,7 @@ def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bo
         began = time.monotonic()
         for number, pair in enumerate(itertools.islice(_pairs(daemon, 1), count)):
             _rate(daemon, pair, objective, turned=by_chance and number % 2 == 1)
-        status = daemon.wait(
-            lambda s: (
-                s["queue"]["trained"]
-                and s["queue"]["pending"] == s["preferences"]["gathered"]
-                and s["running"] is None
-            ),
-            "all ratings learned", LIMIT_S,
-        )  # fmt: skip
+        status = _all_learned(daemon, LIMIT_S)
         learned_s = time.monotonic() - began
         after = _margins(daemon, model, held_out)
         served = user.stop()
@@ -127,6 +118,23 @@ def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bo
         }  # fmt: skip
     finally:
         daemon.end()
+
+
+def _begin(daemon: Daemon) -> None:
+    """Start it, and wait for the guard's baseline."""
+    daemon.start()
+    daemon.wait_ready()
+    daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", LIMIT_S)
+
+
+def _all_learned(daemon: Daemon, limit_s: float) -> dict[str, Any]:
+    """The status once nothing waits but ratings that wait for others."""
+    return daemon.wait(
+        lambda s: (
+            s["queue"]["trained"] and s["queue"]["pending"] == s["preferences"]["gathered"] and s["running"] is None
+        ),
+        "everything learned", limit_s,
+    )  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -167,18 +175,11 @@ def _of_rows(root: Path, file: Path, source: Path, characters: int) -> dict[str,
     )  # fmt: skip
     daemon = Daemon(root, config, port)
     try:
-        daemon.start()
-        daemon.wait_ready()
-        daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", LIMIT_S)
+        _begin(daemon)
         before = _each(daemon, model, held_out)
         began = time.monotonic()
         daemon.drop("rows.jsonl", *(json.dumps(row.given) for row in learned))
-        status = daemon.wait(
-            lambda s: (
-                s["queue"]["trained"] and s["queue"]["pending"] == s["preferences"]["gathered"] and not s["running"]
-            ),
-            "all rows learned", 2 * LIMIT_S,
-        )  # fmt: skip
+        status = _all_learned(daemon, 2 * LIMIT_S)
         learned_s = time.monotonic() - began
         after = _each(daemon, model, held_out)
         daemon.ctl("quality", "run", check=False, wait_s=LIMIT_S)

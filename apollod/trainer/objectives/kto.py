@@ -5,9 +5,9 @@
     L = w (1 - s(beta (z0 - r)))        for a bad one        s(x) = 1 / (1 + e^-x)
 
 z0, the point from which gains and losses count, is the divergence from the reference on other questions, never below 0.
-It is estimated from pairs of a question with another one's answer; a step over one example has no other, and its own
-would cancel what it is to measure. So z0 is the mean r of the answers learned last, each measured before its own step,
-and not below 0 (core/rules/preferences.py): `step.started` has it, so that a replay has it, too.
+The paper estimates it from pairs of a question with another one's answer, which would be a second forward pass. Here it
+is the mean r of the answers learned last, each measured before its own step, and not below 0
+(core/rules/preferences.py): `step.started` has it, so that a replay has it, too.
 
 Source: Ethayarajh et al., "KTO: Model Alignment as Prospect Theoretic Optimization" (arXiv:2402.01306), which keeps
 the number of good answers times their weight between 1 and 4/3 of that of bad ones.

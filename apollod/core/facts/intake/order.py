@@ -7,7 +7,7 @@ at no more than LOOKAHEAD examples, however many wait.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -46,13 +46,13 @@ def upcoming(intake: IntakeState, share_max: float) -> Iterator[Pick]:
     if share_max >= 1.0 and not intake.scores:
         yield from (Pick(one) for one in intake.bulk.waiting if one.example not in gathered)
     else:
-        yield from _shared(intake, share_max)
+        yield from _shared(intake, share_max, gathered)
 
 
-def _shared(intake: IntakeState, share_max: float) -> Iterator[Pick]:
+def _shared(intake: IntakeState, share_max: float, gathered: Container[str]) -> Iterator[Pick]:
     queue = intake.bulk
     ready = len(queue.waiting) - len(queue.untokenised)
-    coming = (one for one in islice(queue.waiting, ready) if one.example not in intake.gathered)
+    coming = (one for one in islice(queue.waiting, ready) if one.example not in gathered)
     reach = list(islice(coming, LOOKAHEAD))
     taken = [_groups(kin) for kin in intake.recent]
     counts = Counter(group for groups in taken for group in groups)

@@ -72,9 +72,9 @@ def test_what_is_not_taken(question: str, answer: str, why: str) -> None:
 def test_an_answer_costs_little_whatever_it_is() -> None:
     many = json.dumps([{"question": f"Which port has Quillon, if I ask for the {n}th time?"} for n in range(200)])
     assert len(imagined_in(many, GIVEN, "7341")[0]) == TAKEN_MAX
-    began = time.monotonic()
+    began = time.thread_time()
     for said in (
         "", "[" * 100_000, '{"a":' * 100_000, '["' * 100_000, "\ud800", "1. " * 50_000, "[" + "9" * 50_000,
     ):  # fmt: skip
         assert not imagined_in(said, GIVEN, "7341")[0]
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2

@@ -37,6 +37,8 @@ SAMPLED = 16
 """answers to a prompt, of which one that is good and one that is bad are taken"""
 MODEL = "bench"
 LIMIT_S = 600.0
+ROWS_LIMIT_S = 3600.0
+"""for each of baseline, learning and last evaluation of a real model on two cores"""
 
 
 class Pair(NamedTuple):
@@ -91,7 +93,7 @@ def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bo
     )  # fmt: skip
     daemon = Daemon(root, config, port)
     try:
-        _begin(daemon)
+        _begin(daemon, LIMIT_S)
         user = User(daemon, MODEL)
         held_out = list(itertools.islice(_pairs(daemon, naming.HELD_OUT), PAIRS))
         before = _margins(daemon, model, held_out)
@@ -120,11 +122,11 @@ def _measure(root: Path, objective: str, lr: float, per_step: int, by_chance: bo
         daemon.end()
 
 
-def _begin(daemon: Daemon) -> None:
+def _begin(daemon: Daemon, limit_s: float) -> None:
     """Start it, and wait for the guard's baseline."""
     daemon.start()
     daemon.wait_ready()
-    daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", LIMIT_S)
+    daemon.wait(lambda s: s["quality"]["baseline"] is not None, "a baseline", limit_s)
 
 
 def _all_learned(daemon: Daemon, limit_s: float) -> dict[str, Any]:
@@ -175,14 +177,14 @@ def _of_rows(root: Path, file: Path, source: Path, characters: int) -> dict[str,
     )  # fmt: skip
     daemon = Daemon(root, config, port)
     try:
-        _begin(daemon)
+        _begin(daemon, ROWS_LIMIT_S)
         before = _each(daemon, model, held_out)
         began = time.monotonic()
         daemon.drop("rows.jsonl", *(json.dumps(row.given) for row in learned))
-        status = _all_learned(daemon, 2 * LIMIT_S)
+        status = _all_learned(daemon, ROWS_LIMIT_S)
         learned_s = time.monotonic() - began
         after = _each(daemon, model, held_out)
-        daemon.ctl("quality", "run", check=False, wait_s=LIMIT_S)
+        daemon.ctl("quality", "run", check=False, wait_s=ROWS_LIMIT_S)
         good, bad = ([b - a for a, b in zip(x, y, strict=True)] for x, y in zip(before, after, strict=True))
         return {
             "rows": len(learned), "steps": status["step"], "held_out": len(held_out), "learning_s": learned_s,

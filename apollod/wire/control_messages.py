@@ -13,6 +13,10 @@ from apollod.core.facts.review import Decision
 from apollod.core.settings import PatternSettings
 
 
+Dialect = Literal["vllm", "sglang"]
+"""the HTTP interface by which an outside trainer updates the weights"""
+
+
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
     """`apollod ctl status`."""
 
@@ -244,6 +248,73 @@ class QualityRequest(msgspec.Struct, frozen=True, tag="quality"):
     by: str = ""
 
 
+class UpdateOpenRequest(msgspec.Struct, frozen=True, tag="update-open"):
+    """Begin an update of the weights by an outside trainer: no own step begins until it is committed or undone.
+    Answered with `update`, `version` and `fingerprint` once no step is running. `by`: who asks, for people."""
+
+    dialect: Dialect
+    by: str
+
+
+class UpdateJoinRequest(msgspec.Struct, frozen=True, tag="update-join"):
+    """Join the group of processes of an outside trainer, from which tensors are broadcast (rank 0). Answered once it is
+    formed. `backend` empty: gloo where weights are in host memory, else nccl; `nested`: names of the group are nested
+    in its store as by `torch.distributed.new_group` (SGLang's clients)."""
+
+    group: str
+    address: str
+    port: int
+    rank: int
+    world_size: int
+    backend: str = ""
+    nested: bool = False
+
+
+class UpdateReceiveRequest(msgspec.Struct, frozen=True, tag="update-receive"):
+    """Receive tensors from a group. `layout`: each tensor is a broadcast; or all are one (`bucket`); or they are cut
+    into buffers of more than `packed_bytes` (`packed`). After a failure the update is undone."""
+
+    group: str
+    names: list[str]
+    dtypes: list[str]
+    shapes: list[list[int]]
+    layout: Literal["each", "packed", "bucket"] = "each"
+    packed_bytes: int = 0
+
+
+class UpdateDirectoryRequest(msgspec.Struct, frozen=True, tag="update-directory"):
+    """Receive the tensors of a directory of safetensors files. After a failure the update is undone."""
+
+    path: str
+    load_format: str = "auto"
+
+
+class UpdateCommitRequest(msgspec.Struct, frozen=True, tag="update-commit"):
+    """Write what was received into the weights; answered with `version`, `fingerprint`, `tensors`, `bytes` and
+    `seconds` once it is served. `label`: the trainer's own name of the version. `whole`: refuse, and undo, unless all
+    tensors of the model were received, or those of the update before."""
+
+    label: str = ""
+    whole: bool = False
+
+
+class UpdateUndoRequest(msgspec.Struct, frozen=True, tag="update-undo"):
+    """End the update without a change. Answered, too, if there is none (`undone` false)."""
+
+    reason: str
+    by: str = ""
+
+
+class UpdateLeaveRequest(msgspec.Struct, frozen=True, tag="update-leave"):
+    """Leave a group; refused while it is received from."""
+
+    group: str
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, tag="lease"):
+    """Who updates the weights now, groups that were joined, and the label of the last update."""
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -294,5 +365,13 @@ Request = (
     | DocumentForgetRequest
     | EnvironmentRequest
     | QualityRequest
+    | UpdateOpenRequest
+    | UpdateJoinRequest
+    | UpdateReceiveRequest
+    | UpdateDirectoryRequest
+    | UpdateCommitRequest
+    | UpdateUndoRequest
+    | UpdateLeaveRequest
+    | LeaseRequest
 )
 Answer = Reply | Failure

@@ -12,7 +12,6 @@ from apollod.core.facts.intake.events import StripLevel
 from apollod.core.facts.review import Decision
 from apollod.core.settings import PatternSettings
 
-
 Dialect = Literal["vllm", "sglang"]
 """the HTTP interface by which an outside trainer updates the weights"""
 

@@ -17,11 +17,12 @@ ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
     "AnswerScenario", "AskJudge", "AskLesson", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore",
-    "EncodeAnchors", "EncodeExamples", "EndSearch", "Exit", "FreezeAnchor", "ImagineScenario", "JudgeDream", "KeepBase",
-    "MeasureQuality", "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback", "PrepareLesson", "ProbeTrainer",
-    "RankExamples", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "RescoreExamples", "Restore", "ResumeEngine",
-    "RunHook", "RunStep", "SampleGroup", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer",
-    "StopChild", "TellAlarm", "TestScenario", "WordLesson", "WriteCheckpoint",
+    "DropUpdateFiles", "EncodeAnchors", "EncodeExamples", "EndSearch", "Exit", "FreezeAnchor", "ImagineScenario",
+    "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback",
+    "PrepareLesson", "ProbeTrainer", "RankExamples", "RefreshEngine", "RemoveCheckpoint", "RemoveUpdateFiles",
+    "ReplayWindow", "RescoreExamples", "Restore", "ResumeEngine", "RunHook", "RunStep", "SampleGroup", "ScoreExample",
+    "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm", "TestScenario",
+    "WordLesson", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {
@@ -49,6 +50,7 @@ POINTS: dict[str, str] = {
     "trainer.restore.half-way": "optimizer state is loaded; the weights are as they were found",
     "trainer.restore.written": "the weights are written; nobody was told",
     "trainer.step.begun": "a step was asked for; nothing is written",
+    "trainer.update.half-way": "one tensor of an outside trainer's update is written, the others are not",
     "trainer.step.updated": "every parameter is updated; the optimizer has not finished",
     "trainer.step.unreported": "weights and optimizer are at the new step; nobody was told",
     "trainer.checkpoint.copied": "weights and optimizer state are copied out; nothing is written",

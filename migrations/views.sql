@@ -599,3 +599,21 @@ FROM events AS said
 LEFT JOIN events AS taken ON taken.kind = 'example.accepted' AND taken.key = said.body ->> '$.example'
 LEFT JOIN learned ON learned.example = said.body ->> '$.example'
 WHERE said.kind = 'group.sampled';
+
+-- Updates of the weights by outside trainers. state: open, committed, undone. step: that wrote it. lost: it could not be
+-- repeated after a crash, and the weights went back to the version before.
+CREATE VIEW updates AS
+SELECT CAST(opened.key AS INTEGER) AS "update", opened.body ->> '$.dialect' AS dialect, opened.body ->> '$.by' AS given_by,
+       CASE WHEN done.seq IS NOT NULL THEN 'committed' WHEN undone.seq IS NOT NULL THEN 'undone' ELSE 'open' END AS state,
+       done.body ->> '$.step' AS step, opened.body ->> '$.weights' AS weights, nullif(done.body ->> '$.label', '') AS label,
+       (SELECT sum(body ->> '$.tensors') FROM events WHERE kind = 'update.received' AND key = opened.key) AS tensors,
+       (SELECT sum(body ->> '$.bytes') FROM events WHERE kind = 'update.received' AND key = opened.key) AS bytes,
+       coalesce(done.body ->> '$.fingerprint', undone.body ->> '$.fingerprint') AS fingerprint,
+       done.body ->> '$.durable' AS durable, undone.body ->> '$.reason' AS reason, lost.seq IS NOT NULL AS lost,
+       (coalesce(done.at_ns, undone.at_ns) - opened.at_ns) / 1e9 AS seconds,
+       strftime('%Y-%m-%dT%H:%M:%fZ', opened.at_ns / 1e9, 'unixepoch') AS at, opened.seq
+FROM events AS opened
+LEFT JOIN events AS done ON done.kind = 'update.committed' AND done.key = opened.key
+LEFT JOIN events AS undone ON undone.kind = 'update.undone' AND undone.key = opened.key
+LEFT JOIN events AS lost ON lost.kind = 'update.lost' AND lost.key = opened.key
+WHERE opened.kind = 'update.opened';

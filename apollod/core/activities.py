@@ -33,7 +33,9 @@ class Activity(StrEnum):
     RECOVERY = "recovery"
     """a trainer is started, and brings weights and optimizer to the last step"""
     LEASE = "lease"
-    """an outside trainer writes the weights"""
+    """an outside trainer updates the weights"""
+    UPDATE = "update"
+    """the step that writes what it sent"""
     MEASUREMENT = "measurement"
     """probes of quality on unchanging weights"""
     DREAMING = "dreaming"
@@ -102,6 +104,11 @@ def _day(state: State) -> str:
     if not state.intake.bulk.waiting:
         return ""
     return f"what came from files and logs is learned at night ({_night_hours(state)})"
+
+
+def _leased(state: State) -> str:
+    one = state.updates.session
+    return f"{one.opened.by} updates the weights (update {one.number})" if one else ""
 
 
 def _fence(state: State) -> str:
@@ -296,13 +303,12 @@ NO_DREAMS = Obstacle("no dreams", _no_dreams)
 LEARNING = Obstacle("learning", _learning)
 DREAMS_BY_NIGHT = Obstacle("dreams by night", _dreams_by_night)
 USERS = Obstacle("users", _users)
-
-_AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
+LEASED = Obstacle("leased", _leased)
 
 WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.STEP: (
-        STOPPING, HALTED, PAUSED, ALARM, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP, LOOK_DUE,
-        ANCHORS,
+        STOPPING, HALTED, PAUSED, ALARM, LEASED, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP,
+        LOOK_DUE, ANCHORS,
     ),
     Activity.WINDOW_END: (ALARM, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, STEP),  # the engine is told its version
     Activity.CHECKPOINT: (
@@ -315,7 +321,8 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     ),
     Activity.ROLLBACK: (STOPPING, RECOVERY, STEP, DIFFERENCE),
     Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
-    Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
+    Activity.LEASE: (STOPPING, HALTED, PAUSED, INCIDENT, FORGETTING, NO_ENGINE),
+    Activity.UPDATE: (STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_ENGINE, NO_TRAINER, FENCE, ALIGNMENT, STEP),
     Activity.MEASUREMENT: (
         STOPPING, HALTED, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
     ),  # without a trainer: one that died in a step may have left half of it in the weights
@@ -337,8 +344,8 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.FREEZING: (STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ROLLBACK_WANTED, ROLLBACK),
     Activity.FOLLOW_UPS: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.FORGETTING: (
-        STOPPING, HALTED, PAUSED, INCIDENT, HOURS, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP,
-        LOOK_DUE,
+        STOPPING, HALTED, PAUSED, INCIDENT, LEASED, HOURS, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT,
+        STEP, LOOK_DUE,
     ),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip

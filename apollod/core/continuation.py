@@ -25,6 +25,7 @@ from apollod.core.facts.rescoring import RescoringState
 from apollod.core.facts.review import ReviewState
 from apollod.core.facts.schedule import ScheduleState
 from apollod.core.facts.scoring import ScoringState
+from apollod.core.facts.updates import UpdatesState
 from apollod.core.kernel.composing import carried, composed
 from apollod.core.rules.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.rules.holding.anchor_notes import AnchorNotes, carried_holding
@@ -198,6 +199,8 @@ def continuation(
     yield from notes.quality.taken_over(state.quality)
     for name, one in state.environments.named.items():
         yield at_ns, carried(ev.EnvironmentCarried, one, environment=name)
+    if state.updates.last:
+        yield at_ns, carried(ev.UpdatesCarried, state.updates)
     yield at_ns, _totals(state)
 
 
@@ -285,6 +288,7 @@ def carried_state(state: State) -> State:
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
         lessons=carried_lessons(state.lessons), holding=carried_holding(state.holding),
         environments=_carried_environments(state),
+        updates=composed(UpdatesState, carried(ev.UpdatesCarried, state.updates)),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", since_ns=0),

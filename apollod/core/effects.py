@@ -48,4 +48,6 @@ from apollod.core.facts.rescoring import RescoreExamples as RescoreExamples
 from apollod.core.facts.rollback import PlanRollback as PlanRollback
 from apollod.core.facts.scoring import ScoreExample as ScoreExample
 from apollod.core.facts.training import RunStep as RunStep
+from apollod.core.facts.updates import DropUpdateFiles as DropUpdateFiles
+from apollod.core.facts.updates import RemoveUpdateFiles as RemoveUpdateFiles
 from apollod.core.kernel.effect import Effect as Effect

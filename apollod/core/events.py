@@ -181,6 +181,14 @@ from apollod.core.facts.training import WindowClosed as WindowClosed
 from apollod.core.facts.training import WindowOpened as WindowOpened
 from apollod.core.facts.training import all_digests as all_digests
 from apollod.core.facts.training import all_examples as all_examples
+from apollod.core.facts.updates import UpdateAccepted as UpdateAccepted
+from apollod.core.facts.updates import UpdateCommitted as UpdateCommitted
+from apollod.core.facts.updates import UpdateFilesRemoved as UpdateFilesRemoved
+from apollod.core.facts.updates import UpdateLost as UpdateLost
+from apollod.core.facts.updates import UpdateOpened as UpdateOpened
+from apollod.core.facts.updates import UpdateReceived as UpdateReceived
+from apollod.core.facts.updates import UpdatesCarried as UpdatesCarried
+from apollod.core.facts.updates import UpdateUndone as UpdateUndone
 from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
 from apollod.core.kernel.reasons import Cause as Cause

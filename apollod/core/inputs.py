@@ -95,6 +95,11 @@ from apollod.core.facts.scoring import ExampleScoreDone as ExampleScoreDone
 from apollod.core.facts.training import StepDone as StepDone
 from apollod.core.facts.training import StepFailure as StepFailure
 from apollod.core.facts.training import Undoable as Undoable
+from apollod.core.facts.updates import UpdateCommitting as UpdateCommitting
+from apollod.core.facts.updates import UpdateEnding as UpdateEnding
+from apollod.core.facts.updates import UpdateFilesGone as UpdateFilesGone
+from apollod.core.facts.updates import UpdateOpening as UpdateOpening
+from apollod.core.facts.updates import UpdateReceived as UpdateReceived
 from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick

@@ -184,6 +184,17 @@ class PreferenceSettings(msgspec.Struct, frozen=True):
     fewer"""
 
 
+class ControlSettings(msgspec.Struct, frozen=True):
+    """Updates of the weights by outside trainers."""
+
+    durable: Literal["payload", "checkpoint", "none"] = "payload"
+    """what a crash, a replay or a rollback has of an update once it is written. payload: its tensors stay in
+    `<state>/updates`, as large as the model each; checkpoint: until a checkpoint holds them, which is written before
+    the trainer is answered; none: nothing, and a crash goes back to the version before it"""
+    lease_s: Annotated[float, Meta(gt=0.0)] = 600.0
+    """longest silence of an outside trainer in an update, which then ends without a change"""
+
+
 JudgeMode = Literal["off", "flagged", "all"]
 
 Thinking = Literal["off", "on", "template"]
@@ -431,6 +442,7 @@ class Settings(msgspec.Struct, frozen=True):
     review: ReviewSettings = ReviewSettings()
     queue: QueueSettings = QueueSettings()
     preferences: PreferenceSettings = PreferenceSettings()
+    control: ControlSettings = ControlSettings()
     judge: JudgeSettings = JudgeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     dream: DreamSettings = DreamSettings()

@@ -30,6 +30,7 @@ from apollod.core.facts.rollback import RollbackState
 from apollod.core.facts.schedule import ScheduleState
 from apollod.core.facts.scoring import ScoringState
 from apollod.core.facts.training import TrainingState
+from apollod.core.facts.updates import UpdatesState
 
 
 class State(msgspec.Struct):
@@ -59,6 +60,7 @@ class State(msgspec.Struct):
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)
     schedule: ScheduleState = msgspec.field(default_factory=ScheduleState)
+    updates: UpdatesState = msgspec.field(default_factory=UpdatesState)
     publishing: PublishingState = msgspec.field(default_factory=PublishingState)
     alignment: AlignmentState = msgspec.field(default_factory=AlignmentState)
 

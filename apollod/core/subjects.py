@@ -25,6 +25,7 @@ from apollod.core.rules import (
     schedule,
     scoring,
     training,
+    updates,
 )
 from apollod.core.rules.dreams import fold as dreams_fold
 from apollod.core.rules.dreams import policy as dreams
@@ -68,6 +69,7 @@ SUBJECTS = (
     Subject("lessons", lessons.HANDLERS, lessons_fold.FOLDS),
     Subject("dreams", dreams.HANDLERS, dreams_fold.FOLDS),
     Subject("judging", judging.HANDLERS, judging_fold.FOLDS),
+    Subject("updates", updates.HANDLERS, updates.FOLDS),
     Subject("environments", environments.HANDLERS, environments.FOLDS, repeat=environments.repeat),
     Subject("intake", intake.HANDLERS, intake_fold.FOLDS),
     Subject("feedback", feedback.HANDLERS, feedback.FOLDS),
@@ -93,6 +95,7 @@ BEGINNINGS: tuple[Callable[[State, int], Outcome], ...] = (
     forgetting.advance,
     rollback.advance,
     alignment.advance,
+    updates.advance,
     checkpoints.advance,
     environments.advance,
     training.advance,

@@ -41,6 +41,7 @@ from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.context import AnyEnvironment
 from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.executor.environment_effects import environments_of, keep_open
+from apollod.supervisor.executor.update_effects import remove_others
 from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -48,6 +49,7 @@ from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.leak_watch import LeakWatch
 from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import WAY_OUT, remove_unused
+from apollod.supervisor.receiving import Receiving
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
 from apollod.wire.pipe_messages import SEARCH_ROOM
@@ -132,7 +134,8 @@ async def _serve(
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path, config.state_dir / "log")
             bootstrapper = Bootstrapper(config, loop)
-            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge, dreamer))
+            parts = Daemon(config, loop, journal, children, audit, growth, bootstrapper, Receiving(), judge, dreamer)
+            control = Control(parts)
             started = inp.Started(
                 os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state),
                 journal_file.free_bytes(config.journal_path), judge.configured(), references_problem,
@@ -216,6 +219,7 @@ def _look_over_blobs(config: Config, state: State) -> str:
     without a problem, references of other baselines. Call with the lock held, before anything is measured."""
     directory, in_force = config.state_dir / blobs.NAME, state.quality.references
     blobs.remove_half_written(directory)
+    remove_others(config)
     if in_force and (problem := blobs.problem(directory, in_force)):
         return f"{problem}; {WAY_OUT}" if config.quality.is_on else ""
     remove_unused(directory, in_force)

@@ -20,6 +20,7 @@ from apollod.supervisor.config import Config
 from apollod.wire.comparisons import is_compared
 from apollod.wire.records import CompletionRecord, decode_record
 from apollod.wire.thoughts import opens_thought, split
+from apollod.wire.updates import is_update
 
 LOOK_S = 60.0
 """longest time between two searches for expired answers: the clock may be set meanwhile"""
@@ -47,7 +48,7 @@ def question_of(config: Config, prompt: str) -> str:
 def pair_of(config: Config, record: bytes) -> Pair | None:
     """The question of a canonical record and its answer without thoughts, see `pair_in`; also of a rated answer, with
     the prompt rendered by the engine; None for answers that are compared. Blocking."""
-    if is_compared(record):
+    if is_compared(record) or is_update(record):
         return None
     typed, opened = decode_record(record), False
     if isinstance(typed, CompletionRecord):

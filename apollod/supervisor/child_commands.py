@@ -159,6 +159,10 @@ def engine_environment(config: Config) -> dict[str, str]:
     }
     if config.engine.names:
         env["APOLLOD_HTTP_NAMES"] = ",".join(config.engine.names)
+    if config.control.enabled:
+        env["APOLLOD_CONTROL"] = "1"
+        env["APOLLOD_CONTROL_PAUSE_S"] = str(config.control.pause_s)
+        env["APOLLOD_CONTROL_ADDRESSES"] = ",".join(config.control.addresses)
     if config.capture.mode != "off":
         capture = CaptureTerms(
             str(config.capture_path), config.capture.max_bytes, config.capture.keep_s, config.redaction.personal

@@ -22,6 +22,7 @@ import msgspec
 from apollod.adapters.system.web_address import is_loopback
 from apollod.core.settings import (
     CheckpointSettings,
+    ControlSettings,
     DreamSettings,
     EnvironmentSettings,
     JudgeSettings,
@@ -63,6 +64,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: tuple[sections.EndpointSection, ...] = ()
     capture: sections.CaptureSection = sections.CaptureSection()
     preferences: sections.PreferencesSection = sections.PreferencesSection()
+    control: sections.ControlSection = sections.ControlSection()
     review: sections.ReviewSection = sections.ReviewSection()
     queue: sections.QueueSection = sections.QueueSection()
     judge: sections.JudgeSection = sections.JudgeSection()
@@ -166,6 +168,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             review=narrowed(self.review, ReviewSettings),
             queue=narrowed(self.queue, QueueSettings),
             preferences=narrowed(self.preferences, PreferenceSettings),
+            control=narrowed(self.control, ControlSettings),
             judge=narrowed(self.judge, JudgeSettings),
             schedule=narrowed(self.schedule, ScheduleSettings),
             dream=narrowed(self.dream, DreamSettings),

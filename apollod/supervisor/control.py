@@ -24,6 +24,7 @@ from apollod.supervisor.requests.feedback_requests import feedback_on, give_feed
 from apollod.supervisor.requests.lesson_requests import forget_lesson, lesson, lessons, practise_lesson, teach
 from apollod.supervisor.requests.status_requests import queue, status
 from apollod.supervisor.requests.training_requests import checkpoint, measure_quality, pause, relearn, resume, rollback
+from apollod.supervisor.requests.update_requests import commit, lease, open_update, receive_directory, undo
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -67,9 +68,21 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.DocumentForgetRequest: forget_document,
     msg.EnvironmentRequest: environment,
     msg.QualityRequest: measure_quality,
+    msg.UpdateOpenRequest: open_update,
+    msg.UpdateDirectoryRequest: receive_directory,
+    msg.UpdateCommitRequest: commit,
+    msg.UpdateUndoRequest: undo,
+    msg.LeaseRequest: lease,
 }
 
-AT_ONCE = (msg.StatusRequest, msg.QueueRequest, msg.PatternsRequest, msg.LessonsRequest, msg.LessonQuestion)
+AT_ONCE = (
+    msg.StatusRequest,
+    msg.QueueRequest,
+    msg.PatternsRequest,
+    msg.LessonsRequest,
+    msg.LessonQuestion,
+    msg.LeaseRequest,
+)
 """requests answered from the state, without waiting"""
 
 

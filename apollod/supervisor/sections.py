@@ -14,6 +14,7 @@ from apollod.core.facts.intake.evidence import Learn
 from apollod.core.facts.lessons.distances import distance_of
 from apollod.core.settings import (
     CheckpointSettings,
+    ControlSettings,
     DreamSettings,
     EnvironmentSettings,
     JudgeSettings,
@@ -240,6 +241,28 @@ class PreferencesSection(PreferenceSettings, frozen=True, forbid_unknown_fields=
         pair = PairTerms(beta=self.beta, smoothing=self.smoothing, sft=self.sft)
         good, bad = RatedTerms(beta=self.beta), RatedTerms(beta=self.beta, weight=self.bad)
         return Preferences(self.pairs, self.ratings, pair, good, bad)
+
+
+class ControlSection(ControlSettings, frozen=True, forbid_unknown_fields=True):
+    """Updates of the weights by outside trainers over HTTP: docs/control.md."""
+
+    enabled: bool = False
+    """serve the routes by which vLLM's and SGLang's clients update weights, for this daemon's user and who has a key"""
+    directories: tuple[str, ...] = ()
+    """from which weights may be read when a client names a directory; none: such requests are refused"""
+    addresses: tuple[str, ...] = ()
+    """addresses to which apollod may connect to receive weights, besides this machine's own"""
+    receive_s: Annotated[float, Meta(gt=0.0)] = 300.0
+    """longest wait for tensors that a client announced"""
+    pause_s: Annotated[float, Meta(gt=0.0)] = 600.0
+    """longest pause of generation by a client, after which requests go on"""
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= self.receive_s:
+            raise ValueError(
+                f"lease_s = {self.lease_s:g} would end an update whose tensors are awaited for receive_s = "
+                f"{self.receive_s:g}; set it higher"
+            )
 
 
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):

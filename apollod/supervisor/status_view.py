@@ -18,6 +18,7 @@ from apollod.core.rules import (
     rollback,
     schedule,
     training,
+    updates,
 )
 from apollod.core.rules.bootstrap import ReadSoFar
 from apollod.core.rules.dreams import status as dreams
@@ -71,6 +72,7 @@ def status_view(state: State, now_ns: int, journal: Journal, journal_error: str 
         lessons=lessons.status(state, now_ns),
         environments=environments.status(state, now_ns),
         preferences=preferences.status(state),
+        updates=updates.status(state, now_ns),
         learned=rescoring.status(state),
         uptime_s=daemon.uptime_s(state, now_ns),
     )

@@ -8,7 +8,7 @@ update.
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
@@ -18,7 +18,8 @@ import msgspec
 import torch
 
 from apollod.adapters.ipc.channel import Link
-from apollod.errors import ApolloError, LinkClosed, OutOfMemory, ShareRefused, WeightsDamaged
+from apollod.core.facts.updates import OBJECTIVE
+from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
 from apollod.products import products_in
@@ -28,6 +29,7 @@ from apollod.trainer.bind.mapped_memory import open_storages
 from apollod.trainer.checkpoints import restore
 from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
+from apollod.trainer.foreign_update import encoded_update, write_update
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.learner import Learner, bound, checked, encode
 from apollod.trainer.memory import lacks_memory, spoils_the_thread
@@ -41,6 +43,7 @@ from apollod.trainer.scoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.untrained import UNKNOWN, Untrained
 from apollod.wire import messages as m
+from apollod.wire.updates import is_update
 
 MessageT = TypeVar("MessageT")
 AnswerT = TypeVar("AnswerT")
@@ -134,16 +137,25 @@ class Loop:
                 case m.Restore():
                     return self._restore(message)
                 case m.Encode():
-                    learner = self._attached()
-                    untrained = self._untrained_of(message)
-                    return m.EncodeDone(
-                        [encode(learner, one, record, untrained=untrained) for one, record in message.examples]
-                    )
+                    return m.EncodeDone(list(self._encoded(message)))
         except ApolloError as error:
             return m.Refused(_tag(message), " ".join(str(error).split()), error.hint)
         return m.Refused(
             _tag(message), "a trainer does not know this message", "supervisor and trainer must be of one version"
         )
+
+    def _encoded(self, message: m.Encode) -> Iterator[m.Encoded]:
+        learner, untrained = self._attached(), self._untrained_of(message)
+        for example, record in message.examples:
+            if not is_update(record):
+                yield encode(learner, example, record, untrained=untrained)
+                continue
+            try:
+                yield encoded_update(learner, example, record)
+            except RecordRefused as error:
+                yield m.Encoded(example, refused=error.line())
+            except OSError as error:
+                yield m.Encoded(example, refused=line_of(error))
 
     def _untrained_of(self, message: m.Encode) -> Untrained:
         """The weights before the first step, which stay in memory once a message needed them."""
@@ -193,16 +205,23 @@ class Loop:
     def _step(self, message: m.Step) -> m.StepDone | m.StepFailure:
         try:
             learner = self._attached()
-            objective = objective_named(message.objective)
-            batch = [checked(learner, example, objective) for example in message.examples]
-            anchors = [checked(learner, anchor, CONTEXT) for anchor in message.anchors]
-            answer = self._run(learner, objective, batch, anchors, message)
+            answer = (
+                write_update(learner, message, self._checkpoints.hold)
+                if message.objective == OBJECTIVE
+                else self._learn(learner, message)
+            )
         except ApolloError as error:
             return m.StepFailure(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
             return m.StepFailure(message.step, line_of(error))
         failpoint("trainer.step.unreported")
         return answer
+
+    def _learn(self, learner: Learner, message: m.Step) -> m.StepDone | m.StepFailure:
+        objective = objective_named(message.objective)
+        batch = [checked(learner, example, objective) for example in message.examples]
+        anchors = [checked(learner, anchor, CONTEXT) for anchor in message.anchors]
+        return self._run(learner, objective, batch, anchors, message)
 
     def _run(
         self, learner: Learner, objective: Objective, batch: list[Tokens], anchors: list[Tokens], message: m.Step

@@ -19,9 +19,18 @@ from msgspec.structs import replace
 
 from apollod.core.events import Sampled
 from apollod.errors import RecordRefused
-from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TypedRecord, decode_record, with_sampled
+from apollod.wire.records import (
+    CompletionRecord,
+    Message,
+    MessagesRecord,
+    TextRecord,
+    TypedRecord,
+    decode_record,
+    with_sampled,
+)
 from apollod.wire.rollouts import Group, Rollout, Terms, first_missing, read_group
 from apollod.wire.teacher import GivenBlob
+from apollod.wire.updates import as_words, decode_update, is_update
 
 Beta = Annotated[float, Meta(gt=0.0)]
 
@@ -151,6 +160,8 @@ def decode_learned(canonical: bytes) -> LearnedRecord:
 def as_text(canonical: bytes) -> TypedRecord:
     """A record as a conversation, for readers of its text: what is compared comes as one turn after another. Raises
     RecordRefused as `decode_learned`."""
+    if is_update(canonical):
+        return TextRecord(as_words(decode_update(canonical)))
     match decode_learned(canonical):
         case GroupRecord(group=group):
             return MessagesRecord([*group.prompt, *(Message("assistant", answer) for answer in group.answers)])

@@ -30,6 +30,7 @@ from apollod.core.rules.rescoring import Learned
 from apollod.core.rules.rollback import Rollback, Undo
 from apollod.core.rules.schedule import Schedule
 from apollod.core.rules.training import Optimizer, RunningStep
+from apollod.core.rules.updates import Updates
 from apollod.errors import ApolloError
 
 SCHEMA_VERSION = 1
@@ -103,6 +104,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     environments: list[EnvironmentStatus] = []
     """in the order of their first start"""
     preferences: Preferences = Preferences()
+    updates: Updates = Updates()
     learned: Learned = Learned()
     uptime_s: float
     processor: str = ""

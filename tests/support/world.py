@@ -19,6 +19,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.facts.alignment import TOKENS, ModelKind
+from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line
 from apollod.core.rules.forgetting import plan as forget_plan
@@ -41,7 +42,18 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge", "quality", "signals", "lessons"):
+    for section in (
+        "trainer",
+        "checkpoint",
+        "review",
+        "queue",
+        "schedule",
+        "judge",
+        "quality",
+        "signals",
+        "lessons",
+        "control",
+    ):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
@@ -52,7 +64,15 @@ FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeight
 ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample | fx.FreezeAnchor
 """also where the engine is gone: it is the supervisor that says so"""
 OF_SUPERVISOR = (
-    fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.PlanForget | fx.RunHook | fx.Exit
+    fx.StopChild
+    | fx.RemoveCheckpoint
+    | fx.ObserveCheckpoint
+    | fx.PlanRollback
+    | fx.PlanForget
+    | fx.RunHook
+    | fx.Exit
+    | fx.RemoveUpdateFiles
+    | fx.DropUpdateFiles
 )
 
 
@@ -426,6 +446,8 @@ class World:
                 trained = {one for e in done.values() if e.applied for one in ev.all_examples(e)}
                 absent = tuple(one for one in found.far if one not in trained)
                 self.give(msgspec.structs.replace(found, absent=absent, far=tuple(set(found.far) - set(absent))))
+            case fx.RemoveUpdateFiles(step=step):
+                self.give(inp.UpdateFilesGone(step))
             case fx.RunHook(step=step, path=path):
                 self.hooked.append(step)
                 self.give(inp.HookCompleted(step, 0.1, path))
@@ -474,6 +496,8 @@ class World:
     def encoded(self, example: str) -> inp.Encoded:
         if example.startswith("long"):
             return inp.Encoded(example, refused="too long")
+        if example.startswith("update"):
+            return inp.Encoded(example, 0, 0, 0, digest(example), objective=OBJECTIVE)
         tokens = next((size for begin, size in self.sizes.items() if example.startswith(begin)), 10)
         return inp.Encoded(example, tokens, 4, 0, digest(example))
 
@@ -579,6 +603,11 @@ class World:
             self.asked = deque(e for e in self.asked if isinstance(e, ANSWERED_BY_US) or not isinstance(e, FOR_ENGINE))
         exited = inp.EngineExited if role == "engine" else inp.TrainerExited
         self.give(exited(child.pid, code, f"exit code {code}"))
+
+    def commit(self, example: str, label: str = "") -> None:
+        """The outside trainer asks to write its update, as this example: `update...`; `long...` is refused."""
+        line = Line(number=self.state.updates.last, example=example, record=b"{}")
+        self.give(inp.UpdateCommitting(self.state.updates.last, line, label))
 
     def lines(
         self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0, stripped: bool = False

@@ -19,11 +19,13 @@ from apollod.core.events import AnchorEncoded, AnchorFrozen, DaemonStarted, Exam
 from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
+from apollod.wire import updates
 from apollod.wire.comparisons import may_refer, with_file, with_reference
 from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import StepExample
 from apollod.wire.records import with_sampled
 from apollod.wire.teacher import GivenBlob, digest_of
+from apollod.wire.updates import is_update, with_directories
 
 NAME = "blobs"
 LOOKUP_S = 60.0
@@ -94,6 +96,8 @@ def lesson(accepted: ExampleAccepted, directories: Sequence[Path], reference: st
     """The record of an example as the trainer is given it: with the tokens of its answers that are known, and with the
     file that it is learned from, from the first directory that has it. `reference`: digest of the file of a comparison,
     once it was tokenised. What cannot be read is said in its place, and the trainer refuses the example. Blocking."""
+    if is_update(bytes(accepted.record)):
+        return with_directories(bytes(accepted.record), [str(one.parent / updates.NAME) for one in directories])
     record = with_sampled(bytes(accepted.record), accepted.sampled)
     if accepted.teacher:
         record = with_file(record, _given(accepted.teacher, directories))
@@ -111,7 +115,8 @@ def recorded(journal: str | Path, accepted: ExampleAccepted) -> bytes:
     if wants_reference(accepted):
         sql = REFERENCES.replace("?", journal_reader.literal(msgspec.json.encode([accepted.example]).decode()))
         reference = next((str(digest) for _, digest in journal_reader.query(journal, sql, seconds=LOOKUP_S).rows), "")
-    return lesson(accepted, beside(journal) if accepted.teacher or reference else (), reference)
+    named = accepted.teacher or reference or is_update(bytes(accepted.record))
+    return lesson(accepted, beside(journal) if named else (), reference)
 
 
 def anchors_of(

@@ -33,6 +33,7 @@ VERBS = (
     _verb("pattern", "pattern", "what is learned by dreaming, and how far it is: list, show, add, retire, propose"),
     _verb("environment", "environment",
           "what gives prompts and scores answers, and how learning from that goes: list, show, pause, resume"),
+    _verb("lease", "lease", "outside trainers that update the weights: list, show; end such an update: revoke"),
     _verb("dream", "dream", "what was dreamt, and why: list, show; dream now, or not: start, stop"),
     _verb("quality", "quality.quality_verb",
           "has the model become worse? measure it: run, baseline; what is known: report, incident list, incident "

@@ -18,6 +18,7 @@ from apollod.core.facts.children import NO_ENGINE, EngineExited, TrainerAttached
 from apollod.core.facts.daemon import DaemonStarted
 from apollod.core.facts.publishing import EnginePaused, EngineResumed, PublishingState
 from apollod.core.facts.training import StepStarted
+from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -35,7 +36,7 @@ def fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
     """True if the trainer may write now: no fence is wanted, it is closed, or it expired. `events`: of the present
     decision, not folded yet."""
     settings, publishing = state.daemon.settings, state.publishing
-    if settings is None or settings.trainer.publish != "fenced":
+    if settings is None or (settings.trainer.publish != "fenced" and not _updates(state, events)):
         return True
     if state.children.engine.phase != "ready" or publishing.engine_paused:
         return True
@@ -43,6 +44,13 @@ def fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
     if publishing.fence_expired and not anew:
         return True
     return any(isinstance(event, ev.EnginePaused) for event in events)
+
+
+def _updates(state: State, events: Sequence[ev.Event]) -> bool:
+    """True if the next write is an outside trainer's, which always is fenced: all tensors change at once."""
+    running = state.training.running
+    begun = next((event for event in events if isinstance(event, ev.StepStarted)), running.begun if running else None)
+    return begun is not None and begun.objective == OBJECTIVE
 
 
 def fence_pending(state: State) -> bool:
@@ -100,11 +108,14 @@ def publish(state: State, outcome: Outcome, now_ns: int) -> Outcome:
         return outcome
     settings = state.daemon.settings.trainer
     closed = fence_closed(state, outcome.events)
-    back = outcome.find(ev.RollbackCompleted) is not None
+    running = state.training.running
+    back = outcome.find(ev.RollbackCompleted) is not None or (
+        outcome.find(ev.StepCompleted) is not None and running is not None and running.begun.objective == OBJECTIVE
+    )
     effects: list[fx.Effect] = []
     for effect in outcome.effects:
         if isinstance(effect, fx.RefreshEngine):
-            # prefixes of weights that were taken back are dropped even with "keep"
+            # prefixes of weights that were taken back, or written anew, are dropped even with "keep"
             drops = back and settings.cache == "keep"
             effect = fx.RefreshEngine(effect.version, "reset" if drops else settings.cache)
         elif not closed and (isinstance(effect, fx.RunStep) or (isinstance(effect, fx.Restore) and effect.weights)):
@@ -123,10 +134,11 @@ def _fenced(state: State, settings: TrainerSettings, write: fx.RunStep | fx.Rest
     running requests keep their computed prefixes, else they might never progress. With a restore or a replay the
     weights jump: nothing is kept."""
     trainer = state.children.trainer.pid
-    if isinstance(write, fx.RunStep) and not write.replay:
+    if isinstance(write, fx.RunStep) and not write.replay and write.objective != OBJECTIVE:
         wait_s = left_s(now_ns, state.publishing.serve_until_ns, state.publishing.serve_s)
         return fx.PauseEngine(write, trainer, False, settings.fence_max_s, wait_s=wait_s)
-    return fx.PauseEngine(write, trainer, settings.cache != "keep", settings.fence_max_s)
+    clear = settings.cache != "keep" or (isinstance(write, fx.RunStep) and write.objective == OBJECTIVE)
+    return fx.PauseEngine(write, trainer, clear, settings.fence_max_s)
 
 
 def _on_paused(state: State, input_: inp.EnginePauseReport, now_ns: int) -> Outcome:

@@ -125,10 +125,25 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     """Restore the optimizer, and the weights if the fingerprint differs."""
     bound = composed(ev.TrainerBound, input_, pid=state.children.trainer.pid)
+    if lost := _lost(state):
+        return Outcome([bound, *lost], [fx.StopChild("trainer", 0.0)])
     origin = restore_from(state, state.recovery.origin)
     wanted = origin.fingerprint or input_.fingerprint
     restore = msgspec.structs.replace(origin, weights=wanted != input_.fingerprint, fingerprint=wanted)
     return Outcome([bound], [restore, *_keep_base(state, input_)])
+
+
+def _lost(state: State) -> list[ev.Event]:
+    """Go back to before an update by an outside trainer that would have to be written again and was not kept."""
+    unkept = state.updates.unkept
+    lost = next((unkept[done.step] for done in state.recovery.since if done.step in unkept), None)
+    if lost is None:
+        return []
+    why = f'its tensors were not kept ([control] durable = "{lost.durable}")'
+    events: list[ev.Event] = [ev.UpdateLost(lost.update, step=lost.step, to=lost.parent, reason=why)]
+    if state.rollback.wanted is None:
+        events.append(ev.RollbackRequested(to=lost.parent, by="apollod"))
+    return events
 
 
 def _keep_base(state: State, input_: inp.Bound) -> list[fx.KeepBase]:

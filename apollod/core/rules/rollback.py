@@ -160,6 +160,7 @@ def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.
         or input_.error
         or _changed_settings(state, input_)
         or _no_origin(state, input_)
+        or _not_kept(state, input_)
     ):
         return ev.RollbackRefused(to=wanted.to, reason=error)
     fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
@@ -207,6 +208,18 @@ def _no_origin(state: State, plan: inp.RollbackPlanned) -> str:
     return (
         f"no checkpoint of step {plan.to} or an earlier one is left, and the untrained weights were not kept; "
         "`apollod checkpoint list` shows the steps that can be gone back to"
+    )
+
+
+def _not_kept(state: State, plan: inp.RollbackPlanned) -> str:
+    """Refuse if an update by an outside trainer would have to be written again whose tensors are gone; empty: no
+    objection."""
+    gone = next((one.step for one in plan.replay if one.step in state.updates.unkept), None)
+    if gone is None:
+        return ""
+    return (
+        f"step {gone} would have to be run again and is an update by an outside trainer, whose tensors were not kept; "
+        "name the step of a checkpoint, or one before it"
     )
 
 

@@ -35,10 +35,12 @@ from apollod.core.facts.training import (
     practice_bound,
     tokens_bound,
 )
+from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.lessons.practice import is_practice, kin_practised, practised_now
+from apollod.core.rules.updates import step_of
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, elapsed_s, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings
 from apollod.core.shared.repeating import next_repeat
@@ -66,7 +68,7 @@ def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int
 def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
     own.step = e.step
     own.running = Running(e, at_ns)
-    if (window := own.window) is not None and not e.again_of:
+    if (window := own.window) is not None and not e.again_of and e.objective != OBJECTIVE:
         window.steps += 1
         window.examples += len(all_examples(e))
 
@@ -80,7 +82,8 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
         return
     own.counts.trained += len(examples)
     own.unlearned = 0
-    own.recent.append(Pace(e.tokens, e.seconds))
+    if e.tokens:
+        own.recent.append(Pace(e.tokens, e.seconds))
     if len(own.recent) > KEPT:
         del own.recent[0]
     if (window := own.window) is not None and e.loss is not None:
@@ -194,7 +197,7 @@ def _next_batch(state: State, settings: Settings, window: Window) -> list[Waitin
         if batch and filled([each.tokens for each in (*batch, one)]) > room:
             break
         batch.append(one)
-        if len(batch) >= most or first.alone:
+        if len(batch) >= most or first.alone or first.objective == OBJECTIVE:
             break
     return batch
 
@@ -246,6 +249,8 @@ def _held(state: State, settings: Settings, batch: list[Waiting], practice: bool
 
 def _begin_step(state: State, all_settings: Settings, window: Window, batch: list[Waiting]) -> Outcome:
     first, several, settings = batch[0], len(batch) > 1, all_settings.trainer
+    if first.objective == OBJECTIVE:
+        return step_of(state, first)
     practice = is_practice(state.lessons, first.example)
     together = several and (practice or _rated_together(all_settings, first))
     held = _held(state, all_settings, batch, practice, together)

@@ -14,6 +14,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.receiving import Receiving
 from apollod.wire import messages as msg
 
 InputT = TypeVar("InputT", bound=Input)
@@ -32,6 +33,8 @@ class Daemon(NamedTuple):
     audit: Audit
     growth: GrowthWatch
     bootstrapper: Bootstrapper
+    received: Receiving
+    """what outside trainers send"""
     judge: Judge | None = None
     """the judge for dreams"""
     dreamer: Dreamer | None = None

@@ -67,14 +67,14 @@ async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
         )
     begun, done = loop.last(ev.RollbackStarted), loop.last(ev.RollbackCompleted)
     assert begun is not None and begun is not started and done is not None
-    await _announced(daemon)
+    await announced(daemon)
     return reply(
         step=done.to, **{"from": done.from_step}, fingerprint=done.fingerprint, how=done.how, replayed=done.replayed,
         seconds=done.seconds, undone=list(begun.undone), examples=list(begun.examples),
     )  # fmt: skip
 
 
-async def _announced(daemon: Daemon) -> None:
+async def announced(daemon: Daemon) -> None:
     """Wait until the engine was told: before, new requests still find prefixes of the undone weights."""
     await daemon.loop.submit(inp.Advance())  # afterwards the effects of the last event have been requested
     if (engine := daemon.children.engine) is not None:

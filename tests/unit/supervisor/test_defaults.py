@@ -43,6 +43,10 @@ PROMISED: dict[str, dict[str, Any]] = {
     "preferences": {
         "pairs": "sft", "ratings": "sft", "beta": 0.1, "smoothing": 0.0, "sft": 0.0, "bad": 1.0, "ratings_per_step": 8,
     },
+    "control": {
+        "durable": "payload", "lease_s": 600.0, "enabled": False, "directories": (), "addresses": (),
+        "receive_s": 300.0, "pause_s": 600.0,
+    },
     "review": {
         "hold_days": 30.0, "divergence": "held", "forget_steps": 1000, "alternate": False,
     },

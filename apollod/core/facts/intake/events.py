@@ -169,9 +169,9 @@ class SourceUnblocked(Event, frozen=True):
         return self.path
 
 
-Tier = Literal["direct", "bulk", "dream", "rollout"]
+Tier = Literal["direct", "bulk", "dream", "rollout", "update"]
 """Origin of an example, which decides its learning rate: given directly (HTTP, `ctl submit`, feedback), read from a
-file or log, imagined, sampled for an environment."""
+file or log, imagined, sampled for an environment; or weights of an outside trainer, which are written as they are."""
 
 
 class ExampleAccepted(ExampleEvent, frozen=True):

@@ -1,0 +1,166 @@
+"""The files of updates by outside trainers, `<state>/updates/DIGEST`: received under a temporary name, checked against
+the model, and named by the BLAKE2b-256 of their bytes once they are durable."""
+
+import io
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from apollod.adapters.system.files import fsync_dir, fsync_file
+from apollod.errors import ModelRefused, RecordRefused
+from apollod.explain import reason
+from apollod.model.checkpoint_names import check_tensor, known_names
+from apollod.store.model_files import StoredTensor, read_files, read_header, weight_names
+
+BLOCK = 8 << 20
+_NAME = re.compile(r"[0-9a-f]{64}")
+FORMATS = ("auto", "safetensors")
+"""values of `load_format` that are read"""
+
+
+class Received(NamedTuple):
+    """A file of an update. `targets`: names of its tensors in the model directory."""
+
+    file: str
+    targets: frozenset[str]
+    tensors: int
+    bytes: int
+    seconds: float
+
+    @property
+    def names(self) -> str:
+        """Digest of the names, for the journal."""
+        return names_digest(self.targets)
+
+
+def names_digest(targets: frozenset[str]) -> str:
+    """BLAKE2b-128 over names, in alphabetical order: 32 hex digits."""
+    return blake2b("\0".join(sorted(targets)).encode(), digest_size=16).hexdigest()
+
+
+class Manifest:
+    """What a model directory stores, to check what a sender announces."""
+
+    def __init__(self, model_dir: Path) -> None:
+        """Read the headers. Blocking. Raises ModelRefused."""
+        stored = [tensor for file in read_files(model_dir) for tensor in file.tensors]
+        self._shapes = {tensor.name: tensor.shape for tensor in stored}
+        self._names = known_names(self._shapes)
+
+    def checked(self, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> frozenset[str]:
+        """Names in the model directory of (name, dtype, shape). Raises RecordRefused."""
+        if len({name for name, _, _ in tensors}) != len(tensors):
+            raise RecordRefused("a tensor comes twice", "send each tensor of an update once")
+        if not tensors:
+            raise RecordRefused("it has no tensors", "send at least one")
+        return frozenset(check_tensor(*one, self._names, self._shapes) for one in tensors)
+
+    def lacking(self, targets: frozenset[str]) -> list[str]:
+        """Names that are not among these, in order."""
+        return sorted(self._shapes.keys() - targets)
+
+
+def temporary(directory: Path) -> Path:
+    """A name for a file that is being received. Makes the directory, for this user alone. Blocking. Raises OSError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / f".{os.getpid()}-{time.monotonic_ns()}.part"
+
+
+def put(part: Path, digest: str) -> None:
+    """Give a received file its name, durably. Blocking. Raises OSError."""
+    fsync_file(part)
+    part.replace(part.with_name(digest))
+    fsync_dir(part.parent)
+
+
+def take_directory(
+    source: str, load_format: str, allowed: Sequence[str], directory: Path, manifest: Manifest
+) -> Iterator[Received]:
+    """Copy the safetensors files of a directory, one after another, each checked first. Blocking.
+
+    Raises RecordRefused for a directory that is not below one of `allowed`, other formats, tensors that the model does
+    not have, and files that change meanwhile.
+    """
+    if load_format not in FORMATS:
+        raise RecordRefused(f"load_format is {load_format!r}", f"send {' or '.join(FORMATS)}")
+    place = _allowed(source, allowed)
+    try:
+        for name in weight_names(place):
+            yield _copied(place, name, directory, manifest)
+    except ModelRefused as error:
+        raise RecordRefused(str(error), error.hint) from error
+    except OSError as error:
+        raise RecordRefused(f"{source} cannot be read: {reason(error)}", "check its owner and mode") from error
+
+
+def _allowed(source: str, allowed: Sequence[str]) -> Path:
+    if not os.path.isabs(source) or "\0" in source:
+        raise RecordRefused(f"{source[:200]!r} is not an absolute path", "send the path of a directory")
+    place = Path(os.path.realpath(source))
+    if not any(place.is_relative_to(os.path.realpath(Path(one).expanduser())) for one in allowed):
+        raise RecordRefused(
+            f"{source} is not below a directory from which weights may be read",
+            "add one to [control] directories" if allowed else "name one in [control] directories",
+        )
+    return place
+
+
+def _copied(place: Path, name: str, directory: Path, manifest: Manifest) -> Received:
+    began = time.monotonic()
+    fd = os.open(place / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise RecordRefused(f"{place / name} is not a file", "send a directory of safetensors files")
+        header = read_header(place, name)
+        targets = manifest.checked([_announced(tensor) for tensor in header.tensors])
+        part = temporary(directory)
+        try:
+            digest = _copy(file, part)
+            after = os.fstat(fd)
+            if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or (
+                after.st_size != part.stat().st_size
+            ):
+                raise RecordRefused(f"{place / name} is being written", "send it once its writer has ended")
+            put(part, digest)
+        finally:
+            part.unlink(missing_ok=True)
+    tensors = header.tensors
+    return Received(digest, targets, len(tensors), sum(one.bytes for one in tensors), time.monotonic() - began)
+
+
+def _announced(tensor: StoredTensor) -> tuple[str, str, tuple[int, ...]]:
+    return tensor.name, tensor.dtype, tensor.shape
+
+
+def _copy(file: io.RawIOBase, part: Path) -> str:
+    digest = blake2b(digest_size=32)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as out:
+        while block := file.read(BLOCK):
+            digest.update(block)
+            out.write(block)
+    return digest.hexdigest()
+
+
+def remove(directory: Path, files: Sequence[str]) -> None:
+    """Remove these files; those that are gone count as removed. Blocking. Raises OSError."""
+    for name in files:
+        (directory / name).unlink(missing_ok=True)
+    if directory.exists():
+        fsync_dir(directory)
+
+
+def remove_others(directory: Path, kept: frozenset[str]) -> None:
+    """Remove what a daemon that was killed left: files under temporary names, and those that no event names. Blocking;
+    what cannot be removed stays."""
+    with suppress(OSError):
+        for entry in os.scandir(directory):
+            known = _NAME.fullmatch(entry.name) and entry.name in kept
+            if not known and entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)

@@ -1,0 +1,194 @@
+"""Requests by which outside trainers update the weights. One update at a time; each request is answered when what it
+asks for is done and recorded."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from apollod.adapters import update_files
+from apollod.adapters.update_files import Manifest, Received
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.facts.intake.repeats import content_id
+from apollod.core.facts.updates import Session
+from apollod.core.rules import updates
+from apollod.errors import ApolloError
+from apollod.explain import explain
+from apollod.supervisor.requests.asked import Daemon, reply
+from apollod.supervisor.requests.training_requests import announced, checkpoint
+from apollod.wire import messages as msg
+from apollod.wire.updates import NAME, UpdateForm, UpdateRecord, update_json
+
+NO_UPDATE = msg.Failure("no update of the weights is open", "begin one first")
+
+
+async def open_update(daemon: Daemon, request: msg.UpdateOpenRequest) -> msg.Answer:
+    """Begin an update; answered once no step runs."""
+    loop, state = daemon.loop, daemon.loop.state
+    if (held := state.updates.session) is not None:
+        return _held(held)
+    recorded = await loop.submit(inp.UpdateOpening(request.dialect, request.by))
+    opened = next((one.event for one in recorded if isinstance(one.event, ev.UpdateOpened)), None)
+    if opened is None:
+        held = state.updates.session
+        return _held(held) if held else msg.Failure(
+            f"the weights cannot be updated now: {blocked(Activity.LEASE, state)}",
+            "see `apollod ctl status`, then try again", retryable=True,
+        )  # fmt: skip
+    daemon.received.begin(opened.update)
+    while _is_open(daemon, opened.update) and state.training.running is not None:
+        await loop.changed()
+    return reply(update=opened.update, version=state.training.version, fingerprint=state.training.fingerprint)
+
+
+def _held(session: Session) -> msg.Failure:
+    return msg.Failure(
+        f"{session.opened.by} updates the weights already (update {session.number})",
+        "wait for its end, or end it with `apollod ctl lease revoke`", retryable=True,
+    )  # fmt: skip
+
+
+def _is_open(daemon: Daemon, update: int) -> bool:
+    session = daemon.loop.state.updates.session
+    return session is not None and session.number == update
+
+
+async def receive_directory(daemon: Daemon, request: msg.UpdateDirectoryRequest) -> msg.Answer:
+    """Receive the tensors of a directory."""
+    directories = daemon.config.control.directories
+    return await _received(
+        daemon,
+        "directory",
+        lambda manifest: anyio.to_thread.run_sync(
+            partial(_all, request.path, request.load_format, directories, _place(daemon), manifest)
+        ),
+    )
+
+
+def _all(path: str, load_format: str, allowed: Sequence[str], place: Path, manifest: Manifest) -> list[Received]:
+    """Every file, or none. Blocking."""
+    taken = list[Received]()
+    try:
+        taken.extend(update_files.take_directory(path, load_format, allowed, place, manifest))
+    except BaseException:
+        update_files.remove(place, [one.file for one in taken])
+        raise
+    return taken
+
+
+def _place(daemon: Daemon) -> Path:
+    return daemon.config.state_dir / NAME
+
+
+async def _received(daemon: Daemon, way: str, receive: Callable[[Manifest], Awaitable[list[Received]]]) -> msg.Answer:
+    """Have tensors received and recorded; where that fails, the update ends without a change."""
+    loop = daemon.loop
+    session = loop.state.updates.session
+    if session is None or session.example or session.failed:
+        return NO_UPDATE
+    update = session.number
+    if not daemon.received.enter():
+        return msg.Failure("tensors of this update are being received already", "wait for the answer")
+    try:
+        model = Path(loop.state.daemon.model_path)
+        manifest = await anyio.to_thread.run_sync(Manifest, model)
+        found = await receive(manifest)
+        daemon.received.add(update, found)
+        for one in found:
+            await loop.submit(
+                inp.UpdateReceived(update, way, one.file, one.names, one.tensors, one.bytes, round(one.seconds, 6))
+            )
+            if not _is_open(daemon, update):
+                return msg.Failure("the update ended while its tensors were received", "begin it again")
+    except (ApolloError, OSError) as error:
+        return await _failed(daemon, update, explain(error))
+    finally:
+        daemon.received.leave()
+    return reply(
+        update=update, tensors=sum(one.tensors for one in found), bytes=sum(one.bytes for one in found),
+        seconds=sum(one.seconds for one in found),
+    )  # fmt: skip
+
+
+async def _failed(daemon: Daemon, update: int, error: ApolloError) -> msg.Failure:
+    """The failure, once the update has ended without a change."""
+    await daemon.loop.submit(inp.UpdateEnding(update, error.line()))
+    return msg.Failure(str(error), error.hint or "nothing was written; begin the update again", code=2)
+
+
+async def commit(daemon: Daemon, request: msg.UpdateCommitRequest) -> msg.Answer:
+    """Write what was received; answered once it is served."""
+    loop, state = daemon.loop, daemon.loop.state
+    session = state.updates.session
+    if session is None or session.example or session.failed:
+        return NO_UPDATE
+    update = session.number
+    try:
+        await _check_whole(daemon, session, request.whole)
+    except ApolloError as error:
+        return await _failed(daemon, update, error)
+    form = UpdateForm(
+        update, session.opened.dialect, session.opened.by, request.label, [one.file for one in session.received],
+        sum(one.tensors for one in session.received), sum(one.bytes for one in session.received),
+    )  # fmt: skip
+    record = update_json(UpdateRecord(form))
+    await loop.submit(inp.UpdateCommitting(update, inp.Line(update, content_id(record), record), request.label))
+    while _is_open(daemon, update):
+        await loop.changed()
+    done = loop.last(ev.UpdateCommitted)
+    if done is None or done.update != update:
+        undone = loop.last(ev.UpdateUndone)
+        why = undone.reason if undone is not None and undone.update == update else "it ended"
+        return msg.Failure(why, "the weights are as they were; begin the update again", code=2)
+    await announced(daemon)
+    if done.durable == "checkpoint" and isinstance(
+        failed := await checkpoint(daemon, msg.CheckpointRequest()), msg.Failure
+    ):
+        return failed
+    return reply(
+        update=update, version=done.step, fingerprint=done.fingerprint, tensors=done.tensors, bytes=done.bytes,
+        seconds=done.seconds, label=done.label,
+    )  # fmt: skip
+
+
+async def _check_whole(daemon: Daemon, session: Session, whole: bool) -> None:
+    """Raise RecordRefused for an update of nothing, or, if all of the model is expected, of a part."""
+    if not session.received:
+        raise ApolloError("the update has no tensors", "send them before it is committed")
+    if not whole:
+        return
+    manifest = await anyio.to_thread.run_sync(Manifest, Path(daemon.loop.state.daemon.model_path))
+    got = daemon.received.targets(session.number)
+    names = " ".join(sorted(one.names for one in session.received))
+    if (lacking := manifest.lacking(got)) and names != daemon.loop.state.updates.names:
+        raise ApolloError(
+            f"{len(lacking)} tensors of the model did not come, the first is {lacking[0]}",
+            "send all of them before generation goes on, or use begin_weight_update and end_weight_update",
+        )
+
+
+async def undo(daemon: Daemon, request: msg.UpdateUndoRequest) -> msg.Answer:
+    """End the update without a change."""
+    session = daemon.loop.state.updates.session
+    if session is None:
+        return reply(undone=False)
+    if session.example:
+        return msg.Failure("the update is being written", "`apollod ctl rollback` takes it back afterwards")
+    reason = f"{request.reason} ({request.by})" if request.by else request.reason
+    await daemon.loop.submit(inp.UpdateEnding(session.number, reason))
+    return reply(undone=True, update=session.number)
+
+
+async def lease(daemon: Daemon, request: msg.LeaseRequest) -> msg.Answer:
+    """Who has the lease."""
+    state = daemon.loop.state
+    told = updates.status(state, time.time_ns())
+    return reply(
+        **msgspec.to_builtins(told), version=state.training.version, fingerprint=state.training.fingerprint,
+        groups=daemon.received.groups(),
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Writes the tensors of an update by an outside trainer into the shared weights.
+
+Everything is checked before the first write: names, shapes, dtypes, values, and that tied names have the same bits. A
+tensor is rounded to the dtype of the model directory, to the nearest value and ties to even, also where the engine
+holds a wider one. At most two tensors are in host memory at once.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from apollod.core.facts.updates import OBJECTIVE
+from apollod.errors import ModelRefused, RecordRefused
+from apollod.failpoints import failpoint
+from apollod.model.checkpoint_names import check_tensor, known_names
+from apollod.store.model_files import StoredTensor, read_header
+from apollod.trainer.bind.live_weights import Weights, finite
+from apollod.trainer.learner import Learner
+from apollod.wire import messages as m
+from apollod.wire.updates import UpdateRecord, decode_update
+
+
+class Payload:
+    """The tensors of an update, as files. `targets`: by the sender's name, the name in the model directory."""
+
+    def __init__(self, record: UpdateRecord, weights: Weights, tied: dict[str, str]) -> None:
+        """Read all headers and check them. Raises RecordRefused."""
+        self._weights = weights
+        self._tensors: dict[str, tuple[Path, StoredTensor]] = {}
+        self.targets: dict[str, str] = {}
+        names = known_names(weights.source.tensors, tied)
+        shapes = {name: one.shape for name, one in weights.source.tensors.items()}
+        for digest in record.update.files:
+            directory = _place(digest, record.where)
+            try:
+                file = read_header(directory, digest)
+            except ModelRefused as error:
+                raise RecordRefused(str(error), "send the update again") from error
+            for tensor in file.tensors:
+                if tensor.name in self._tensors:
+                    raise RecordRefused(f"{tensor.name} was sent twice", "send each tensor of an update once")
+                self.targets[tensor.name] = check_tensor(tensor.name, tensor.dtype, tensor.shape, names, shapes)
+                self._tensors[tensor.name] = directory / digest, tensor
+        if not self._tensors:
+            raise RecordRefused("it has no tensors", "send at least one before the update is committed")
+
+    def check(self) -> None:
+        """Check all values. Raises RecordRefused, with the tensor's name, for NaN and infinity, for tied names with
+        different bits, and for other values of a tensor that the engine does not share."""
+        first: dict[str, str] = {}
+        for name, target in self.targets.items():
+            values = self.read(name)
+            if values.numel() and not finite(values):
+                raise RecordRefused(
+                    f"{name} holds NaN or infinity, or values beyond {self._weights.source.tensors[target].dtype}",
+                    "look at the outside trainer's loss; a tensor that was announced larger than it was sent ends in "
+                    "NaN, too",
+                )
+            if target not in self._weights.views and not _same(values, self._weights.read(target)):
+                raise RecordRefused(
+                    f"{target} has new values, and the engine holds it in a form of its own",
+                    "leave it out, or send it unchanged",
+                )
+            if (other := first.setdefault(target, name)) != name and not _same(values, self.read(other)):
+                raise RecordRefused(
+                    f"{name} and {other} are one tensor of this model and have different values", "send one of them"
+                )
+
+    def read(self, name: str) -> torch.Tensor:
+        """A tensor in the dtype of the model directory, in host memory. Raises RecordRefused for a file that ended."""
+        path, tensor = self._tensors[name]
+        stored: torch.dtype = getattr(torch, self._weights.source.tensors[self.targets[name]].dtype)
+        if not tensor.bytes:
+            return torch.empty(tensor.shape, dtype=stored)
+        buffer = bytearray(tensor.bytes)
+        with path.open("rb") as file:
+            file.seek(tensor.start)
+            if file.readinto(buffer) != tensor.bytes:
+                raise RecordRefused(f"{path} ends inside {name}", "send the update again")
+        sent: torch.dtype = getattr(torch, tensor.dtype)
+        return torch.frombuffer(buffer, dtype=sent).view(tensor.shape).to(stored)
+
+    def write(self) -> None:
+        """Write all tensors into the views."""
+        written = set[str]()
+        for name, target in self.targets.items():
+            if target in self._weights.views and target not in written:
+                self._weights.views[target].detach().copy_(self.read(name))
+                written.add(target)
+                failpoint("trainer.update.half-way")
+
+
+def _place(digest: str, directories: list[str]) -> Path:
+    for directory in directories:
+        if (Path(directory) / digest).is_file():
+            return Path(directory)
+    raise RecordRefused(
+        f"its tensors {digest} are not there ({', '.join(directories) or 'no directory has them'})",
+        "put the file back, or start from a checkpoint after it",
+    )
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True for the same bits."""
+    return one.shape == other.shape and torch.equal(
+        one.reshape(-1).view(torch.uint8), other.reshape(-1).cpu().view(torch.uint8)
+    )
+
+
+def encoded_update(learner: Learner, example: str, canonical: bytes) -> m.Encoded:
+    """Check an update as an example, or say why it cannot be written. Raises RecordRefused."""
+    record = decode_update(canonical)
+    Payload(record, learner.attached.weights, learner.attached.tied).check()
+    return m.Encoded(example, 0, 0, 0, record.digest, objective=OBJECTIVE)
+
+
+def write_update(learner: Learner, message: m.Step, before_write: Callable[[], None]) -> m.StepDone:
+    """The step that writes an update. Raises RecordRefused before the first write; after any other error the weights
+    may be half written."""
+    started = time.perf_counter()
+    (example,) = message.examples
+    record = decode_update(example.record)
+    if record.digest != example.digest:
+        raise RecordRefused(f"update {record.update.number} is {record.digest}, not {example.digest}", "report this")
+    weights = learner.attached.weights
+    payload = Payload(record, weights, learner.attached.tied)
+    before_write()
+    with torch.no_grad():
+        payload.write()
+    if learner.attached.device.type == "cuda":
+        torch.cuda.synchronize(learner.attached.device)  # the engine may read from here on
+    if not record.update.moments:
+        learner.forget()
+    fingerprint = weights.fingerprint()
+    if learner.undo is not None:
+        learner.undo.restart(fingerprint)
+    return m.StepDone(
+        step=message.step, applied=True, loss=None, grad_norm=0.0, update_norm=0.0, tokens=0, targets=0,
+        fingerprint=fingerprint, seconds=time.perf_counter() - started, skipped_zero=0, skipped_nonfinite=0,
+        replay=message.replay, undoable=learner.undoable(),
+    )  # fmt: skip

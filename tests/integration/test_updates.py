@@ -1,0 +1,241 @@
+"""Updates of the weights by an outside trainer: written as a step, repeated after a crash, taken back, or undone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.daemon import Daemon, chat_line
+from support.invariants import check_stopped, journal_of
+
+from apollod.core import events as ev
+from apollod.errors import ApolloError
+from apollod.failpoints import ONCE, VARIABLE
+from apollod.wire import messages as msg
+
+EMBEDDING = "model.language_model.embed_tokens.weight"
+
+
+def stored(model: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a model directory."""
+    found: dict[str, torch.Tensor] = {}
+    for file in sorted(model.glob("*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def sent(model: Path, directory: Path, number: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    """Weights of another trainer, as a directory; and what they are in the model's dtypes."""
+    torch.manual_seed(number)
+    weights = {name: (one.float() * 1.01 + 1e-3 * torch.randn(one.shape)) for name, one in stored(model).items()}
+    directory.mkdir()
+    save_file({name: one.to(dtype).contiguous() for name, one in weights.items()}, directory / "model.safetensors")
+    return {name: one.to(dtype).to(stored(model)[name].dtype) for name, one in weights.items()}
+
+
+def made(root: Path, model: Path, more: str = "") -> Daemon:
+    outside = root / "outside"
+    outside.mkdir(parents=True)
+    return Daemon(root, model, f'[control]\nenabled = true\ndirectories = ["{outside}"]\nlease_s = 600\n{more}')
+
+
+def learn(daemon: Daemon, number: int) -> None:
+    """Learn one more example."""
+    step = daemon.status()["step"]
+    daemon.drop(f"{number}.jsonl", chat_line(f"what is {number}?", f"it is {number}."))
+    daemon.wait(lambda s: s["step"] > step and s["running"] is None and not s["queue"]["pending"], "a step")
+
+
+def refused(daemon: Daemon, request: Any) -> str:
+    """What the daemon says to a request that it does not fulfil."""
+    with pytest.raises(ApolloError) as raised:
+        daemon.request(request)
+    return raised.value.line()
+
+
+def opened(daemon: Daemon) -> dict[str, Any]:
+    return daemon.request(msg.UpdateOpenRequest("sglang", "a test"))
+
+
+def updated(daemon: Daemon, directory: Path, label: str = "") -> dict[str, Any]:
+    """Open, receive and commit."""
+    opened(daemon)
+    daemon.request(msg.UpdateDirectoryRequest(str(directory)))
+    return daemon.request(msg.UpdateCommitRequest(label, whole=True), 120)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
+    running = made(tmp_path / "d", tiny_model)
+    try:
+        running.start()
+        running.wait_ready()
+        yield running
+    finally:
+        running.end()
+
+
+def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(daemon: Daemon, tiny_model: Path) -> None:
+    learn(daemon, 1)
+    before = daemon.status()["weights"]["fingerprint"]
+    weights = sent(tiny_model, daemon.root / "outside" / "one", 1)
+    done = updated(daemon, daemon.root / "outside" / "one", "their-7")
+    assert (done["version"], done["tensors"]) == (2, len(weights))
+    status = daemon.status()
+    assert status["step"] == 2 and status["weights"]["fingerprint"] == done["fingerprint"] != before
+    assert status["updates"]["label"] == "their-7" and status["updates"]["lease"] is None
+    daemon.ctl("checkpoint")
+    assert_equal(stored(daemon.model), weights)
+    learn(daemon, 2)
+    after = daemon.status()["weights"]["fingerprint"]
+    daemon.kill()
+    daemon.start()
+    assert daemon.wait_ready()["weights"]["fingerprint"] == after
+    assert not any(isinstance(one, ev.UpdateLost) for one in journal_of(daemon))
+    daemon.ctl("rollback", "--to", "1")
+    assert daemon.status()["weights"]["fingerprint"] == before
+    committed = next(one for one in journal_of(daemon) if isinstance(one, ev.UpdateCommitted))
+    daemon.ctl("relearn", committed.example)
+    daemon.wait(lambda s: s["step"] == 4 and s["running"] is None, "the update again")
+    assert daemon.status()["weights"]["fingerprint"] == done["fingerprint"]
+    daemon.stop()
+    check_stopped(daemon)
+
+
+def assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == wanted.keys()
+    differing = [name for name in wanted if not torch.equal(found[name], wanted[name])]
+    assert differing == []
+
+
+def changed(directory: Path, **tensors: torch.Tensor) -> Path:
+    """A directory with these tensors only."""
+    directory.mkdir()
+    save_file({name.replace("__", "."): one for name, one in tensors.items()}, directory / "model.safetensors")
+    return directory
+
+
+def test_what_cannot_be_written_leaves_the_weights_and_says_why(daemon: Daemon, tiny_model: Path) -> None:
+    """Each of these ends its update, with an event, and the weights are those of before."""
+    weights, outside = stored(tiny_model), daemon.root / "outside"
+    name, one = next((name, one) for name, one in weights.items() if one.ndim == 2)
+    bad, short = one.clone().float(), one[:-1].contiguous()
+    bad[0, 0] = float("nan")
+    link = outside / "link"
+    link.symlink_to("/usr")
+    pickled = outside / "pickled"
+    pickled.mkdir()
+    (pickled / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    lying = changed(outside / "lying", a=one)
+    data = (lying / "model.safetensors").read_bytes()
+    (lying / "model.safetensors").write_bytes(data[:-2])
+    cases: list[tuple[Path, str, str]] = [
+        (changed(outside / "unknown", nobody=one), "auto", "the model has no tensor 'nobody'"),
+        (changed(outside / "short", **{name: short}), "auto", f"{name} has shape"),
+        (changed(outside / "ints", **{name: one.to(torch.int32)}), "auto", f"{name} is int32"),
+        (outside / "nothing", "auto", "holds neither model.safetensors nor"),
+        (pickled, "auto", "holds neither model.safetensors nor"),
+        (pickled, "pt", "load_format is 'pt'"),
+        (link, "auto", "is not below a directory from which weights may be read"),
+        (Path("outside"), "auto", "is not an absolute path"),
+        (lying, "auto", "its header says"),
+    ]
+    before = daemon.status()["weights"]["fingerprint"]
+    for directory, load_format, why in cases:
+        opened(daemon)
+        assert why in refused(daemon, msg.UpdateDirectoryRequest(str(directory), load_format)), directory
+        assert "no update of the weights is open" in refused(daemon, msg.UpdateCommitRequest())
+    opened(daemon)
+    daemon.request(msg.UpdateDirectoryRequest(str(changed(outside / "nan", **{name: bad}))))
+    assert f"{name} holds NaN or infinity" in refused(daemon, msg.UpdateCommitRequest())
+    opened(daemon)
+    daemon.request(msg.UpdateDirectoryRequest(str(changed(outside / "part", **{name: one}))))
+    assert "tensors of the model did not come" in refused(daemon, msg.UpdateCommitRequest(whole=True))
+    opened(daemon)
+    assert "the update has no tensors" in refused(daemon, msg.UpdateCommitRequest())
+    undone = [one.reason for one in journal_of(daemon) if isinstance(one, ev.UpdateUndone)]
+    assert len(undone) == len(cases) + 3 and daemon.status()["weights"]["fingerprint"] == before
+    assert daemon.status()["step"] == 0 and daemon.status()["state"] != "degraded"
+    daemon.wait(lambda s: not list((daemon.root / "state" / "updates").iterdir()), "no file of these stays")
+
+
+def test_one_at_a_time_and_nothing_is_learned_meanwhile(daemon: Daemon, tiny_model: Path) -> None:
+    assert opened(daemon)["version"] == 0
+    assert "a test updates the weights already (update 1)" in refused(daemon, msg.UpdateOpenRequest("vllm", "another"))
+    daemon.drop("a.jsonl", chat_line("what is it?", "it is this."))
+    status = daemon.wait(lambda s: s["queue"]["pending"] == 1 and s["activities"]["step"], "the example")
+    assert status["activities"]["step"] == "a test updates the weights (update 1)"
+    assert daemon.request(msg.LeaseRequest())["lease"]["by"] == "a test"
+    assert daemon.request(msg.UpdateUndoRequest("enough", "ctl")) == {"schema_version": 1, "undone": True, "update": 1}
+    assert daemon.wait(lambda s: s["step"] == 1, "the step")["updates"]["undone"] == 1
+    assert daemon.request(msg.UpdateUndoRequest("again"))["undone"] is False
+    daemon.ctl("pause")
+    assert "paused by ctl" in refused(daemon, msg.UpdateOpenRequest("vllm", "another"))
+    daemon.ctl("resume")
+    weights = stored(tiny_model)
+    name, one = next((name, one) for name, one in weights.items() if one.ndim == 2)
+    opened(daemon)
+    daemon.request(msg.UpdateDirectoryRequest(str(changed(daemon.root / "outside" / "one", **{name: one * 2}))))
+    done = daemon.request(msg.UpdateCommitRequest(), 60)
+    assert (done["tensors"], done["version"]) == (1, 2)
+    daemon.ctl("checkpoint")
+    assert torch.equal(stored(daemon.model)[name], one * 2)
+
+
+@pytest.mark.parametrize("durable", ["checkpoint", "none"])
+def test_a_crash_after_it(tmp_path: Path, tiny_model: Path, durable: str) -> None:
+    """Only with `none` the weights go back to those before it, and what was learned since is taken back, too."""
+    daemon = made(tmp_path / "d", tiny_model, f'durable = "{durable}"\n')
+    try:
+        daemon.start()
+        daemon.wait_ready()
+        learn(daemon, 1)
+        before = daemon.status()["weights"]["fingerprint"]
+        sent(tiny_model, daemon.root / "outside" / "one", 1, torch.bfloat16)
+        done = updated(daemon, daemon.root / "outside" / "one")
+        files = daemon.root / "state" / "updates"
+        daemon.wait(lambda s: bool(list(files.iterdir())) is False, "its files")
+        learn(daemon, 2)
+        after = daemon.status()["weights"]["fingerprint"]
+        daemon.kill()
+        daemon.start()
+        daemon.wait(lambda s: s["trainer"]["ready"] and s["rollback"] is None, "the trainer")
+        lost = [one for one in journal_of(daemon) if isinstance(one, ev.UpdateLost)]
+        found = daemon.status()["weights"]["fingerprint"]
+        if durable == "none":
+            assert [(one.step, one.to) for one in lost] == [(2, 1)] and found == before
+            assert daemon.status()["step"] == 1
+        else:
+            assert lost == [] and found == after != done["fingerprint"]
+        daemon.stop()
+        check_stopped(daemon)
+    finally:
+        daemon.end()
+
+
+@pytest.mark.parametrize("point", ["trainer.update.half-way", "effect.RunStep.before"])
+def test_a_death_while_it_is_written_ends_in_the_new_weights(tmp_path: Path, tiny_model: Path, point: str) -> None:
+    """Whoever dies, the step was begun: it is run again."""
+    daemon = made(tmp_path / "d", tiny_model)
+    try:
+        (tmp_path / "once").mkdir()
+        daemon.start({VARIABLE: point, ONCE: str(tmp_path / "once")})
+        daemon.wait_ready()
+        weights = sent(tiny_model, daemon.root / "outside" / "one", 2)
+        opened(daemon)
+        daemon.request(msg.UpdateDirectoryRequest(str(daemon.root / "outside" / "one")))
+        if point.startswith("effect"):  # it is the supervisor that dies
+            assert daemon.ask(msg.UpdateCommitRequest()) is None
+            daemon.kill()
+            daemon.start()
+        else:
+            assert daemon.request(msg.UpdateCommitRequest(), 120)["version"] == 1
+        daemon.wait(lambda s: s["step"] == 1 and s["trainer"]["ready"], "the step")
+        assert list((tmp_path / "once").iterdir()), "nothing died"
+        daemon.ctl("checkpoint")
+        assert_equal(stored(daemon.model), weights)
+        assert [one.step for one in journal_of(daemon) if isinstance(one, ev.UpdateCommitted)] == [1]
+    finally:
+        daemon.end()

@@ -106,7 +106,7 @@ def page(s: Object) -> str:
         ("lessons", render.lessons_text(s.get("lessons", {}))),
         ("learned", "; ".join(filter(None, (
             _learned(s.get("learned", {}), q["trained"]), render.environments_text(s.get("environments", [])),
-            _preferences(s.get("preferences", {})),
+            _preferences(s.get("preferences", {})), _updates(s.get("updates", {})),
         )))),
         ("quality", _quality(s.get("quality") or {})),
         ("growth", growth and render.growth_text(
@@ -181,6 +181,13 @@ def _learned(found: Object, trained: int) -> str:
     gain = f"loss {found['before']:.2f} -> {found['after']:.2f} nats a token on average"
     weak = f"; {found['weak']:,} hardly moved" if found["weak"] else ""
     return f"{trained:,} lines; of {found['scored']:,} scored again, {gain}{weak}"
+
+
+def _updates(found: Object) -> str:
+    """The lease of an outside trainer, and what it did so far; empty: none has asked."""
+    if (one := found.get("lease")) is not None:
+        return f"{one['by']} updates the weights ({one['state']}, since {render.duration(one['since_s'])})"
+    return f"{found['committed']:,} updates by outside trainers" if found.get("committed") else ""
 
 
 def _preferences(found: Object) -> str:

@@ -17,7 +17,6 @@ from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted
 from apollod.core.facts.updates import (
     OBJECTIVE,
     SOURCE,
-    Dialect,
     Kept,
     Session,
     UpdateAccepted,
@@ -281,7 +280,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The outside trainer that updates the weights now."""
 
     update: int
-    dialect: Dialect
+    dialect: str
+    """vllm or sglang"""
     by: str
     since_s: float
     silent_s: float

@@ -104,6 +104,7 @@ GAUGES = (
     Gauge("quality_look_seconds", lambda s: s.quality.look_s, "Time that the last measurement by probes took"),
     Gauge("preference_margin", lambda s: s.preferences.margin, "Mean margin of the last pairs before their steps"),
     Gauge("preference_right", lambda s: s.preferences.right, "Share of the last comparisons that the model had right"),
+    Gauge("update_leased", lambda s: int(s.updates.lease is not None), "1 while an outside trainer has the lease"),
     Gauge("preference_gathered", lambda s: s.preferences.gathered, "Rated answers that wait for others of their step"),
     Gauge("journal_seq", lambda s: s.journal.seq, "Number of the newest event"),
     Gauge("journal_bytes", lambda s: s.journal.bytes, "Size of the journal"),
@@ -122,6 +123,7 @@ class Counter(NamedTuple):
 COUNTERS = (
     Counter("examples_accepted", lambda s: s.queue.accepted, "Examples taken into the journal"),
     Counter("preference_pairs", lambda s: s.preferences.pairs, "Pairs of answers learned by dpo"),
+    Counter("updates", lambda s: s.updates.committed, "Updates of the weights by outside trainers"),
     Counter("preference_ratings", lambda s: s.preferences.ratings, "Rated answers learned by kto"),
     Counter("quality_looks", lambda s: s.quality.looks, "Measurements by probes, those of baselines included"),
     Counter("quality_failed_looks", lambda s: s.quality.failed, "Those of them that failed"),

@@ -203,6 +203,8 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "preference_margin": 0.375,
         "preference_right": 0.5,
         "preference_gathered": 1,
+        "update_leased": 0,
+        "updates_total": 0,
         "quality_looks_total": 9,
         "quality_failed_looks_total": 2,
         "quality_alarms_total": 3,

@@ -36,6 +36,7 @@ from apollod.core.facts.review import ReviewCounts, ReviewState
 from apollod.core.facts.rollback import RollbackState
 from apollod.core.facts.schedule import ScheduleState
 from apollod.core.facts.training import Pace, Running, StepStarted, TrainingCounts, TrainingState, expected_s
+from apollod.core.facts.updates import Session, UpdatesState
 from apollod.core.rules.bootstrap import ReadSoFar
 from apollod.core.rules.children import Start
 from apollod.core.rules.daemon import STATES
@@ -45,6 +46,8 @@ from apollod.core.rules.preferences import Preferences
 from apollod.core.rules.quality.status import Quality
 from apollod.core.rules.rescoring import Learned
 from apollod.core.rules.rollback import Undo
+from apollod.core.rules.updates import Updates
+from apollod.core.schedules import SECOND_NS
 from apollod.core.settings import JudgeSettings, PatternSettings, QualitySettings, ScheduleSettings
 from apollod.core.state import State
 from apollod.errors import ApolloError
@@ -264,6 +267,18 @@ trainer.restarts: int
 undo.bytes: int | null
 undo.reason: str
 undo.steps: int | null | absent
+updates.committed: int
+updates.label: str
+updates.lease: object | null
+updates.lease.by: str
+updates.lease.bytes: int
+updates.lease.dialect: str
+updates.lease.silent_s: float
+updates.lease.since_s: float
+updates.lease.state: str
+updates.lease.tensors: int
+updates.lease.update: int
+updates.undone: int
 uptime_s: float
 weights.alignment: object | null
 weights.alignment.aligned: bool
@@ -390,6 +405,7 @@ def full_state() -> State:
         lessons=LESSONS,
         environments=EnvironmentsState({"sums": Environment(learned=1, recent=[STEP])}),
         preferences=PreferencesState(2, 1, (0.5,), (1.0,), (0.25,)),
+        updates=UpdatesState(2, Session(ev.UpdateOpened(2, "vllm", "trl", 7, "f"), SECOND_NS, SECOND_NS), 1),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 50, bad=[True] * 40 + [False] * 10),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
@@ -512,6 +528,7 @@ def test_the_page_of_a_status():
     assert len(lines) <= 24
     learned = "3 lines; of 2 scored again, loss 2.25 -> 1.50 nats a token on average; 1 hardly moved"
     rewarded = "sums gone, 1 groups learned, reward 0.50; 2 pairs learned, margin 0.50, 1 ratings learned"
+    rewarded += "; trl updates the weights (receiving, since 60 s)"
     assert f"learned     {learned}; {rewarded}" in lines
     lessons = "1 known, 1 practising, 2 waiting, 1 given up; L2 is under way (testing)"
     assert f"lessons     {lessons}; waits: alarm 2 of the quality guard is not settled" in lines
@@ -543,6 +560,7 @@ def test_the_page_of_a_status():
         lessons=Lessons(),
         environments=[],
         preferences=Preferences(),
+        updates=Updates(),
         learned=Learned(),
         growth=None,
         dreams=Dreams(),

@@ -64,6 +64,9 @@ MORE: list[ev.Event] = [
     ev.BootstrapRequested(path="/old", by="p", models=("*",)),
     *MEASURED,
     ev.GroupSampled("sums", 1, A, (1.0, 0.0), 3, 4, 60, 0.5, 0.1),
+    ev.UpdateOpened(1, "vllm", "trl", 6, "f"),
+    ev.UpdateReceived(1, "gloo", "d" * 64, "n", 3, 300, 0.5),
+    ev.UpdateUndone(1, "its trainer died", "f"),
     ev.GroupSampled("sums", 2, "", (0.0, 0.0), 4, 4, 40, 0.5, 0.1, reason="all 2 answers have the score 0"),
 ]
 EVERY_VIEW: list[ev.Event] = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, *MORE]

@@ -16,6 +16,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import WAITS_FOR, Activity, Obstacle, blocked
+from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.fold import fold
 from apollod.core.state import State
 
@@ -31,9 +32,13 @@ BEGINS: Mapping[type[ev.Event], Activity] = {
 """The fact that shows that an activity began; a checkpoint says itself why."""
 
 
-def begun(event: ev.Event) -> Activity | None:
+def begun(event: ev.Event, state: State) -> Activity | None:
     if isinstance(event, ev.CheckpointStarted):
         return Activity.CHECKPOINT if event.why == "due" else Activity.REQUESTED_CHECKPOINT
+    if isinstance(event, ev.StepStarted) and event.objective == OBJECTIVE:
+        return Activity.UPDATE if state.updates.session is not None else Activity.STEP
+    if isinstance(event, ev.UpdateOpened):
+        return Activity.LEASE
     if isinstance(event, ev.ScoreRequested) and event.after:
         return Activity.SECOND_SCORING
     return BEGINS.get(type(event))
@@ -44,7 +49,7 @@ def begun(event: ev.Event) -> Activity | None:
 def test_nothing_begins_while_it_is_blocked(actions, training):
     state = State()
     for recorded in play(actions, training).journal:
-        if (activity := begun(recorded.event)) is not None:
+        if (activity := begun(recorded.event, state)) is not None:
             assert not blocked(activity, state), (recorded.event, blocked(activity, state))
             assert not in_the_way(activity, state), (recorded.event, in_the_way(activity, state))
         fold(state, recorded)
@@ -59,11 +64,14 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         "rollback": state.rollback.wanted or state.rollback.under_way, "fence": state.publishing.engine_paused,
         "paused": daemon.paused, "halted": daemon.halted, "stopping": daemon.stopping,
         "alarm": state.quality.incident, "look": state.quality.open,
+        "lease": state.updates.session,
         "no trainer": state.children.trainer.phase != "ready", "no engine": state.children.engine.phase != "ready",
     }  # fmt: skip
-    guard = {"alarm", "look"}
+    guard = {"alarm", "look", "lease"}
     excluded = {
         Activity.STEP: at_rest.keys() - {"checkpoint", "comparison", "no engine"},
+        Activity.LEASE: {"lease", "alarm", "halted", "paused", "stopping", "no engine"},
+        Activity.UPDATE: {"alignment", "fence", "halted", "no engine", "no trainer", "rollback", "step", "stopping"},
         Activity.WINDOW_END: {"alarm", "fence", "no trainer", "rollback", "step"},
         Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step", *guard},
         Activity.REQUESTED_CHECKPOINT: {"checkpoint", "no trainer"},
@@ -71,7 +79,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         Activity.ALIGNMENT: at_rest.keys() - {"paused", *guard},
         Activity.RECOVERY: {"halted", "stopping"},
         Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
-        Activity.RESCORING: at_rest.keys() - {"checkpoint", "no engine", "paused", "look"},
+        Activity.RESCORING: at_rest.keys() - {"checkpoint", "no engine", "paused", "look", "lease"},
         Activity.SECOND_SCORING: {"stopping", "no engine", "no trainer", "fence", "rollback", "step"},
     }  # fmt: skip
     return sorted(name for name in excluded[activity] if at_rest[name])
@@ -156,6 +164,9 @@ def with_obstacle(name: str) -> State:
             world.give(inp.ForgetRequested(("b",), "t", ""))
             while world.state.forgetting.under_way is None:
                 world.answer()
+        case "leased":
+            world.settle()
+            world.give(inp.UpdateOpening("vllm", "t"))
         case "rollback":
             world.settle()
             world.give(inp.RollbackRequested(1, "t"))

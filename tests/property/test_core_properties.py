@@ -8,6 +8,7 @@ from support.world import SETTINGS, World, changed, digest
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts import updates
 from apollod.core.facts.intake.state import Waiting
 from apollod.core.fold import fold
 from apollod.core.schedules import BACKOFF_MAX_S, SECOND_NS
@@ -125,6 +126,15 @@ def play(
                 serial += 1
             case "time":
                 world.pass_time(700)
+            case "update":
+                world.give(inp.UpdateOpening("vllm", "t"))
+            case "tensors":
+                world.give(inp.UpdateReceived(world.state.updates.last, "gloo", f"f{serial}", "n", 3, 300, 0.5))
+            case "commit":
+                serial += 1
+                world.commit(f"update{serial}" if serial % 4 else f"long{serial}")
+            case "update fails":
+                world.give(inp.UpdateEnding(world.state.updates.last, "no"))
             case "night":
                 world.give(inp.NightPlanned(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
             case "a month":
@@ -236,6 +246,9 @@ def out_of_turn(world: World) -> None:
                 for example in ev.all_examples(repeated):  # whoever wanted it learned again has that
                     if example in queues[direct[example]]:
                         queues[direct[example]].remove(example)
+            case ev.StepStarted(objective=updates.OBJECTIVE) as update:  # it goes before all others
+                for queue in queues.values():
+                    queue[:] = [one for one in queue if one != update.example]
             case ev.StepStarted() as begun:
                 turn = queues[bool(queues[True])]
                 for example in ev.all_examples(begun):
@@ -348,7 +361,8 @@ ANY = st.sampled_from(["lines", "direct", "given again", "answer", "answer", "an
                        "withdraw", "look", "held lines", "approve", "decline", "hold", "edit", "a month",
                        "two reviewers", "undo", "undo an edit",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
-                       "clock forward", "engine is late"])  # fmt: skip
+                       "clock forward", "engine is late",
+                       "update", "update", "tensors", "commit", "update fails"])  # fmt: skip
 EVERY = st.builds(
     changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
     checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),
@@ -357,6 +371,7 @@ EVERY = st.builds(
     nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
     divergence=st.sampled_from(["off", "held", "all"]), rescore=st.sampled_from([0, 4]),
+    durable=st.sampled_from(["payload", "checkpoint", "none"]),
 )  # fmt: skip
 
 
@@ -387,6 +402,7 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
             or world.state.checkpoints.open
             or world.state.forgetting.wanted
             or world.state.forgetting.under_way
+            or world.state.updates.session
         ):
             break
     done, started = {e.step: e for e in world.of(ev.StepCompleted)}, {e.step: e for e in world.of(ev.StepStarted)}
@@ -400,7 +416,7 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
         number = started[one.step].again_of or one.step
         ran = fx.RunStep(
             number, examples, tuple(map(digest, examples)), one.lr, products="bf16",
-            loss_limit=started[one.step].loss_limit,
+            loss_limit=started[one.step].loss_limit, objective=started[one.step].objective,
         )  # fmt: skip
         memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {examples} {number}")

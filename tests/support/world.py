@@ -521,6 +521,8 @@ class World:
         self.give(inp.AnchorCallFailed(asked.wanted, cause, f"the engine is {cause}"))
 
     def run_step(self, step: fx.RunStep) -> None:
+        if step.objective == OBJECTIVE:
+            assert step.step not in {e.step for e in self.of(ev.UpdateFilesRemoved)}, "its tensors are gone"
         if any(example.startswith("huge") for example in step.examples):
             self.view.weights = "torn"
             self.give(inp.StepFailure(step.step, "out of memory", out_of_memory=True))

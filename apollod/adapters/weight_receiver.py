@@ -145,6 +145,11 @@ async def _death(child: ChildProcess) -> ReceiveFailed:
             "gloo aborted the process that receives weights: the sender sent more bytes than announced, or broke off",
             "announce each tensor with the dtype and shape that it is broadcast with, and send again",
         )
+    if code == -signal.SIGALRM:
+        return ReceiveFailed(
+            "what takes connections at the address of the group's store does not answer as a store",
+            "let the sender make its TCPStore there, and look at address and port",
+        )
     how = "closed its answers and was killed" if code is None else f"ended ({describe_exit(code)})"
     last = child.last_error() if code is not None and code > 0 else ""  # else it may be of an earlier process
     return ReceiveFailed(

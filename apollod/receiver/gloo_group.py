@@ -4,6 +4,7 @@ The store is only waited on for gloo's own addresses: no object is read from it 
 """
 
 import math
+import signal
 import socket
 import time
 from datetime import timedelta
@@ -21,6 +22,7 @@ PORT_MAX = 65535
 WORLD_MAX = 65536
 TIMEOUT_MAX_S = 86_400.0
 GROUP_MAX = 512  # characters of its name
+OVERTIME_S = 2.0  # for torch's own limits to come first
 SHOWN = 200  # characters of gloo's error
 
 _Gloo: Any = ProcessGroupGloo  # its stubs lack the constructor with options
@@ -53,8 +55,17 @@ class GlooGroup:
 
 
 def join(wanted: Join) -> GlooGroup:
-    """Join a group as its settings say, within their time limit. Raises ReceiveFailed."""
+    """Join a group as its settings say, within their time limit. Raises ReceiveFailed. The process is killed (SIGALRM)
+    if something else than a store takes the connection and is silent, which TCPStore waits for without a limit."""
     _check(wanted)
+    signal.setitimer(signal.ITIMER_REAL, wanted.timeout_s + OVERTIME_S)
+    try:
+        return _joined(wanted)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _joined(wanted: Join) -> GlooGroup:
     deadline = time.monotonic() + wanted.timeout_s
     where = f"{wanted.address}:{wanted.port}"
     try:
@@ -79,6 +90,8 @@ def join(wanted: Join) -> GlooGroup:
 
 def _check(wanted: Join) -> None:
     """Raise ReceiveFailed for settings that no group can have."""
+    if not wanted.address:
+        raise ReceiveFailed("the store of the group has no address", "give the address of the sender")
     if not PORT_MIN <= wanted.port <= PORT_MAX:
         raise ReceiveFailed(f"the port of the store is {wanted.port}", f"use one from {PORT_MIN} to {PORT_MAX}")
     if not 0 < wanted.rank < wanted.world_size <= WORLD_MAX:

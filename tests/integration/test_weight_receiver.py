@@ -3,6 +3,7 @@ that a trainer does wrong leaves a file, or harms another process."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -205,6 +206,15 @@ def test_a_store_that_nobody_hosts_is_given_up(hand: Hand) -> None:
         hand.portal.call(hand.receiver.join, wanted)
 
 
+def test_a_silent_program_in_place_of_a_store_is_given_up(hand: Hand) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        wanted = Join("127.0.0.1", silent.getsockname()[1], 1, 2, "weights", "plain", 1.0)
+        began = time.monotonic()
+        with pytest.raises(ReceiveFailed, match="does not answer as a store"):
+            hand.portal.call(hand.receiver.join, wanted)
+        assert time.monotonic() - began < 40
+
+
 @pytest.mark.parametrize("stock", [False, True], ids=["plain", "nested"])
 def test_a_group_of_another_style_does_not_become_complete(hand: Hand, stock: bool) -> None:
     plan = Plan(free_port(), "weights", (), stock)
@@ -218,7 +228,7 @@ def test_a_group_of_another_style_does_not_become_complete(hand: Hand, stock: bo
     [
         ({"port": 1023}, "port of the store is 1023"), ({"port": 65536}, "port of the store is 65536"),
         ({"rank": 0}, "rank 0 of 2"), ({"rank": 2}, "rank 2 of 2"), ({"timeout_s": 0.0}, "time limit is 0.0 s"),
-        ({"timeout_s": 1e9}, "time limit is"), ({"group": ""}, "group's name has 0 characters"),
+        ({"timeout_s": 1e9}, "time limit is"), ({"group": ""}, "group's name has 0 characters"), ({"address": ""}, "has no address"),
     ],
 )  # fmt: skip
 def test_a_group_that_cannot_be_is_not_looked_for(hand: Hand, changed: dict[str, Any], error: str) -> None:

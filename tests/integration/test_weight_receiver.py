@@ -52,11 +52,20 @@ def parts(tensors: Sequence[Sent], layout: Layout) -> tuple[tuple[Sent, ...], ..
     return tuple(map(tuple, made))
 
 
+def has_listener(port: int) -> bool:
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return any(row[3] == "0A" and row[1].endswith(f":{port:04X}") for row in rows)
+
+
 @contextmanager
 def sender(plan: Plan) -> Iterator[Forked]:
-    """A trainer at work."""
+    """A trainer at work, once its store takes connections: tests with short limits wait for nothing else."""
     process = fork_server().start(["-m", "support.weight_sender", msgspec.json.encode(plan).decode()], os.environ)
     try:
+        until = time.monotonic() + 60
+        while not has_listener(plan.port) and time.monotonic() < until:
+            assert process.poll() is None
+            time.sleep(0.02)
         yield process
     finally:
         process.kill()
@@ -67,7 +76,7 @@ class Hand:
     """A receiver that the tests of this file share, driven from outside its event loop."""
 
     def __init__(self, portal: anyio.from_thread.BlockingPortal, log: Path) -> None:
-        self.portal, self.receiver = portal, WeightReceiver(log)
+        self.portal, self.log, self.receiver = portal, log, WeightReceiver(log)
 
     @contextmanager
     def joined(self, plan: Plan, timeout_s: float = 60.0) -> Iterator[Forked]:
@@ -105,7 +114,7 @@ def assert_holds(file: Path, sent: Sequence[Sent], received: Received) -> None:
 @pytest.mark.parametrize("stock", [False, True], ids=["plain", "nested"])
 @pytest.mark.parametrize("layout", ["each", "packed", "bucket"])
 def test_what_is_sent_is_what_the_file_holds(hand: Hand, tmp_path: Path, layout: Layout, stock: bool) -> None:
-    plan = Plan(free_port(), "weights", parts(MANY, layout), stock, layout != "each")
+    plan = Plan(free_port(), "weights", parts(MANY, layout), stock=stock, as_bytes=layout != "each")
     assert layout != "packed" or 3 < len(plan.parts) < len(MANY)
     with hand.joined(plan):
         received = hand.receive(tmp_path / "new", MANY, layout, PACKED if layout == "packed" else 0)
@@ -200,6 +209,12 @@ def test_a_silent_sender_is_waited_for_as_long_as_the_group_says(hand: Hand, tmp
     assert "did not broadcast all tensors within 2 s" in error and 2 <= time.monotonic() - began < 20
 
 
+def test_all_broadcasts_together_have_as_long_as_the_group_says(hand: Hand, tmp_path: Path) -> None:
+    """None of them alone takes that long."""
+    with hand.joined(Plan(free_port(), "weights", parts(MANY[:10], "each"), pause_s=1.0), timeout_s=3.0):
+        assert "did not broadcast all tensors within 3 s" in refused(hand, tmp_path / "new", MANY[:10])
+
+
 def test_a_store_that_nobody_hosts_is_given_up(hand: Hand) -> None:
     wanted = Join("127.0.0.1", free_port(), 1, 2, "weights", "plain", 1.0)
     with pytest.raises(ReceiveFailed, match=r"no store of a group answers at 127\.0\.0\.1"):
@@ -217,7 +232,7 @@ def test_a_silent_program_in_place_of_a_store_is_given_up(hand: Hand) -> None:
 
 @pytest.mark.parametrize("stock", [False, True], ids=["plain", "nested"])
 def test_a_group_of_another_style_does_not_become_complete(hand: Hand, stock: bool) -> None:
-    plan = Plan(free_port(), "weights", (), stock)
+    plan = Plan(free_port(), "weights", (), stock=stock)
     with sender(plan), pytest.raises(ReceiveFailed, match=r"the group weights at .* did not become complete"):
         wanted = Join("127.0.0.1", plan.port, 1, 2, "weights", "plain" if stock else "nested", 3.0)
         hand.portal.call(hand.receiver.join, wanted)
@@ -228,13 +243,21 @@ def test_a_group_of_another_style_does_not_become_complete(hand: Hand, stock: bo
     [
         ({"port": 1023}, "port of the store is 1023"), ({"port": 65536}, "port of the store is 65536"),
         ({"rank": 0}, "rank 0 of 2"), ({"rank": 2}, "rank 2 of 2"), ({"timeout_s": 0.0}, "time limit is 0.0 s"),
-        ({"timeout_s": 1e9}, "time limit is"), ({"group": ""}, "group's name has 0 characters"), ({"address": ""}, "has no address"),
+        ({"timeout_s": 1e9}, "time limit is"), ({"group": ""}, "group's name has 0 characters"),
+        ({"address": ""}, "has no address"),
     ],
 )  # fmt: skip
 def test_a_group_that_cannot_be_is_not_looked_for(hand: Hand, changed: dict[str, Any], error: str) -> None:
     wanted = Join("127.0.0.1", 12345, 1, 2, "weights", "plain", 5.0)
     with pytest.raises(ReceiveFailed, match=error):
         hand.portal.call(hand.receiver.join, msgspec.structs.replace(wanted, **changed))
+
+
+def test_what_libraries_print_is_no_answer(hand: Hand) -> None:
+    """Gloo prints to standard output: it is the log."""
+    with hand.joined(Plan(free_port(), "weights", ())):
+        streams = [os.readlink(f"/proc/{pid_of(hand.receiver)}/fd/{number}") for number in (1, 2)]
+    assert streams == [str(hand.log), str(hand.log)]
 
 
 def test_it_listens_on_loopback_for_a_loopback_sender(hand: Hand) -> None:

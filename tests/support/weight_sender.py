@@ -49,12 +49,13 @@ class Sent(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True):
     """`stock`: a group as SGLang and torchrl make it, with the global state of torch.distributed; else with one prefix.
-    `parts`: tensors of each broadcast; `as_bytes`: they are joined to a buffer of bytes, even a single one. `dies`: by
-    SIGKILL after that."""
+    `parts`: tensors of each broadcast; `as_bytes`: they are joined to a buffer of bytes, even a single one. `pause_s`:
+    between broadcasts; `dies`: by SIGKILL after them."""
 
     port: int
     group: str
     parts: tuple[tuple[Sent, ...], ...]
+    pause_s: float = 0.0
     stock: bool = False
     as_bytes: bool = False
     dies: bool = False
@@ -96,10 +97,12 @@ def main() -> None:
 
     die_with_supervisor()
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
+    tensors = [tensor_of(part, plan.as_bytes) for part in plan.parts]
     broadcast = group_of(plan)
     with suppress(RuntimeError):  # the receiver has left
-        for part in plan.parts:
-            broadcast(tensor_of(part, plan.as_bytes))
+        for tensor in tensors:
+            broadcast(tensor)
+            time.sleep(plan.pause_s)
     if plan.dies:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(300)  # with the connection open, until the test ends this process

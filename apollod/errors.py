@@ -141,6 +141,10 @@ class EnvironmentFailed(ApolloError):
         self.environment, self.outside = environment, outside
 
 
+class ReceiveFailed(ApolloError):
+    """Weights of a foreign trainer that did not arrive, or that cannot be used."""
+
+
 class LessonRefused(ApolloError):
     """A statement or a question with its answer that cannot be taught."""
 

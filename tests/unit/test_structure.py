@@ -58,6 +58,7 @@ BELOW: dict[str, set[str]] = {
     "engine": BASE
     | {"core", "wire", "model", "bridges", "store", "products", "adapters.answer_store", "curation.redaction"}
     | SMALL,
+    "receiver": BASE | {"wire"} | SMALL,
     "supervisor": BASE | {"core", "wire", "model", "curation", "bridges", "store", "adapters"},
     "testing": BASE | ALL_BUT_ENTRY,
     "demo": BASE | ALL_BUT_ENTRY | {"testing"},
@@ -66,7 +67,12 @@ BELOW: dict[str, set[str]] = {
 }
 """What the files of each room may import besides their own room."""
 
-PROCESSES = {"daemon and commands": ("cli", "supervisor"), "trainer": ("trainer",), "engine": ("engine",)}
+PROCESSES = {
+    "daemon and commands": ("cli", "supervisor"),
+    "trainer": ("trainer",),
+    "engine": ("engine",),
+    "receiver": ("receiver",),
+}
 
 
 def module_of(path: Path, root: Path) -> str:

@@ -1,0 +1,86 @@
+"""Protocol of the process that receives the weights of a foreign trainer: one JSON object a line.
+
+A `Join` is answered by `Joined`, a `Receive` by `Received`, each of them by `ReceiveRefused` where it fails; `Leave`
+has no answer. A process that was refused is in no group any more, since it has not taken all that the sender
+broadcasts.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Style = Literal["plain", "nested"]
+"""How the store's keys are prefixed. plain: by the group's name; nested: as `torch.distributed` prefixes those of a
+group with a name, which is what torchrl, AReaL, slime and SGLang use."""
+
+Layout = Literal["each", "packed", "bucket"]
+"""How tensors are cut into broadcasts. each: one a tensor; packed: vLLM's buffers; bucket: all in one, as SGLang's
+`flattened_bucket`."""
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """A tensor that the sender will broadcast. `dtype`: its torch name, with or without `torch.`"""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """Join the group `group` of `world_size` processes as `rank`; its store is at `address` and `port`, and rank 0
+    sends. `timeout_s`: limit for this, and for each `Receive` from its first broadcast to its last."""
+
+    address: str
+    port: int
+    rank: int
+    world_size: int
+    group: str
+    style: Style
+    timeout_s: float
+
+
+class Receive(msgspec.Struct, frozen=True, tag="receive"):
+    """Receive these tensors in their order and write them to the safetensors file `file`. `packed_bytes`: size of the
+    layout packed."""
+
+    file: str
+    tensors: tuple[Announced, ...]
+    layout: Layout
+    packed_bytes: int = 0
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """Leave the group."""
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """The group is complete."""
+
+    seconds: float
+
+
+class Received(msgspec.Struct, frozen=True, tag="received"):
+    """The file is on disk. `bytes`: those of the tensors; `digest`: BLAKE2b-256 of the file."""
+
+    bytes: int
+    seconds: float
+    digest: str
+
+
+class ReceiveRefused(msgspec.Struct, frozen=True, tag="receive-refused"):
+    """Nothing was joined or received."""
+
+    reason: str
+    hint: str
+
+
+ToReceiver = Join | Receive | Leave
+FromReceiver = Joined | Received | ReceiveRefused
+
+TO_RECEIVER: msgspec.json.Decoder[ToReceiver] = msgspec.json.Decoder(ToReceiver)
+FROM_RECEIVER: msgspec.json.Decoder[FromReceiver] = msgspec.json.Decoder(FromReceiver)
+
+
+def part_of(file: str, pid: int) -> str:
+    """Name under which the process with this pid writes `file` until it is complete; whoever sees it die removes it."""
+    return f"{file}.part-{pid}"

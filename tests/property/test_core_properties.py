@@ -126,13 +126,12 @@ def play(
                 serial += 1
             case "time":
                 world.pass_time(700)
-            case "update":
-                world.give(inp.UpdateOpening("vllm", "t"))
-            case "tensors":
-                world.give(inp.UpdateReceived(world.state.updates.last, "gloo", f"f{serial}", "n", 3, 300, 0.5))
-            case "commit":
+            case "update" | "half an update":
                 serial += 1
-                world.commit(f"update{serial}" if serial % 4 else f"long{serial}")
+                world.give(inp.UpdateOpening("vllm", "t"))
+                world.give(inp.UpdateReceived(world.state.updates.last, "gloo", f"f{serial}", "n", 3, 300, 0.5))
+                if action == "update":
+                    world.commit(f"update{serial}" if serial % 4 else f"long{serial}")
             case "update fails":
                 world.give(inp.UpdateEnding(world.state.updates.last, "no"))
             case "night":
@@ -362,7 +361,7 @@ ANY = st.sampled_from(["lines", "direct", "given again", "answer", "answer", "an
                        "two reviewers", "undo", "undo an edit",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late",
-                       "update", "update", "tensors", "commit", "update fails"])  # fmt: skip
+                       "update", "update", "half an update", "update fails"])  # fmt: skip
 EVERY = st.builds(
     changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
     checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),

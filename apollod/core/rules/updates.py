@@ -12,7 +12,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.intake.events import ExampleRejected, ExampleWithdrawn
 from apollod.core.facts.intake.state import Waiting
-from apollod.core.facts.review import ExampleHeld
+from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted
 from apollod.core.facts.updates import (
     OBJECTIVE,
@@ -72,6 +72,16 @@ def _failed(own: UpdatesState, state: State, e: StepFailed | ExampleRejected | E
         own.session.failed = e.reason
 
 
+def _decided(own: UpdatesState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+    if own.session is not None and e.example == own.session.example:
+        own.session.failed = f"its example was {'edited' if isinstance(e, ExampleEdited) else 'declined'} by {e.by}"
+
+
+def _expired(own: UpdatesState, state: State, e: ExampleExpired, at_ns: int) -> None:
+    if own.session is not None and own.session.example in e.examples:
+        own.session.failed = "its example expired"
+
+
 def _withdrawn(own: UpdatesState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
     if own.session is not None and own.session.example in e.examples:
         own.session.failed = e.reason or f"it was withdrawn by {e.by}"
@@ -114,6 +124,9 @@ FOLDS: Folds = {
     ExampleRejected: _failed,
     ExampleHeld: _failed,
     ExampleWithdrawn: _withdrawn,
+    ExampleDeclined: _decided,
+    ExampleEdited: _decided,
+    ExampleExpired: _expired,
     UpdateCommitted: _committed,
     UpdateUndone: _undone,
     UpdateLost: _lost,

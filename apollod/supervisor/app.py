@@ -54,6 +54,7 @@ from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
 from apollod.wire.pipe_messages import SEARCH_ROOM
 from apollod.wire.state_snapshot import fold_code, load_state
+from apollod.wire.updates import NAME as UPDATES
 
 log = structlog.get_logger()
 
@@ -134,7 +135,8 @@ async def _serve(
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path, config.state_dir / "log")
             bootstrapper = Bootstrapper(config, loop)
-            parts = Daemon(config, loop, journal, children, audit, growth, bootstrapper, Receiving(), judge, dreamer)
+            received = Receiving(config.state_dir / "log" / "receiver.log", config.state_dir / UPDATES)
+            parts = Daemon(config, loop, journal, children, audit, growth, bootstrapper, received, judge, dreamer)
             control = Control(parts)
             started = inp.Started(
                 os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state),

@@ -24,7 +24,16 @@ from apollod.supervisor.requests.feedback_requests import feedback_on, give_feed
 from apollod.supervisor.requests.lesson_requests import forget_lesson, lesson, lessons, practise_lesson, teach
 from apollod.supervisor.requests.status_requests import queue, status
 from apollod.supervisor.requests.training_requests import checkpoint, measure_quality, pause, relearn, resume, rollback
-from apollod.supervisor.requests.update_requests import commit, lease, open_update, receive_directory, undo
+from apollod.supervisor.requests.update_requests import (
+    commit,
+    join,
+    lease,
+    leave,
+    open_update,
+    receive,
+    receive_directory,
+    undo,
+)
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -70,6 +79,9 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.QualityRequest: measure_quality,
     msg.UpdateOpenRequest: open_update,
     msg.UpdateDirectoryRequest: receive_directory,
+    msg.UpdateJoinRequest: join,
+    msg.UpdateReceiveRequest: receive,
+    msg.UpdateLeaveRequest: leave,
     msg.UpdateCommitRequest: commit,
     msg.UpdateUndoRequest: undo,
     msg.LeaseRequest: lease,

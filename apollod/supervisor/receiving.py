@@ -1,18 +1,36 @@
 """What outside trainers send, as long as the daemon lives: groups of processes that were joined, and which tensors of
 the update under way were received."""
 
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from apollod.adapters.update_files import Received
+import anyio.to_thread
+
+from apollod.adapters import update_files
+from apollod.adapters.update_files import Manifest, Received
+from apollod.adapters.weight_receiver import WeightReceiver
+from apollod.errors import ReceiveFailed
+from apollod.wire.receiver_messages import Announced, Join, Layout
+
+GROUPS_MAX = 4
+"""groups at once; each is a process of 300 MB"""
+TENSORS_MAX = 65_536
 
 
 class Receiving:
-    """One update is received at a time, and one call about it."""
+    """One update is received at a time, and one call about it. A group is a process of its own, which ends with its
+    first failure."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path, directory: Path) -> None:
+        """`log`: file for what the processes print; `directory`: for what is received."""
+        self._log, self._directory = log, directory
         self._update = 0
         self._targets: frozenset[str] = frozenset()
         self._busy = False
+        self._groups: dict[str, WeightReceiver] = {}
+
+    # --- the update under way -----------------------------------------------------------------------------------------
 
     def begin(self, update: int) -> None:
         """A new update begins: nothing was received."""
@@ -38,6 +56,54 @@ class Receiving:
         """End what `enter` began."""
         self._busy = False
 
+    # --- groups -------------------------------------------------------------------------------------------------------
+
     def groups(self) -> list[str]:
         """Names of the groups that were joined."""
-        return []
+        return list(self._groups)
+
+    async def join(self, name: str, wanted: Join) -> float:
+        """Join a group, in place of one with the same name; the seconds that took. Raises ReceiveFailed."""
+        await self.leave_group(name)
+        if len(self._groups) >= GROUPS_MAX:
+            raise ReceiveFailed(
+                f"{GROUPS_MAX} groups were joined already ({', '.join(self._groups)})", "leave one of them first"
+            )
+        receiver = self._groups[name] = WeightReceiver(self._log)
+        try:
+            return (await receiver.join(wanted)).seconds
+        except BaseException:
+            await self.leave_group(name)
+            raise
+
+    async def leave_group(self, name: str) -> bool:
+        """Leave a group; False if there is none of this name."""
+        receiver = self._groups.pop(name, None)
+        if receiver is not None:
+            await receiver.close()
+        return receiver is not None
+
+    async def receive(
+        self, name: str, tensors: Sequence[Announced], layout: Layout, packed_bytes: int, manifest: Manifest
+    ) -> list[Received]:
+        """Receive tensors from a group into a file. Raises ReceiveFailed, RecordRefused for what the model does not
+        have; the group has to be joined again then."""
+        began = time.monotonic()
+        receiver = self._groups.get(name)
+        if receiver is None:
+            raise ReceiveFailed(f"no group {name!r} was joined", "initialise the group first")
+        try:
+            plain = [(one.name, one.dtype.removeprefix("torch."), tuple(one.shape)) for one in tensors]
+            targets = manifest.checked(plain)
+            part = await anyio.to_thread.run_sync(update_files.temporary, self._directory)
+            found = await receiver.receive(part, tensors, layout, packed_bytes)
+            await anyio.to_thread.run_sync(update_files.put, part, found.digest)
+        except BaseException:
+            await self.leave_group(name)
+            raise
+        return [Received(found.digest, targets, len(tensors), found.bytes, time.monotonic() - began)]
+
+    async def close(self) -> None:
+        """End all processes."""
+        for name in self.groups():
+            await self.leave_group(name)

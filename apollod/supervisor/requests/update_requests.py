@@ -22,6 +22,7 @@ from apollod.explain import explain
 from apollod.supervisor.requests.asked import Daemon, reply
 from apollod.supervisor.requests.training_requests import announced, checkpoint
 from apollod.wire import messages as msg
+from apollod.wire.receiver_messages import Announced, Join
 from apollod.wire.updates import NAME, UpdateForm, UpdateRecord, update_json
 
 NO_UPDATE = msg.Failure("no update of the weights is open", "begin one first")
@@ -70,6 +71,53 @@ async def receive_directory(daemon: Daemon, request: msg.UpdateDirectoryRequest)
     )
 
 
+async def join(daemon: Daemon, request: msg.UpdateJoinRequest) -> msg.Answer:
+    """Join a group of an outside trainer."""
+    if request.backend not in ("", "gloo"):
+        return msg.Failure(
+            f"backend {request.backend!r} is not served here", 'use "gloo"; weights go through host memory', code=2
+        )
+    wanted = Join(
+        request.address, request.port, request.rank, request.world_size, request.group,
+        "nested" if request.nested else "plain", daemon.config.control.receive_s,
+    )  # fmt: skip
+    try:
+        seconds = await daemon.received.join(request.group, wanted)
+    except ApolloError as error:
+        return msg.Failure(str(error), error.hint, code=2)
+    return reply(group=request.group, seconds=round(seconds, 6))
+
+
+async def leave(daemon: Daemon, request: msg.UpdateLeaveRequest) -> msg.Answer:
+    """Leave a group."""
+    if not daemon.received.enter():
+        return msg.Failure("tensors are being received from a group", "wait for the answer")
+    try:
+        left = await daemon.received.leave_group(request.group)
+    finally:
+        daemon.received.leave()
+    return reply(left=left) if left else msg.Failure(f"no group {request.group!r} was joined", "", missing=True)
+
+
+async def receive(daemon: Daemon, request: msg.UpdateReceiveRequest) -> msg.Answer:
+    """Receive tensors from a group."""
+    lengths = {len(request.names), len(request.dtypes), len(request.shapes)}
+    announced = [
+        Announced(name, dtype, tuple(shape))
+        for name, dtype, shape in zip(request.names, request.dtypes, request.shapes, strict=False)
+    ]
+
+    async def from_group(manifest: Manifest) -> list[Received]:
+        if len(lengths) != 1:
+            raise ApolloError(
+                f"{len(request.names)} names, {len(request.dtypes)} dtypes and {len(request.shapes)} shapes came",
+                "send one of each for every tensor",
+            )
+        return await daemon.received.receive(request.group, announced, request.layout, request.packed_bytes, manifest)
+
+    return await _received(daemon, "gloo", from_group)
+
+
 def _all(path: str, load_format: str, allowed: Sequence[str], place: Path, manifest: Manifest) -> list[Received]:
     """Every file, or none. Blocking."""
     taken = list[Received]()
@@ -85,7 +133,7 @@ def _place(daemon: Daemon) -> Path:
     return daemon.config.state_dir / NAME
 
 
-async def _received(daemon: Daemon, way: str, receive: Callable[[Manifest], Awaitable[list[Received]]]) -> msg.Answer:
+async def _received(daemon: Daemon, way: str, come: Callable[[Manifest], Awaitable[list[Received]]]) -> msg.Answer:
     """Have tensors received and recorded; where that fails, the update ends without a change."""
     loop = daemon.loop
     session = loop.state.updates.session
@@ -97,7 +145,7 @@ async def _received(daemon: Daemon, way: str, receive: Callable[[Manifest], Awai
     try:
         model = Path(loop.state.daemon.model_path)
         manifest = await anyio.to_thread.run_sync(Manifest, model)
-        found = await receive(manifest)
+        found = await come(manifest)
         daemon.received.add(update, found)
         for one in found:
             await loop.submit(

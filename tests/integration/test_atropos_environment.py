@@ -1,11 +1,9 @@
 """A daemon that learns from a real environment process of Atropos, through the real service of its package: either of
-them may end, begin again or forget everything."""
+them may end and begin again."""
 
 import importlib.util
 import json
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from support.daemon import VLLM, Daemon
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.demo.atropos import PACKAGES, Atropos
-from apollod.errors import ApolloError
 
 ENVIRONMENT = '[[environment]]\nname = "naming"\nkind = "atropos"\nurl = "{url}"\ngroup = 4\nterms = {{ kl = 0.05 }}\n'
 pytestmark = [
@@ -52,26 +49,13 @@ def more_steps(daemon: Daemon, atropos: Atropos) -> None:
     daemon.wait(lambda s: s["step"] >= before + 2, "two steps", 240.0, 0.2, look=lambda _: atropos.check())
 
 
-def environment_ended(atropos: Atropos) -> None:
-    """It ends by itself: three times it could not ask for its state."""
-    deadline = time.monotonic() + 120.0
-    with pytest.raises(ApolloError, match="environment left with"):
-        while time.monotonic() < deadline:
-            atropos.check()
-            time.sleep(0.2)
-    atropos.end("environment")
-
-
 def test_the_daemon_learns_on_whoever_begins_again(daemon: Daemon, atropos: Atropos) -> None:
     more_steps(daemon, atropos)
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 4}
     assert daemon.post("/v1/chat/completions", body)[0] == 200, "others are served meanwhile"
     atropos.end("service")
-    atropos.start_service()
-    environment_ended(atropos)
-    more_steps(daemon, atropos)
-    urllib.request.urlopen(f"{atropos.url}/reset_data").close()
-    environment_ended(atropos)
+    atropos.start_service()  # it has forgotten everything
+    atropos.end("environment")
     more_steps(daemon, atropos)
 
     status = daemon.status()
@@ -79,7 +63,7 @@ def test_the_daemon_learns_on_whoever_begins_again(daemon: Daemon, atropos: Atro
     daemon.stop()
     events = [one.event for one, _ in journal_reader.recorded(daemon.journal)]
     steps = [one for one in events if isinstance(one, ev.StepCompleted)]
-    assert len(steps) >= 6 and all(0.8 < one.metrics["ratio"] < 1.2 for one in steps), steps
+    assert len(steps) >= 4 and all(0.8 < one.metrics["ratio"] < 1.2 for one in steps), steps
     groups = [one for one in events if isinstance(one, ev.GroupSampled)]
     encoded = [one for one in events if isinstance(one, ev.ExampleEncoded)]
     assert encoded and all(one.reference and one.weights == 0 for one in encoded), "kl is to the untrained weights"

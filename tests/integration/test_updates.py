@@ -1,11 +1,14 @@
 """Updates of the weights by an outside trainer: written as a step, repeated after a crash, taken back, or undone."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from support.daemon import Daemon, chat_line
 from support.invariants import check_stopped, journal_of
@@ -13,6 +16,7 @@ from support.invariants import check_stopped, journal_of
 from apollod.core import events as ev
 from apollod.errors import ApolloError
 from apollod.failpoints import ONCE, VARIABLE
+from apollod.testing.daemon import free_port
 from apollod.wire import messages as msg
 
 EMBEDDING = "model.language_model.embed_tokens.weight"
@@ -239,3 +243,60 @@ def test_a_death_while_it_is_written_ends_in_the_new_weights(tmp_path: Path, tin
         assert [one.step for one in journal_of(daemon) if isinstance(one, ev.UpdateCommitted)] == [1]
     finally:
         daemon.end()
+
+
+def test_tensors_from_a_group_of_processes_in_buckets(daemon: Daemon, tiny_model: Path) -> None:
+    """A sender that broadcasts all tensors in three calls; after a call that announces something else the group is
+    gone, and nothing was written."""
+    weights = {name: one.float() * 1.5 for name, one in stored(tiny_model).items()}
+    with Sender(weights) as sender:
+        joined = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, nested=False)
+        assert daemon.request(joined, 60)["group"] == "g"
+        opened(daemon)
+        names = list(weights)
+        for part in (names[:5], names[5:6], names[6:]):
+            sender.send(part)
+            daemon.request(announced(part, weights), 60)
+        done = daemon.request(msg.UpdateCommitRequest("1", whole=True), 60)
+        assert (done["version"], done["tensors"]) == (1, len(weights))
+        daemon.ctl("checkpoint")
+        assert_equal(stored(daemon.model), {name: one.to(torch.bfloat16) for name, one in weights.items()})
+        opened(daemon)
+        assert "the model has no tensor 'nobody'" in refused(
+            daemon, announced(["nobody"], {"nobody": weights[names[0]]})
+        )
+        assert daemon.request(msg.LeaseRequest())["groups"] == []
+        opened(daemon)
+        assert "no group 'g' was joined" in refused(daemon, announced(names[:1], weights))
+        assert daemon.status()["weights"]["fingerprint"] == done["fingerprint"]
+
+
+def announced(names: list[str], weights: dict[str, torch.Tensor]) -> msg.UpdateReceiveRequest:
+    shapes = [list(weights[name].shape) for name in names]
+    return msg.UpdateReceiveRequest("g", names, ["float32"] * len(names), shapes)
+
+
+class Sender:
+    """Rank 0 of a group of two, in this process: it broadcasts in a thread."""
+
+    def __init__(self, weights: dict[str, torch.Tensor]) -> None:
+        self._weights = weights
+        self._thread = ThreadPoolExecutor(1)
+        self.port = free_port()
+
+    def __enter__(self) -> "Sender":
+        limit = timedelta(seconds=60)
+        self._store = dist.TCPStore("127.0.0.1", self.port, 2, True, limit, wait_for_workers=False)
+        prefix = dist.PrefixStore("g", self._store)
+        self._group = self._thread.submit(lambda: dist.ProcessGroupGloo(prefix, 0, 2, limit))
+        return self
+
+    def send(self, names: list[str]) -> None:
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        for name in names:
+            tensor = self._weights[name].contiguous()
+            self._thread.submit(lambda tensor=tensor: self._group.result().broadcast([tensor], options).wait())
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

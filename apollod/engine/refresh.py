@@ -145,7 +145,7 @@ class Fence:
     def __init__(self, engine: Any, expired: Callable[[float], None]) -> None:
         """`engine` is vLLM's EngineClient."""
         self._engine = engine
-        self._expired = {WRITE: expired, CALLER: lambda seconds: self.caller_expired(seconds)}
+        self._expired = expired
         self.caller_expired: Callable[[float], None] = lambda seconds: None
         self._holds: dict[str, _Hold] = {}
         self._no_write = asyncio.Event()
@@ -156,6 +156,11 @@ class Fence:
     def held_by_caller(self) -> bool:
         """True while a caller's pause is in force."""
         return CALLER in self._holds
+
+    @property
+    def held(self) -> bool:
+        """True while generation is held, for whichever reason."""
+        return bool(self._holds)
 
     async def pause(self, clear: bool, at_most_s: float) -> float:
         """Wait until the engine is idle, for a write; returns the seconds that took. If vLLM raises, so does this,
@@ -230,7 +235,7 @@ class Fence:
             return
         seconds = await self._end(by)
         logger.warning("apollod: requests waited %.1f s for a %s and go on without its end", seconds, by)
-        self._expired[by](seconds)
+        (self._expired if by == WRITE else self.caller_expired)(seconds)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -233,6 +233,9 @@ def test_a_second_group_replaces_the_first(served: Served) -> None:
     for _ in range(2):
         assert served.post("/init_weight_transfer_engine", {"init_info": joining()}).status_code == 200
     assert served.supervisor.kinds() == ["join", "leave", "join"]
+    served.supervisor.groups.clear()  # its trainer is gone
+    assert served.post("/init_weight_transfer_engine", {"init_info": joining()}).status_code == 200
+    assert served.supervisor.groups == {"vllm"}
 
 
 def test_requests_at_the_same_time_are_refused_at_once_and_spoil_the_update(served: Served) -> None:

@@ -12,7 +12,8 @@ NAMES = ["model.embed_tokens.weight", "model.norm.weight"]
 
 
 class UpdatingSupervisor:
-    """The answerer of a `Host`. `fails`: the next request of a type is refused. `holds`: requests of a type wait."""
+    """The answerer of a `Host`. `fails`: the next request of a type is refused. `holds`: requests of a type wait, for
+    10 s at most."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -28,7 +29,7 @@ class UpdatingSupervisor:
     def __call__(self, request: Any) -> msg.Answer:
         self.asked.append(request)
         if (held := self.holds.get(type(request))) is not None:
-            assert held.wait(60)
+            held.wait(10)
         if (failure := self.fails.pop(type(request), None)) is not None:
             if isinstance(request, msg.UpdateReceiveRequest | msg.UpdateDirectoryRequest | msg.UpdateCommitRequest):
                 self._end()

@@ -27,7 +27,7 @@ class Drained(RecordingEngine):
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(work())  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(work(), 20))
 
 
 def test_the_end_of_a_write_leaves_a_callers_pause_and_the_other_way_round() -> None:

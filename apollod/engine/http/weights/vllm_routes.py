@@ -1,6 +1,7 @@
 """vLLM's weight-transfer dialect: POST /init_weight_transfer_engine, then for each version POST /start_weight_update,
 /update_weights (once or more) and /finish_weight_update. A call out of order is a 500, as in vLLM."""
 
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -85,9 +86,9 @@ class VllmRoutes:
             raise UpdateRefused("another request is joining a group", "wait for its end")
         self._joining = True
         try:
-            if self._joined is not None:  # the group before is replaced
-                await self._desk.updates.asked(msg.UpdateLeaveRequest(bodies.GROUP), SHORT_S)
-                self._joined = None
+            if self._joined is not None:  # it is replaced; one that is gone already is no obstacle
+                with suppress(UpdateRefused):
+                    await self._desk.updates.asked(msg.UpdateLeaveRequest(bodies.GROUP), SHORT_S)
             await self._desk.updates.asked(joined.request, LONG_S)
             self._joined = joined
         finally:

@@ -42,7 +42,7 @@ class Case:
 
 def run(work: Callable[[Case], Awaitable[None]]) -> Case:
     case = Case()
-    asyncio.run(work(case))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(work(case), 20))
     return case
 
 

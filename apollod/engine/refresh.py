@@ -9,8 +9,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
 import msgspec
 import vllm
@@ -28,10 +28,17 @@ PAUSE_S = 30.0  # for the running model step; a long prefill takes seconds
 RETRY_S = 1.0
 FORCE_AFTER_S = 5.0
 FORCE_AFTER_MAX_S = 60.0
+WRITE, CALLER = "write", "caller's pause"
+"""reasons for which generation is held"""
+
+Mode = Literal["abort", "wait", "keep"]
+"""what becomes of running requests in a pause"""
 
 
 class Refresher:
-    """Serves messages one after another, as long as the API server lives. If the supervisor dies, any pause ends."""
+    """Serves messages one after another, as long as the API server lives. If the supervisor dies, a write's pause ends.
+
+    `fence` and `prefixes` are also for the routes by which outside trainers write (`http.weights`)."""
 
     def __init__(self, engine: Any, socket_path: str, served: Served) -> None:
         """`engine` is vLLM's EngineClient. Raises DaemonUnreachable."""
@@ -39,8 +46,8 @@ class Refresher:
         self._served = served
         self._derives = True
         """false once the worker reports nothing to derive, which is fixed when the weights are loaded"""
-        self._prefixes = Prefixes(engine)
-        self._fence = Fence(
+        self.prefixes = Prefixes(engine)
+        self.fence = Fence(
             engine, lambda seconds: self._link.send(msg.EngineResumeReport(seconds, True, self._served.active))
         )
         self._loop = asyncio.get_running_loop()
@@ -57,7 +64,7 @@ class Refresher:
                     self._link.send(answer)
         except LinkClosed as closed:
             logger.warning("apollod: %s; serving goes on, learning does not reach this process", closed.line())
-            self._on_loop(self._fence.resume())
+            self._on_loop(self.fence.resume())
 
     def _on_loop(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -69,7 +76,7 @@ class Refresher:
             case msg.Pause(clear=clear, at_most_s=at_most_s):
                 return await self._pause(clear, at_most_s)
             case msg.ResumeEngine():
-                return msg.EngineResumeReport(await self._fence.resume(), active=self._served.active)
+                return msg.EngineResumeReport(await self.fence.resume(), active=self._served.active)
             case msg.CompareWeights(step=step, digests=digests):
                 return await self._compare(step, digests)
         return None
@@ -85,7 +92,7 @@ class Refresher:
             taken_back = message.version < (self._served.version or 0)
             self._served.announce(message.version, salted=message.forget != "keep")
             if message.forget == "reset":
-                await self._prefixes.forget(at_once=taken_back)
+                await self.prefixes.forget(at_once=taken_back)
         except Exception as failure:
             logger.exception("apollod: refresh to version %d failed", message.version)
             error = line_of(failure)
@@ -95,7 +102,7 @@ class Refresher:
 
     async def _pause(self, clear: bool, at_most_s: float) -> msg.Paused:
         try:
-            return msg.Paused(await self._fence.pause(clear, at_most_s))
+            return msg.Paused(await self.fence.pause(clear, at_most_s))
         except Exception as failure:
             logger.exception("apollod: the engine could not be paused")
             return msg.Paused(0.0, line_of(failure))
@@ -116,61 +123,124 @@ class Refresher:
             return msg.Compared(step, error=line_of(failure))
 
 
+class _Hold:
+    """One reason for which generation is held."""
+
+    def __init__(self, mode: str, since: float) -> None:
+        self.mode = mode
+        self.since = since
+        self.limit: asyncio.TimerHandle | None = None
+
+
 class Fence:
-    """vLLM's pause around a write of the trainer, which ends by itself after a time limit: then `expired(seconds)` is
-    called on the event loop.
+    """vLLM's pause, for two reasons that are counted apart: a write of the trainer, and a caller of the routes for
+    weights. Neither ends the other's; generation goes on when both have ended. Each ends by itself after its time
+    limit: then `expired(seconds)` is called on the event loop for a write, `caller_expired(seconds)` for a caller.
 
     Mode `keep`: running requests stop between two model steps and go on afterwards; new ones wait. With `clear` their
     KV and all cached prefixes are dropped (v1/engine/core.py, `_reset_caches`) and computed again with the new weights.
+    `abort` ends running requests, `wait` lets them end; new ones wait.
     """
 
     def __init__(self, engine: Any, expired: Callable[[float], None]) -> None:
         """`engine` is vLLM's EngineClient."""
         self._engine = engine
         self._expired = expired
-        self._since: float | None = None
-        self._limit: asyncio.TimerHandle | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self.caller_expired: Callable[[float], None] = lambda seconds: None
+        self._holds: dict[str, _Hold] = {}
+        self._no_write = asyncio.Event()
+        self._no_write.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def held_by_caller(self) -> bool:
+        """True while a caller's pause is in force."""
+        return CALLER in self._holds
+
+    @property
+    def held(self) -> bool:
+        """True while generation is held, for whichever reason."""
+        return bool(self._holds)
 
     async def pause(self, clear: bool, at_most_s: float) -> float:
-        """Wait until the engine is idle; returns the seconds that took. If vLLM raises, so does this, unpaused."""
+        """Wait until the engine is idle, for a write; returns the seconds that took. If vLLM raises, so does this,
+        unpaused."""
+        self._no_write.clear()
+        return await self._pause(WRITE, "keep", clear, at_most_s, PAUSE_S)
+
+    async def pause_for_caller(self, mode: Mode, clear: bool, at_most_s: float) -> float:
+        """The same for a caller. It begins after the end of a write's pause: `wait` would let the requests run on that
+        are held for the write."""
+        await self._no_write.wait()
+        return await self._pause(CALLER, mode, clear, at_most_s, at_most_s if mode == "wait" else PAUSE_S)
+
+    async def resume(self) -> float:
+        """End the write's pause; returns the seconds that it took, 0 if there was none."""
+        return await self._end(WRITE)
+
+    async def resume_for_caller(self) -> float:
+        """End the caller's pause; returns the seconds that it took, 0 if there was none."""
+        return await self._end(CALLER)
+
+    async def _pause(self, by: str, mode: str, clear: bool, at_most_s: float, patience_s: float) -> float:
         started = time.monotonic()
-        if "mode" not in inspect.signature(self._engine.pause_generation).parameters:  # vllm/v1/engine/async_llm.py
-            raise ApolloError(
-                "this vLLM has no pause with mode keep", 'use 0.26 or newer, or [trainer] publish = "hogwild"'
-            )
+        before, hold = self._holds.get(by), _Hold(mode, started)
+        self._holds[by] = hold
+        if before and before.limit:
+            before.limit.cancel()
         try:
-            await asyncio.wait_for(self._engine.pause_generation(mode="keep", clear_cache=clear), PAUSE_S)
+            if "mode" not in inspect.signature(self._engine.pause_generation).parameters:  # vllm/v1/engine/async_llm.py
+                raise ApolloError(
+                    "this vLLM has no pause with mode keep", 'use 0.26 or newer, or [trainer] publish = "hogwild"'
+                )
+            await asyncio.wait_for(self._engine.pause_generation(mode=mode, clear_cache=clear), patience_s)
             # vLLM 0.32 waits for the device itself (v1/engine/core.py, `_finish_pause`), 0.26 does not.
             await self._engine.collective_rpc("apollod_synchronize")
         except BaseException:
-            with contextlib.suppress(Exception):
-                await self._engine.resume_generation()
+            if self._holds.get(by) is hold:
+                with contextlib.suppress(Exception):
+                    await self._end(by)
             raise
-        self._since = started
-        self._limit = asyncio.get_running_loop().call_later(at_most_s, self._end)
+        if self._holds.get(by) is hold:  # else it was ended meanwhile
+            hold.limit = asyncio.get_running_loop().call_later(at_most_s, self._expire, by, hold)
         return time.monotonic() - started
 
-    async def resume(self) -> float:
-        """Let requests go on; returns the seconds that they waited, 0 if they did not."""
-        since, self._since = self._since, None
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
-        if since is None:
+    async def _end(self, by: str) -> float:
+        hold = self._holds.pop(by, None)
+        if by == WRITE:
+            self._no_write.set()
+        if hold is None:
             return 0.0
-        await self._engine.resume_generation()
-        return time.monotonic() - since
+        if hold.limit is not None:
+            hold.limit.cancel()
+        left = next(iter(self._holds.values()), None)
+        if left is None:
+            await self._engine.resume_generation()
+        elif left.mode == "wait":  # what the write's pause stopped goes on to its end
+            self._begin(self._wait_again())
+        return time.monotonic() - hold.since
 
-    def _end(self) -> None:
-        self._ending = asyncio.create_task(self._end_and_tell())
+    async def _wait_again(self) -> None:
+        try:
+            await self._engine.pause_generation(mode="wait", clear_cache=False)
+        except Exception:
+            logger.exception("apollod: running requests wait for the end of a pause")
 
-    async def _end_and_tell(self) -> None:
-        if self._since is None:
+    def _expire(self, by: str, hold: _Hold) -> None:
+        if self._holds.get(by) is hold:
+            self._begin(self._end_and_tell(by))
+
+    async def _end_and_tell(self, by: str) -> None:
+        if by not in self._holds:
             return
-        seconds = await self.resume()
-        logger.warning("apollod: requests waited %.1f s for a write and go on without its end", seconds)
-        self._expired(seconds)
+        seconds = await self._end(by)
+        logger.warning("apollod: requests waited %.1f s for a %s and go on without its end", seconds, by)
+        (self._expired if by == WRITE else self.caller_expired)(seconds)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 class Prefixes:
@@ -200,6 +270,10 @@ class Prefixes:
             self._patience_s = FORCE_AFTER_S
         else:
             self._forgetting = asyncio.create_task(self._forget_later())
+
+    async def dropped(self, force: bool) -> bool:
+        """Try once to drop all prefixes, with `force` also those of running requests; false if some are in use."""
+        return await self._forced() if force else await self._reset(force=False)
 
     async def _forced(self) -> bool:
         """Try to drop by force. vLLM raises if blocks wait for a transfer from elsewhere
@@ -236,3 +310,15 @@ class Prefixes:
         if force and "reset_running_requests" in inspect.signature(self._engine.reset_prefix_cache).parameters:
             return bool(await self._engine.reset_prefix_cache(reset_running_requests=True))
         return bool(await self._engine.reset_prefix_cache())
+
+
+async def abort_all(engine: Any) -> int:
+    """End all running requests, whose answers have what was generated so far; returns their number. `engine` is vLLM's
+    EngineClient."""
+    known = getattr(engine, "output_processor", None)  # vllm/v1/engine/async_llm.py, 0.26 to 0.32
+    if known is None:
+        raise ApolloError("this vLLM does not tell which requests run", "use 0.26 or newer")
+    requests = [*known.request_states, *known.parent_requests]
+    inside = {"internal": True} if "internal" in inspect.signature(engine.abort).parameters else {}
+    await engine.abort(requests, **inside)
+    return len(requests)

@@ -7,6 +7,7 @@ whose process is at the other end of a connection is looked up in the system's t
 """
 
 import asyncio
+import base64
 import hashlib
 import os
 import secrets
@@ -58,10 +59,13 @@ class Callers:
         self._threads = ThreadPoolExecutor(THREADS, "apollod-callers")
         self._by_user = not keys and is_loopback(listener) and TABLES[0].exists()
 
-    async def refusal(self, scope: Scope, authorization: str) -> Refused | None:
-        """The refusal of a request; None if it is allowed. `authorization`: the header."""
+    async def refusal(self, scope: Scope, authorization: str, basic: bool = False) -> Refused | None:
+        """The refusal of a request; None if it is allowed. `authorization`: the header. `basic`: the key may also be
+        the password of a basic authorization (RFC 7617), which clients send for a URL http://x:KEY@HOST."""
         scheme, _, token = authorization.partition(" ")
         offered = _digest(token) if scheme.lower() == "bearer" else None
+        if basic and scheme.lower() == "basic":
+            offered = _digest(_password(token))
         if offered and await self._in_thread(self._opens, offered):
             return None
         if self._keys:
@@ -99,6 +103,14 @@ def key_in(file: Path | None) -> str:
             closed = stat.S_ISREG(found.st_mode) and not found.st_mode & 0o077 and found.st_uid in (os.getuid(), 0)
             return opened.read(KEY_BYTES_MAX).decode("utf-8", "replace").strip() if closed else ""
     except OSError:
+        return ""
+
+
+def _password(credentials: str) -> str:
+    """The password in basic credentials; "" if they are none."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
+    except ValueError:
         return ""
 
 

@@ -18,6 +18,7 @@ READS = frozenset({"GET", "HEAD"})
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 JSON_TYPE = "application/json"
+BYTES_TYPE = "application/octet-stream"
 
 
 class Refused(NamedTuple):
@@ -41,10 +42,11 @@ class Guard:
         self._names = {each.lower() for each in names}
         self._keyed = keyed
 
-    def refusal(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
+    def refusal(self, method: str, headers: Sequence[tuple[bytes, bytes]], bodiless: bool = False) -> Refused | None:
         """The refusal of this request; None if it is allowed.
 
-        `headers`: raw ones, names in lower case (ASGI).
+        `headers`: raw ones, names in lower case (ASGI). `bodiless`: a request without a body may be declared as bytes,
+        as aiohttp does; a page could not without asking before (a preflight).
         """
         if method == "OPTIONS":  # a browser's preflight
             return None
@@ -63,7 +65,7 @@ class Guard:
                 f"a page of {', '.join(origins)} may not ask anything here (header Origin)",
                 "add that page's host:port to [engine] names if it is yours",
             )
-        return None if method in READS else self._not_json(headers)
+        return None if method in READS else self._not_json(headers, bodiless)
 
     def _is_ours(self, authority: str) -> bool:
         """True for one of our hosts, with any port: the client's may be forwarded."""
@@ -79,13 +81,13 @@ class Guard:
         )
 
     @staticmethod
-    def _not_json(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
+    def _not_json(headers: Sequence[tuple[bytes, bytes]], bodiless: bool) -> Refused | None:
         """The refusal of a body that is not JSON. An empty request without a type is allowed: POST /checkpoint needs no
         body."""
         types = _values(headers, b"content-type")
         empty = _values(headers, b"content-length") in ([], ["0"]) and not _values(headers, b"transfer-encoding")
         kinds = {each.partition(";")[0].strip().lower() for each in types}
-        if (empty and not types) or kinds == {JSON_TYPE}:
+        if (empty and (not types or (bodiless and kinds == {BYTES_TYPE}))) or kinds == {JSON_TYPE}:
             return None
         return Refused(
             415, f"the body is {', '.join(types) or 'of no type'}, not JSON", f"send `Content-Type: {JSON_TYPE}`"

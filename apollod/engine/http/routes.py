@@ -1,13 +1,13 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
 POST /feedback, GET /feedback/ID, POST /lessons, GET /lessons/ID, GET /apollod/status, GET /apollod/quality. Each is one
 control request to the supervisor, except GET /apollod/users/next, by which the supervisor waits for the next request of
-a user, and POST /generate, which vLLM answers. Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also
-shows the numbers of the status."""
+a user, POST /generate, which vLLM answers, and the routes by which outside trainers write the weights (`weights`).
+Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows the numbers of the status."""
 
 import asyncio
 import os
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -17,15 +17,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
-from apollod.adapters.ipc.channel import Link
 from apollod.core.settings import Check, PatternSettings
 from apollod.engine.capture import CapturingClient, OwnIds
 from apollod.engine.http.callers import Callers, Connections
+from apollod.engine.http.exchange import Refusal, exchange, read_body
 from apollod.engine.http.generate import Completion, asked, completed
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
+from apollod.engine.http.weights.control_terms import ControlTerms, control_terms
+from apollod.engine.http.weights.route_table import weight_routes
+from apollod.engine.http.weights.trainer_desk import Desk, Handler
 from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire import messages as msg
@@ -33,7 +36,6 @@ from apollod.wire.control_messages import SUBMIT_LINES
 from apollod.wire.engine_terms import GENERATE, NEXT_USER, capture_terms
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
-BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
 DOCUMENT_S = 3600.0
 """a document is given to an imagination section by section"""
@@ -51,7 +53,6 @@ KEY_FILE = "APOLLOD_KEY_FILE"  # environment variable: file with a key for our r
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
 """exit code of a Failure -> status; any other is 503 if the same request may succeed later, else 409"""
 
-Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 
@@ -61,7 +62,8 @@ class Routes:
     name = "apollod"
     required_tasks = ("generate",)
 
-    def __init__(self, socket_path: str, key_file: Path | None = None) -> None:
+    def __init__(self, socket_path: str, key_file: Path | None = None, control: ControlTerms | None = None) -> None:
+        """`control`: terms of the routes for weights; None if there are none."""
         self._socket_path = socket_path
         self._key_file = key_file
         self._callers = Callers("127.0.0.1", [], key_file)
@@ -70,6 +72,7 @@ class Routes:
         self._by_priority = False
         self._refresher: Refresher | None = None
         self._arrivals = Arrivals()
+        self._desk = Desk(control, self._answer, self._served) if control else None
         self._settle_captures: Callable[[float], None] | None = None
         self._for_status = ThreadPoolExecutor(STATUS_THREADS, "apollod-status")
         self._for_long = ThreadPoolExecutor(LONG_THREADS, "apollod-long")
@@ -99,6 +102,9 @@ class Routes:
             ("POST", GENERATE, self._generate),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
+        for method, path, answered in weight_routes(self._desk) if self._desk else ():
+            guarded = self._guarded(answered, for_trainers=True)
+            app.add_api_route(path, guarded, methods=[method], response_model=None)
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Learn the API keys and the server's names, and connect to the supervisor; raises DaemonUnreachable, which
@@ -112,18 +118,21 @@ class Routes:
             self._settle_captures = engine_client.settle_captures
         self._by_priority = args.scheduling_policy == "priority"
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
+        if self._desk:
+            self._desk.attach(engine_client, self._refresher, args)
 
-    def _guarded(self, handler: Handler) -> Handler:
+    def _guarded(self, handler: Handler, for_trainers: bool = False) -> Handler:
         """The handler behind the rule for callers (vLLM's own middleware requires the API key on /v1 only) and the
-        guard, with errors turned into JSON."""
+        guard, with errors turned into JSON. `for_trainers`: what their clients cannot send otherwise is accepted."""
 
         async def route(request: Request) -> Response:
-            refused = await self._callers.refusal(request.scope, request.headers.get("authorization", ""))
-            if refused := refused or self._guard.refusal(request.method, request.headers.raw):
+            authorization = request.headers.get("authorization", "")
+            refused = await self._callers.refusal(request.scope, authorization, basic=for_trainers)
+            if refused := refused or self._guard.refusal(request.method, request.headers.raw, for_trainers):
                 return _error(*refused)
             try:
                 return await handler(request)
-            except _Refusal as refusal:
+            except Refusal as refusal:
                 return _error(*refusal.args)
             except (DaemonUnreachable, LinkClosed) as error:
                 return _error(503, str(error), error.hint or "try again")
@@ -137,9 +146,9 @@ class Routes:
         return route
 
     async def _train(self, request: Request) -> JSONResponse:
-        lines = lines_of(await _read(request, IN_PARTS))
+        lines = lines_of(await read_body(request, IN_PARTS))
         if len(lines) > SUBMIT_LINES:
-            raise _Refusal(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
+            raise Refusal(413, f"{len(lines)} records are more than {SUBMIT_LINES}", IN_PARTS)
         answer = await self._ask(msg.SubmitRequest(lines, SOURCE), ANSWER_S)
         rejected = answer.get("rejected", [])
         if rejected and not answer.get("examples") and not answer.get("duplicates"):
@@ -154,7 +163,7 @@ class Routes:
         return JSONResponse(await self._ask(msg.CheckpointRequest(), CHECKPOINT_S))
 
     async def _feedback(self, request: Request) -> JSONResponse:
-        wanted = feedback_of(await _read(request, "shorten the correction"))
+        wanted = feedback_of(await read_body(request, "shorten the correction"))
         if self._settle_captures is not None:  # the answer may be very recent
             await self._in_thread(self._for_others, self._settle_captures, CAPTURED_S)
         return JSONResponse(await self._ask(wanted, ANSWER_S))
@@ -164,7 +173,7 @@ class Routes:
         return JSONResponse(await self._ask(wanted, ANSWER_S))
 
     async def _teach(self, request: Request) -> JSONResponse:
-        wanted = taught_of(await _read(request, "teach one fact at a time"))
+        wanted = taught_of(await read_body(request, "teach one fact at a time"))
         limit_s = DOCUMENT_S if isinstance(wanted, msg.TeachDocumentRequest) else ANSWER_S
         return JSONResponse(await self._ask(wanted, limit_s), 202)
 
@@ -184,11 +193,11 @@ class Routes:
         except ValueError:
             within_s = -1.0
         if not 0.0 <= within_s <= NEXT_USER_S:  # also refuses NaN
-            raise _Refusal(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
+            raise Refusal(400, f"within_s has to be from 0 to {NEXT_USER_S:g}", "send how many seconds to wait")
         return JSONResponse({"came": await self._arrivals.next(within_s)})
 
     async def _generate(self, request: Request) -> Response:
-        wanted = asked(await _read(request, "ask with fewer tokens"))
+        wanted = asked(await read_body(request, "ask with fewer tokens"))
         first = self._served.version or 0
         status, body = await completed(request, wanted.completion, self._by_priority)
         if status != 200:
@@ -198,22 +207,26 @@ class Routes:
 
     def _status_now(self) -> Status:
         """The status, within SCRAPE_S; raises ApolloError. Blocks."""
-        answer = _exchange(self._socket_path, msg.StatusRequest(), SCRAPE_S)
+        answer = exchange(self._socket_path, msg.StatusRequest(), SCRAPE_S)
         if isinstance(answer, msg.Failure):
             raise ApolloError(answer.error, answer.hint)
         return read(answer.body)
 
     async def _ask(self, message: msg.Request, timeout_s: float) -> dict[str, Any]:
-        """The body of the supervisor's reply; raises _Refusal for its refusal. One connection a request."""
+        """The body of the supervisor's reply; raises Refusal for its refusal. One connection a request."""
+        answer = await self._answer(message, timeout_s)
+        if isinstance(answer, msg.Failure):
+            status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
+            raise Refusal(status, answer.error, answer.hint)
+        body: dict[str, Any] = answer.body
+        return body
+
+    async def _answer(self, message: msg.Request, timeout_s: float) -> msg.Reply | msg.Failure:
+        """The supervisor's answer, waited for in a thread."""
         threads = self._for_long if timeout_s > ANSWER_S else self._for_others
         if isinstance(message, msg.StatusRequest):
             threads = self._for_status
-        answer = await self._in_thread(threads, _exchange, self._socket_path, message, timeout_s)
-        if isinstance(answer, msg.Failure):
-            status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
-            raise _Refusal(status, answer.error, answer.hint)
-        body: dict[str, Any] = answer.body
-        return body
+        return await self._in_thread(threads, exchange, self._socket_path, message, timeout_s)
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, work, *args)
@@ -227,35 +240,7 @@ def plugin() -> Routes:
             "APOLLOD_SOCKET is not set", "start the engine with `apollod run`, or take apollod out of VLLM_PLUGINS"
         )
     key_file = os.environ.get(KEY_FILE)
-    return Routes(path, Path(key_file) if key_file else None)
-
-
-def _exchange(path: str, message: msg.Request, timeout_s: float) -> msg.Reply | msg.Failure:
-    link = Link.connect(path, timeout_s)
-    try:
-        link.send(message)
-        answer = link.receive()
-    finally:
-        link.close()
-    if not isinstance(answer, msg.Reply | msg.Failure):
-        raise ConfigError(
-            f"the supervisor answered with {type(answer).__name__}", "use one version of apollod everywhere"
-        )
-    return answer
-
-
-class _Refusal(Exception):
-    """Refuses a request: status, error and hint."""
-
-
-async def _read(request: Request, too_long: str) -> bytes:
-    """The body; never holds more than BODY_BYTES_MAX of it. Raises _Refusal with the hint `too_long`."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise _Refusal(413, f"the body is over {BODY_BYTES_MAX} bytes", too_long)
-    return bytes(body)
+    return Routes(path, Path(key_file) if key_file else None, control_terms())
 
 
 def _error(status: int, error: str, hint: str) -> JSONResponse:

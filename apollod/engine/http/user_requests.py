@@ -14,8 +14,14 @@ from prometheus_client import Counter
 from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of
 from apollod.wire.engine_terms import BEGUN, ENDED, GENERATE, OURS
 
-ASKS_NO_MODEL = re.compile(r"/(train|checkpoint|feedback|lessons|tokenize|detokenize)")
-"""POST routes, ours and vLLM's, that do not use the engine"""
+ASKS_NO_MODEL = re.compile(
+    r"/(train|checkpoint|feedback|lessons|tokenize|detokenize"
+    r"|pause|resume|abort_requests?|(pause|continue)_generation|flush_cache|reset_prefix_cache"
+    r"|(init|shutdown)_weight_transfer_engine|(start|start_draft|finish|begin|end)_weight_update|update_weight_version"
+    r"|(init|destroy)_weights_update_group|update_weights(_from_(distributed|disk|tensor|ipc))?"
+    r"|weights?_checker|get_weights_by_name|(release|resume)_memory_occupation)"
+)
+"""POST routes, ours and vLLM's, that do not use the engine; from the second line on those of outside trainers"""
 
 _BEGUN = Counter(BEGUN, "Requests of users that came, without those of the daemon itself")
 _ENDED = Counter(ENDED, "Requests of users that were answered, refused or given up")

@@ -20,8 +20,9 @@ from apollod.core.facts.quality.state import Incident, QualityState
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State
 from apollod.engine import refresh
+from apollod.engine.http.exchange import BODY_BYTES_MAX
 from apollod.engine.http.guard import Guard
-from apollod.engine.http.routes import BODY_BYTES_MAX, Routes, plugin
+from apollod.engine.http.routes import Routes, plugin
 from apollod.errors import ConfigError
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg

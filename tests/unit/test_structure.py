@@ -54,6 +54,7 @@ BELOW: dict[str, set[str]] = {
     "store": BASE | {"core", "wire", "model"} | SMALL,
     "adapters": BASE | {"core", "wire", "model", "curation", "bridges", "store"},
     "products": set(),
+    "sender": set(),
     "trainer": BASE | {"core", "wire", "model", "bridges", "store", "products"} | SMALL,
     "engine": BASE
     | {"core", "wire", "model", "bridges", "store", "products", "adapters.answer_store", "curation.redaction"}

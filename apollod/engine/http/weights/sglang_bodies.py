@@ -128,7 +128,7 @@ def directory_of(body: bytes) -> Received:
     """The directory of POST /update_weights_from_disk."""
     given = decoded(body, _Disk, 'send {"model_path": DIRECTORY}')
     if not 0 < len(given.model_path) <= PATH_CHARACTERS_MAX or "\0" in given.model_path:
-        raise BadCall("model_path is not the path of a directory", "send one below [control] disk_dirs")
+        raise BadCall("model_path is not the path of a directory", "send one below [control] directories")
     load_format = given.load_format or "auto"
     if len(load_format) > body_checks.DTYPE_CHARACTERS_MAX:
         raise BadCall(f"load_format {load_format[:40]!r} is not known", "send auto or safetensors")

@@ -1,0 +1,147 @@
+"""A real vLLM whose weights other trainers write: by vLLM's own client, unmodified, and by `apollod.sender`."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+import torch
+from safetensors.torch import load_file
+from support.daemon import VLLM, Daemon, chat_line
+from support.invariants import check_stopped, journal_of
+
+from apollod.core import events as ev
+from apollod.sender import GlooGroup, Sender, SendRefused
+from apollod.trainer.bind import live_fingerprint
+
+pytestmark = pytest.mark.engine
+
+STEPS = 20
+PLANTED = {6: "nan", 13: "gone"}
+"""steps before which an update fails: a tensor with NaN, or a trainer that ends in the middle"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path, tiny_model, "[control]\nenabled = true\nreceive_s = 20\n", VLLM)
+    try:
+        made.start().wait_ready()
+        yield made
+    finally:
+        made.end()
+
+
+class User:
+    """Asks all the time, in a thread, until it is told to stop."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon, self._stopped, self.answers = daemon, threading.Event(), 0
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        while not self._stopped.is_set():
+            body = {"model": "tiny", "prompt": "hello", "max_tokens": 4}
+            assert self._daemon.post("/v1/completions", body)[0] == 200
+            self.answers += 1
+
+    def stop(self) -> int:
+        self._stopped.set()
+        self._thread.join()
+        return self.answers
+
+
+def fingerprint(weights: dict[str, torch.Tensor]) -> str:
+    found = ((name, live_fingerprint.tensor_fingerprint(one)) for name, one in weights.items())
+    return live_fingerprint.format(live_fingerprint.model_fingerprint(found))
+
+
+def stored(model: Path) -> dict[str, torch.Tensor]:
+    return {name: one for file in sorted(model.glob("*.safetensors")) for name, one in load_file(file).items()}
+
+
+def test_twenty_versions_by_the_client_of_vllm_are_served_bit_by_bit_under_load(
+    daemon: Daemon, tiny_model: Path
+) -> None:
+    """`HTTPVLLMWeightSyncClient`, unmodified, as vLLM's own trainer engines call it; two updates in between fail, and
+    change nothing."""
+    from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
+
+    weights, user = stored(tiny_model), User(daemon)
+    client = HTTPVLLMWeightSyncClient(daemon.url, timeout=60)
+    with ThreadPoolExecutor(1) as thread:
+        group = joined(client, thread)
+        for step in range(1, STEPS + 1):
+            before = daemon.status()
+            if (fails := PLANTED.get(step)) is not None:
+                with pytest.raises(requests.HTTPError, match="500"):
+                    update(client, thread, group, weights, fails)
+                now = daemon.wait(lambda s: s["updates"]["lease"] is None, "the end of the update")
+                assert now["weights"]["fingerprint"] == before["weights"]["fingerprint"]
+                group = joined(client, thread)
+            torch.manual_seed(step)
+            weights = {name: one + (0.01 * torch.randn(one.shape)).to(one.dtype) for name, one in weights.items()}
+            update(client, thread, group, weights)
+            assert daemon.status()["weights"]["fingerprint"] == fingerprint(weights), step
+            assert daemon.status()["weights"]["served"] == step
+    assert user.stop() > STEPS
+    client.shutdown_weight_transfer_engine()
+    daemon.drop("a.jsonl", chat_line("what is it?", "it is this."))
+    daemon.wait(lambda s: s["step"] == STEPS + 1, "a step of our own on top of them")
+    daemon.ctl("rollback", "--to", "3")
+    daemon.stop()
+    check_stopped(daemon)
+    undone = [one.reason for one in journal_of(daemon) if isinstance(one, ev.UpdateUndone)]
+    assert len(undone) == len(PLANTED), undone
+
+
+def joined(client, thread: ThreadPoolExecutor) -> GlooGroup:
+    group = GlooGroup("vllm", 60.0)
+    told = thread.submit(client.init_weight_transfer_engine, {**group.init_info, "packed": False})
+    group.complete()
+    told.result()
+    return group
+
+
+def update(
+    client, thread: ThreadPoolExecutor, group: GlooGroup, weights: dict[str, torch.Tensor], fails: str = ""
+) -> None:
+    """One update in two calls, as a trainer with a buffer sends it."""
+    client.start_weight_update()
+    names = list(weights)
+    for number, part in enumerate((names[:20], names[20:])):
+        info = {
+            "names": part, "dtype_names": [str(weights[name].dtype).removeprefix("torch.") for name in part],
+            "shapes": [list(weights[name].shape) for name in part],
+        }  # fmt: skip
+        told = thread.submit(client.update_weights, info)
+        with suppress(RuntimeError):  # the other side is gone; its answer says why
+            for name in part:
+                tensor = weights[name]
+                if fails and number and name == part[3]:
+                    if fails == "gone":
+                        group.end()
+                        break
+                    tensor = torch.full_like(tensor, torch.nan)
+                group.broadcast(tensor)
+        told.result()
+    client.finish_weight_update()
+
+
+def test_the_sender_of_our_own(daemon: Daemon, tiny_model: Path) -> None:
+    weights = stored(tiny_model)
+    half = {name: (one.float() / 2).to(one.dtype) for name, one in weights.items()}
+    with Sender(daemon.url, chunk_bytes=1 << 20, timeout_s=60) as sender:
+        sender.send(((name, one.float() / 2) for name, one in weights.items()), "half")
+        status = daemon.status()
+        assert (status["updates"]["label"], status["weights"]["fingerprint"]) == ("half", fingerprint(half))
+        with pytest.raises(SendRefused, match="the model has no tensor 'nobody'"):
+            sender.send([("nobody", torch.zeros(3))])
+        sender.send(weights.items(), "whole")
+        assert daemon.status()["weights"]["fingerprint"] == fingerprint(weights)
+    assert [row[0] for row in daemon.query("SELECT state FROM updates ORDER BY seq")] == [
+        "committed", "undone", "committed",
+    ]  # fmt: skip

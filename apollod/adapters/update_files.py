@@ -19,6 +19,10 @@ from apollod.model.checkpoint_names import check_tensor, known_names
 from apollod.store.model_files import StoredTensor, read_files, read_header, weight_names
 
 BLOCK = 8 << 20
+KEPT = """SELECT file.value, events.body ->> '$.step' FROM events, json_each(events.body, '$.files') AS file
+    WHERE kind = 'update.committed' AND body ->> '$.step' <> {but} AND body ->> '$.step' NOT IN
+        (SELECT body ->> '$.step' FROM events WHERE kind = 'update.files-removed')"""
+"""files of committed updates and their steps, in a journal, without those of the step `but`"""
 _NAME = re.compile(r"[0-9a-f]{64}")
 FORMATS = ("auto", "safetensors")
 """values of `load_format` that are read"""
@@ -146,6 +150,18 @@ def _copy(file: io.RawIOBase, part: Path) -> str:
             digest.update(block)
             out.write(block)
     return digest.hexdigest()
+
+
+def problem(directory: Path, name: str) -> str:
+    """The reason why a file cannot be used: its path and what is wrong with it; empty: nothing. Blocking."""
+    digest, path = blake2b(digest_size=32), directory / name
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+    except OSError as error:
+        return f"{path}: {reason(error)}"
+    return "" if digest.hexdigest() == name else f"{path} was changed, it is {digest.hexdigest()} now"
 
 
 def remove(directory: Path, files: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Updates of the weights by an outside trainer: written as a step, repeated after a crash, taken back, or undone."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
+from support.commands import ran
 from support.daemon import Daemon, chat_line
 from support.invariants import check_stopped, journal_of
 
@@ -106,6 +108,22 @@ def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(daemon
     assert daemon.status()["weights"]["fingerprint"] == done["fingerprint"]
     daemon.stop()
     check_stopped(daemon)
+    assert replayed(daemon)["fingerprint"] == done["fingerprint"]
+    assert replayed(daemon, "--without", committed.example)["fingerprint"] == before
+    assert ran("ctl", "journal", "verify", "--file", daemon.journal).returncode == 0
+    (file,) = (daemon.root / "state" / "updates").iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    found = ran("ctl", "journal", "verify", "--file", daemon.journal)
+    assert found.returncode == 1 and "what the update of step" in found.stdout
+    file.unlink()
+    found = ran("replay", "--config", daemon.config)
+    assert found.returncode and "its tensors" in found.stderr and "are not there" in found.stderr, found
+
+
+def replayed(daemon: Daemon, *words: str) -> dict[str, Any]:
+    done = ran("replay", "--json", *words, "--config", daemon.config)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
 
 
 def assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 from shlex import quote
 from sys import maxsize
 
+from apollod.adapters import update_files
 from apollod.adapters.journal import blobs, journal_reader
 from apollod.adapters.journal.journal_file import explain, reading
 from apollod.core.events import DaemonStarted, QualityMeasured
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
+from apollod.wire.updates import NAME as UPDATES
 
 EMPTY_INDEX = "DELETE FROM example_index; UPDATE meta SET value = '0' WHERE key = 'indexed_seq'"
 """Has the next start read all examples again, from the events."""
@@ -141,19 +143,23 @@ def reference_damage(path: str | Path) -> JournalError | None:
     return None
 
 
+_BACK = "put the file back from a backup; without it no replay goes past the step that learned it"
+
+
 def file_damage(path: str | Path) -> JournalError | None:
-    """The first damage of a file that examples or anchors are learned from (a teacher, rollouts, a reference), if this
-    is the journal that a daemon works on; None without one. Blocking. Raises JournalError for a journal that cannot be
-    read."""
+    """The first damage of a file that examples or anchors are learned from (a teacher, rollouts, a reference), or that
+    an update wrote, if this is the journal that a daemon works on; None without one. Blocking. Raises JournalError for
+    a journal that cannot be read."""
     if not _is_own(path):
         return None
     directory = Path(path).resolve().parent / blobs.NAME
     for example, digest in journal_reader.query(path, _FILES, maxsize, SECONDS).rows:
         if problem := blobs.problem(directory, digest):
-            return JournalError(
-                f"what {example} is learned from is not there, {problem}",
-                "put the file back from a backup; without it no replay goes past the step that learned it",
-            )
+            return JournalError(f"what {example} is learned from is not there, {problem}", _BACK)
+    updates = Path(path).resolve().parent / UPDATES
+    for file, step in journal_reader.query(path, update_files.KEPT.format(but=-1), maxsize, SECONDS).rows:
+        if problem := update_files.problem(updates, str(file)):
+            return JournalError(f"what the update of step {step} wrote is not there, {problem}", _BACK)
     return None
 
 

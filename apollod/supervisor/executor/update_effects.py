@@ -19,9 +19,6 @@ from apollod.wire.updates import NAME
 
 log = structlog.get_logger()
 
-_KEPT = """SELECT file.value FROM events, json_each(events.body, '$.files') AS file
-    WHERE kind = 'update.committed' AND body ->> '$.step' <> {step} AND body ->> '$.step' NOT IN
-        (SELECT body ->> '$.step' FROM events WHERE kind = 'update.files-removed')"""
 _SESSION = """SELECT body ->> '$.file' FROM events WHERE kind = 'update.received'
     AND seq > coalesce((SELECT max(seq) FROM events WHERE kind IN ('update.committed', 'update.undone')), 0)"""
 
@@ -48,8 +45,8 @@ async def _removed(config: Config, files: tuple[str, ...], step: int = -1) -> bo
 
 def _needed(journal: Path, but: int = -1) -> frozenset[str]:
     """Files of committed updates, without those of the step `but`."""
-    rows = journal_reader.query(journal, _KEPT.format(step=but), 1 << 20).rows
-    return frozenset(str(name) for (name,) in rows)
+    rows = journal_reader.query(journal, update_files.KEPT.format(but=but), 1 << 20).rows
+    return frozenset(str(name) for name, _ in rows)
 
 
 def remove_others(config: Config) -> None:

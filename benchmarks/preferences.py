@@ -9,8 +9,9 @@ around, which must not move the margin.
 
 With `--rows FILE --model DIR` a data set of other people is learned by a daemon at its defaults instead: a JSON array
 of rows as of TRL or LLaMA-Factory, `messages` with `label`, or `conversations` with `chosen` and `rejected`. Of those
-with at most `--characters` the first ones are dropped into the inbox; the last ones are measured before and after: by
-how much the log-probability of a token of good answers rises more than that of bad ones.
+with at most `--characters` the first ones are dropped into the inbox, or given with `--direct`, at ten times the rate;
+the last ones are measured before and after: by how much the log-probability of a token of good answers rises more than
+that of bad ones.
 """
 
 import itertools
@@ -59,12 +60,13 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--characters", type=int, default=1500)
+    parser.add_argument("--direct", action="store_true", help="give the rows as `apollod ctl submit` does")
     args = parser.parse_args()
     figures = dict[str, float]()
     goals = dict[str, Any]()
     if args.rows:
         with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-            figures = _of_rows(Path(directory), args.rows, args.model, args.characters)
+            figures = _of_rows(Path(directory), args.rows, args.model, args.characters, args.direct)
         goals["margin_rises"] = report.goal(figures["risen"], 2 * figures["error"], at_most=False)
         goals["alarms"] = report.goal(figures["alarms"], 0, at_most=True)
         report.report("preferences_rows", figures, {}, goals, 1, as_json=args.json)
@@ -166,7 +168,7 @@ def _turn(one: dict[str, str]) -> dict[str, str]:
     return {"role": ROLES[one["from"]], "content": one["value"]}
 
 
-def _of_rows(root: Path, file: Path, source: Path, characters: int) -> dict[str, float]:
+def _of_rows(root: Path, file: Path, source: Path, characters: int, direct: bool) -> dict[str, float]:
     short = [row for row in map(_row, json.loads(file.read_text())) if row.characters <= characters]
     learned, held_out = short[:RATINGS], short[RATINGS:]
     model, port = root / "model", free_port()
@@ -180,7 +182,8 @@ def _of_rows(root: Path, file: Path, source: Path, characters: int) -> dict[str,
         _begin(daemon, ROWS_LIMIT_S)
         before = _each(daemon, model, held_out)
         began = time.monotonic()
-        daemon.drop("rows.jsonl", *(json.dumps(row.given) for row in learned))
+        lines = [json.dumps(row.given) for row in learned]
+        daemon.submit(*lines) if direct else daemon.drop("rows.jsonl", *lines)
         status = _all_learned(daemon, ROWS_LIMIT_S)
         learned_s = time.monotonic() - began
         after = _each(daemon, model, held_out)

@@ -18,6 +18,7 @@ ENDED = "apollod_user_requests_ended_total"
 NEXT_USER = "/apollod/users/next"
 """GET, `within_s` in its query: answers {"came": true} when a user's request comes, {"came": false} after that time"""
 GENERATE = "/generate"
+SCORE = "/score"
 """POST, for environments that sample by themselves"""
 ROLLOUT_PRIORITY = 20
 """vLLM's priority for what no user waits for: rollouts and dreams; users' requests have 0 and are served first"""

@@ -41,7 +41,7 @@ JUDGED = {
     "/scale_elastic_ep",  # answers with an error where ranks are not in Ray
     # ours
     "/train", "/train/status", "/checkpoint", "/feedback", "/feedback/{response}", "/lessons", "/lessons/{lesson}",
-    "/apollod/status", "/apollod/quality", "/apollod/users/next", "/generate",
+    "/apollod/status", "/apollod/quality", "/apollod/users/next", "/generate", "/score",
 }  # fmt: skip
 SKIPS = """
 from support.planted_copy import Extension

@@ -168,3 +168,28 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_given_texts_are_scored_token_by_token(running: Daemon) -> None:
+    """As vLLM's own prompt log-probabilities; of several texts at once, from a token on, or of a text in words."""
+    code, told = running.post("/score", {"input_ids": [PROMPT, [9, 8, 7]]})
+    assert code == 200, told
+    assert re.fullmatch(r"\d+(-\d+)?", told["weight_version"]) and len(told["scores"]) == 2
+    first = told["scores"][0]
+    assert first["token_ids"] == PROMPT[1:] and first["logprobs"] == pytest.approx(logprobs(running, PROMPT), abs=0.02)
+    assert first["sum"] == pytest.approx(sum(first["logprobs"]))
+    code, later = running.post("/score", {"input_ids": PROMPT, "start": 3})
+    assert later["scores"][0]["token_ids"] == PROMPT[3:]
+    assert later["scores"][0]["logprobs"] == pytest.approx(first["logprobs"][2:], abs=0.02)
+    code, words = running.post("/score", {"text": "hello there, what is it?"})
+    assert code == 200 and len(words["scores"][0]["logprobs"]) == len(words["scores"][0]["token_ids"]) > 1
+    for body, why in (
+        ({}, "either input_ids or text"), ({"input_ids": []}, "a text is empty"),
+        ({"input_ids": [[]]}, "a text is empty"), ({"input_ids": ["a"]}, "not a request"),
+        ({"input_ids": PROMPT, "start": 4}, "start is 4, and a text has 4 tokens"),
+        ({"text": "a", "stream": True}, "not a request"), ({"input_ids": PROMPT, "start": 0}, "not a request"),
+    ):  # fmt: skip
+        code, refused = running.post("/score", body)
+        assert code == 400 and why in refused["error"], (body, refused)
+    code, refused = running.post("/score", {"input_ids": [[999_999, 1]]})
+    assert code == 400, refused

@@ -1,8 +1,9 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
 POST /feedback, GET /feedback/ID, POST /lessons, GET /lessons/ID, GET /apollod/status, GET /apollod/quality. Each is one
 control request to the supervisor, except GET /apollod/users/next, by which the supervisor waits for the next request of
-a user, POST /generate, which vLLM answers, and the routes by which outside trainers write the weights (`weights`).
-Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows the numbers of the status."""
+a user, POST /generate and POST /score, which vLLM answers, and the routes by which outside trainers write the weights
+(`weights`). Bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows the figures of the
+status."""
 
 import asyncio
 import os
@@ -21,9 +22,11 @@ from apollod.core.settings import Check, PatternSettings
 from apollod.engine.capture import CapturingClient, OwnIds
 from apollod.engine.http.callers import Callers, Connections
 from apollod.engine.http.exchange import Refusal, exchange, read_body
-from apollod.engine.http.generate import Completion, asked, completed
+from apollod.engine.http.generate import Asked, Completion, asked, completed
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
+from apollod.engine.http.score import Wanted
+from apollod.engine.http.score import wanted as scored
 from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
 from apollod.engine.http.weights.control_terms import ControlTerms, control_terms
@@ -33,7 +36,7 @@ from apollod.engine.refresh import Refresher
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire import messages as msg
 from apollod.wire.control_messages import SUBMIT_LINES
-from apollod.wire.engine_terms import GENERATE, NEXT_USER, capture_terms
+from apollod.wire.engine_terms import GENERATE, NEXT_USER, SCORE, capture_terms
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
 ANSWER_S = 60.0
@@ -100,6 +103,7 @@ class Routes:
             ("GET", "/apollod/quality", self._quality),
             ("GET", NEXT_USER, self._next_user),
             ("POST", GENERATE, self._generate),
+            ("POST", SCORE, self._score),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
         for method, path, answered in weight_routes(self._desk) if self._desk else ():
@@ -197,7 +201,13 @@ class Routes:
         return JSONResponse({"came": await self._arrivals.next(within_s)})
 
     async def _generate(self, request: Request) -> Response:
-        wanted = asked(await read_body(request, "ask with fewer tokens"))
+        return await self._by_vllm(request, asked(await read_body(request, "ask with fewer tokens")))
+
+    async def _score(self, request: Request) -> Response:
+        return await self._by_vllm(request, scored(await read_body(request, "score fewer texts at once")))
+
+    async def _by_vllm(self, request: Request, wanted: Asked | Wanted) -> Response:
+        """vLLM's answer in the words of the route, with the versions of the weights that gave it."""
         first = self._served.version or 0
         status, body = await completed(request, wanted.completion, self._by_priority)
         if status != 200:

@@ -12,7 +12,7 @@ import re
 from prometheus_client import Counter
 
 from apollod.engine.http.request_body import App, Receive, Scope, Send, route_of
-from apollod.wire.engine_terms import BEGUN, ENDED, GENERATE, OURS
+from apollod.wire.engine_terms import BEGUN, ENDED, GENERATE, OURS, SCORE
 
 ASKS_NO_MODEL = re.compile(
     r"/(train|checkpoint|feedback|lessons|tokenize|detokenize"
@@ -69,6 +69,6 @@ class UserRequests:
 
 def _is_of_user(scope: Scope) -> bool:
     asks = scope["type"] == "websocket" or (scope["type"] == "http" and scope["method"] == "POST")
-    if not asks or (route := route_of(scope)) == GENERATE or ASKS_NO_MODEL.fullmatch(route):
+    if not asks or (route := route_of(scope)) in (GENERATE, SCORE) or ASKS_NO_MODEL.fullmatch(route):
         return False
     return all(name.decode("latin-1").lower() != OURS for name, _ in scope["headers"])

@@ -24,7 +24,7 @@ COMMENT = ": apollod-weights-version {}\n\n"
 SALT_CHARACTERS_MAX = 100  # of the client's own; vLLM 0.32 allows 128 in all (entrypoints/generate/base/protocol.py)
 GENERATES = re.compile(
     r"/v1/(completions|chat/completions|chat/completions/batch|responses|messages|systemone)"
-    r"|/inference/v1/generate|/generative_scoring|/invocations|/generate"
+    r"|/inference/v1/generate|/generative_scoring|/invocations|/generate|/score"
 )
 """Endpoints whose body has `cache_salt` (vllm/entrypoints/openai, anthropic, scale_out, generate, and serve/sagemaker,
 which takes any of their bodies; 0.32), and ours."""

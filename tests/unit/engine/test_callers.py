@@ -30,7 +30,7 @@ from apollod.wire import messages as msg
 ROUTES = [
     ("POST", "/train"), ("GET", "/train/status"), ("POST", "/checkpoint"), ("POST", "/feedback"),
     ("GET", "/feedback/r"), ("POST", "/lessons"), ("GET", "/lessons/L1"), ("GET", "/apollod/status"),
-    ("GET", "/apollod/quality"), ("GET", "/apollod/users/next"), ("POST", "/generate"),
+    ("GET", "/apollod/quality"), ("GET", "/apollod/users/next"), ("POST", "/generate"), ("POST", "/score"),
 ]  # fmt: skip
 KEY = "the key of the file"
 OWNER = 4242

@@ -57,7 +57,7 @@ def test_what_the_daemon_asks_does_not_count(header: str) -> None:
     assert seen("/v1/completions", header=header) == (0, 0)
 
 
-@pytest.mark.parametrize("path", ["/train", "/feedback", "/lessons", "/checkpoint", "/tokenize", "/generate"])
+@pytest.mark.parametrize("path", ["/train", "/feedback", "/lessons", "/checkpoint", "/tokenize", "/generate", "/score"])
 def test_what_needs_no_engine_is_no_use_of_it(path: str) -> None:
     assert seen(path) == (0, 0)
 

@@ -136,7 +136,7 @@ async def _serve(
             growth = GrowthWatch(config.journal_path, config.state_dir / "log")
             bootstrapper = Bootstrapper(config, loop)
             received = Receiving(config.state_dir / "log" / "receiver.log", config.state_dir / UPDATES)
-            parts = Daemon(config, loop, journal, children, audit, growth, bootstrapper, received, judge, dreamer)
+            parts = Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge, dreamer, received)
             control = Control(parts)
             started = inp.Started(
                 os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state),

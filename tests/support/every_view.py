@@ -67,6 +67,9 @@ MORE: list[ev.Event] = [
     ev.UpdateOpened(1, "vllm", "trl", 6, "f"),
     ev.UpdateReceived(1, "gloo", "d" * 64, "n", 3, 300, 0.5),
     ev.UpdateUndone(1, "its trainer died", "f"),
+    ev.UpdateOpened(2, "sglang", "torchrl", 6, "f"),
+    ev.UpdateReceived(2, "gloo", "e" * 64, "n", 3, 300, 0.5),
+    ev.UpdateCommitted(2, 7, 6, "theirs", A, "g", 3, 300, "n", 0.1, "payload", ("e" * 64,)),
     ev.GroupSampled("sums", 2, "", (0.0, 0.0), 4, 4, 40, 0.5, 0.1, reason="all 2 answers have the score 0"),
 ]
 EVERY_VIEW: list[ev.Event] = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, *MORE]

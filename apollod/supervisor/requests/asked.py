@@ -33,12 +33,12 @@ class Daemon(NamedTuple):
     audit: Audit
     growth: GrowthWatch
     bootstrapper: Bootstrapper
-    received: Receiving
-    """what outside trainers send"""
     judge: Judge | None = None
     """the judge for dreams"""
     dreamer: Dreamer | None = None
     """asks the imagination and the served model"""
+    received: Receiving | None = None
+    """what outside trainers send"""
 
 
 def input_of(kind: type[InputT], request: msgspec.Struct, **own: Any) -> InputT:

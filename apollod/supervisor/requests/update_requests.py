@@ -19,6 +19,7 @@ from apollod.core.facts.updates import Session
 from apollod.core.rules import updates
 from apollod.errors import ApolloError
 from apollod.explain import explain
+from apollod.supervisor.receiving import Receiving
 from apollod.supervisor.requests.asked import Daemon, reply
 from apollod.supervisor.requests.training_requests import announced, checkpoint
 from apollod.wire import messages as msg
@@ -41,7 +42,7 @@ async def open_update(daemon: Daemon, request: msg.UpdateOpenRequest) -> msg.Ans
             f"the weights cannot be updated now: {blocked(Activity.LEASE, state)}",
             "see `apollod ctl status`, then try again", retryable=True,
         )  # fmt: skip
-    daemon.received.begin(opened.update)
+    _receiving(daemon).begin(opened.update)
     while _is_open(daemon, opened.update) and state.training.running is not None:
         await loop.changed()
     return reply(update=opened.update, version=state.training.version, fingerprint=state.training.fingerprint)
@@ -82,7 +83,7 @@ async def join(daemon: Daemon, request: msg.UpdateJoinRequest) -> msg.Answer:
         "nested" if request.nested else "plain", daemon.config.control.receive_s,
     )  # fmt: skip
     try:
-        seconds = await daemon.received.join(request.group, wanted)
+        seconds = await _receiving(daemon).join(request.group, wanted)
     except ApolloError as error:
         return msg.Failure(str(error), error.hint, code=2)
     return reply(group=request.group, seconds=round(seconds, 6))
@@ -90,12 +91,12 @@ async def join(daemon: Daemon, request: msg.UpdateJoinRequest) -> msg.Answer:
 
 async def leave(daemon: Daemon, request: msg.UpdateLeaveRequest) -> msg.Answer:
     """Leave a group."""
-    if not daemon.received.enter():
+    if not _receiving(daemon).enter():
         return msg.Failure("tensors are being received from a group", "wait for the answer")
     try:
-        left = await daemon.received.leave_group(request.group)
+        left = await _receiving(daemon).leave_group(request.group)
     finally:
-        daemon.received.leave()
+        _receiving(daemon).leave()
     return reply(left=left) if left else msg.Failure(f"no group {request.group!r} was joined", "", missing=True)
 
 
@@ -113,7 +114,9 @@ async def receive(daemon: Daemon, request: msg.UpdateReceiveRequest) -> msg.Answ
                 f"{len(request.names)} names, {len(request.dtypes)} dtypes and {len(request.shapes)} shapes came",
                 "send one of each for every tensor",
             )
-        return await daemon.received.receive(request.group, announced, request.layout, request.packed_bytes, manifest)
+        return await _receiving(daemon).receive(
+            request.group, announced, request.layout, request.packed_bytes, manifest
+        )
 
     return await _received(daemon, "gloo", from_group)
 
@@ -129,6 +132,11 @@ def _all(path: str, load_format: str, allowed: Sequence[str], place: Path, manif
     return taken
 
 
+def _receiving(daemon: Daemon) -> Receiving:
+    assert daemon.received is not None, "a daemon has it from its start"
+    return daemon.received
+
+
 def _place(daemon: Daemon) -> Path:
     return daemon.config.state_dir / NAME
 
@@ -140,13 +148,13 @@ async def _received(daemon: Daemon, way: str, come: Callable[[Manifest], Awaitab
     if session is None or session.example or session.failed:
         return NO_UPDATE
     update = session.number
-    if not daemon.received.enter():
+    if not _receiving(daemon).enter():
         return msg.Failure("tensors of this update are being received already", "wait for the answer")
     try:
         model = Path(loop.state.daemon.model_path)
         manifest = await anyio.to_thread.run_sync(Manifest, model)
         found = await come(manifest)
-        daemon.received.add(update, found)
+        _receiving(daemon).add(update, found)
         for one in found:
             await loop.submit(
                 inp.UpdateReceived(update, way, one.file, one.names, one.tensors, one.bytes, round(one.seconds, 6))
@@ -156,7 +164,7 @@ async def _received(daemon: Daemon, way: str, come: Callable[[Manifest], Awaitab
     except (ApolloError, OSError) as error:
         return await _failed(daemon, update, explain(error))
     finally:
-        daemon.received.leave()
+        _receiving(daemon).leave()
     return reply(
         update=update, tensors=sum(one.tensors for one in found), bytes=sum(one.bytes for one in found),
         seconds=sum(one.seconds for one in found),
@@ -211,7 +219,7 @@ async def _check_whole(daemon: Daemon, session: Session, whole: bool) -> None:
     if not whole:
         return
     manifest = await anyio.to_thread.run_sync(Manifest, Path(daemon.loop.state.daemon.model_path))
-    got = daemon.received.targets(session.number)
+    got = _receiving(daemon).targets(session.number)
     names = " ".join(sorted(one.names for one in session.received))
     if (lacking := manifest.lacking(got)) and names != daemon.loop.state.updates.names:
         raise ApolloError(
@@ -238,5 +246,5 @@ async def lease(daemon: Daemon, request: msg.LeaseRequest) -> msg.Answer:
     told = updates.status(state, time.time_ns())
     return reply(
         **msgspec.to_builtins(told), version=state.training.version, fingerprint=state.training.fingerprint,
-        groups=daemon.received.groups(),
+        groups=daemon.received.groups() if daemon.received else [],
     )  # fmt: skip

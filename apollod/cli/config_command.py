@@ -142,6 +142,10 @@ every_steps = {every}     # has the model got worse? it is asked fixed questions
 # name = "sums"
 # entry = "/path/to/sums.py"
 # group = 8                                      # answers to each prompt
+
+# Trainers of other programs (vLLM's own client, torchrl, your own loop) may write the weights (docs/control.md).
+# [control]
+# enabled = true
 """
 
 

@@ -327,6 +327,13 @@ TEACHING = [
 REWARDING = ["effect.SampleGroup.before", "effect.SampleGroup.after"]
 """Nothing is scored in these lives: tests/unit/core/test_environments.py dies at each instant of one."""
 
+UPDATING = [
+    "trainer.update.half-way",
+    *(f"effect.{name}.{when}" for name in ("RemoveUpdateFiles", "DropUpdateFiles") for when in ("before", "after")),
+]
+"""No outside trainer writes the weights in these lives: tests/integration/test_updates.py dies there, and random lives
+of tests/property/test_core_properties.py."""
+
 HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]
 """The stub cannot say what it thinks, so nothing is frozen: tests/unit/core/test_holding.py dies there."""
 
@@ -354,6 +361,7 @@ def test_no_point_is_left_out():
         *DREAMING,
         *TEACHING,
         *REWARDING,
+        *UPDATING,
         *HOLDING,
         *MEASURING,
         *TELLING,

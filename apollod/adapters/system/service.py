@@ -39,14 +39,19 @@ class Lock:
         os.close(self._fd)
 
 
+READ_S = 1.0  # for the manager to read earlier messages; signs of life follow each other and need not arrive
+
+
 def notify(state: str) -> None:
-    """Send e.g. "READY=1" or "WATCHDOG=1" to $NOTIFY_SOCKET (sd_notify(3)); does nothing if it is not set."""
+    """Send e.g. "READY=1" or "WATCHDOG=1" to $NOTIFY_SOCKET (sd_notify(3)); does nothing if it is not set. A manager
+    that reads nothing holds nobody up: its queue takes about ten messages, and a sender would wait for it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
     target = "\0" + address[1:] if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.settimeout(0.0 if state == "WATCHDOG=1" else READ_S)
         try:
             sock.sendto(state.encode(), target)
         except OSError:
-            return  # the manager has gone
+            return  # the manager has gone, or does not read

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from apollod.adapters.checkpoint_recovery import run_watched
+from apollod.adapters.system.service import notify
 
 COPIES = "import pathlib, sys, time\nfor n in range(40): pathlib.Path(sys.argv[1]).write_bytes(b'x'); time.sleep(0.05)"
 HANGS = "import time; time.sleep(3)"
@@ -42,3 +43,10 @@ def test_one_that_does_nothing_is_not_spoken_well_of(manager: socket.socket) -> 
     code, _, complaint = run_watched([sys.executable, "-S", "-c", f"{HANGS}; raise SystemExit('broken')"], 0.05)
     assert code == 1 and complaint == b"broken\n"
     assert len(told(manager)) < 30, "of some 60 looks"
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) -> None:
+    """On a slow machine the queue of the socket, about ten messages, was full before anybody read."""
+    for _ in range(200):
+        notify("WATCHDOG=1")
+    assert 1 < len(told(manager)) < 200

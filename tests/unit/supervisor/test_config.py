@@ -455,9 +455,10 @@ def test_the_example_of_init_can_be_loaded(tmp_path):
     file = Path(done.stdout.strip())
     before, _, examples = file.read_text().partition("# [[dream.pattern]]")
     pattern, _, environment = re.sub("^# ", "", examples, flags=re.M).partition("\nScores to learn from")
-    file.write_text(f"{before}[[dream.pattern]]{pattern}\n#{environment}")
+    environment, _, control = environment.partition("\nTrainers of other programs")
+    file.write_text(f"{before}[[dream.pattern]]{pattern}\n#{environment}\n#{control}")
     config = load_config(str(file), [], {})
-    assert [one.entry for one in config.environment] == ["/path/to/sums.py"]
+    assert [one.entry for one in config.environment] == ["/path/to/sums.py"] and config.control.enabled
     (pattern,) = config.dream.pattern
     assert pattern.check.regex and len(pattern.seeds) == 2 and not pattern_refused(pattern)
     again = subprocess.run(

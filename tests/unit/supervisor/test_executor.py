@@ -40,7 +40,7 @@ EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects,
     dreaming_effects, environment_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
-    scoring_effects,
+    scoring_effects, update_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

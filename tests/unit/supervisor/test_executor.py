@@ -30,6 +30,7 @@ from apollod.supervisor.executor import (
     quality_effects,
     scoring_effects,
     training_effects,
+    update_effects,
 )
 from apollod.supervisor.executor.context import REASON_MAX, Background, UnderWay, failure_of
 from apollod.wire import messages as msg

@@ -37,5 +37,5 @@ def test_token_ids_and_log_probabilities_come_through_the_router(routed) -> None
     assert len(ids) == 6 and [one[1] for one in logprobs] == ids
     assert ids == direct["output_ids"] and all(one[0] < 0 for one in logprobs)
     assert logprobs == direct["meta_info"]["output_token_logprobs"]
-    assert through["meta_info"]["weight_version"] == "default"
+    assert through["meta_info"]["weight_version"] == "0"
     assert requests.post(f"{routed.router}/flush_cache", headers={"Authorization": f"Bearer {KEY}"}, timeout=60).ok

@@ -65,7 +65,7 @@ def sent(url: str, model: torch.nn.Module, sender: Any, planted: bool) -> dict[s
     error = ""
     try:
         sender.update_weights()
-    except RuntimeError as raised:
+    except (RuntimeError, requests.RequestException) as raised:
         error = str(raised)
     model.load_state_dict(held)
     return {"sent": fingerprint(held), "served": served(url), "error": error}

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import pytest
 from support.daemon import VLLM, Daemon, free_port
-from support.foreign_clients import running
+from support.foreign_clients import KEY, running
 
-KEY = "a-key-of-these-tests"
 MODULE = "sglang_router.launch_router"
 
 

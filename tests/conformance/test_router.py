@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import requests
-from support.foreign_clients import needs
+from support.foreign_clients import KEY, needs
 
 pytestmark = [pytest.mark.engine, needs("sglang_router")]
 
-KEY = "a-key-of-these-tests"
 ASKED = {
     "input_ids": [10, 11, 12, 13], "return_logprob": True,
     "sampling_params": {"max_new_tokens": 6, "temperature": 0, "ignore_eos": True},

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.foreign_clients import answer_of, needs
+from support.foreign_clients import KEY, answer_of, needs
 
 pytestmark = [pytest.mark.engine, needs("trl")]
 
-KEY = "a-key-of-these-tests"
 PROMPTS = [[10, 11, 12, 13], [20, 21]]
 
 

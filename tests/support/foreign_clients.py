@@ -17,6 +17,8 @@ CLIENTS = ROOT / ".clients"
 PROGRAMS = ROOT / "tests" / "conformance" / "clients"
 BESIDE = Path(__file__).with_name("beside_clients.py")
 CLIENT_S = 400.0
+KEY = "a-key-of-these-tests"
+"""of the daemon that has one"""
 
 
 def needs(package: str) -> pytest.MarkDecorator:

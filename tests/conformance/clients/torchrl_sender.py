@@ -2,8 +2,9 @@
 
     torchrl_sender.py URL MODEL VERSIONS PLANTED ANSWER
 
-VERSIONS times the weights of MODEL are moved and sent; the version PLANTED has a NaN. ANSWER: for each version the
-fingerprint of what was sent, that of what is served afterwards, and the sender's error.
+VERSIONS times the weights of MODEL are moved and sent; the version PLANTED has a NaN, and another sender goes on after
+it. ANSWER: for each version the fingerprint of what was sent, that of what is served afterwards, and the sender's
+error.
 
 torchrl is unmodified, but is made for GPUs alone. Four calls are answered here, in this process only, so that it runs
 without one: choosing and awaiting a device, moving a tensor to it, and the name of the group's backend.
@@ -71,18 +72,26 @@ def sent(url: str, model: torch.nn.Module, sender: Any, planted: bool) -> dict[s
     return {"sent": fingerprint(held), "served": served(url), "error": error}
 
 
-def main() -> None:
-    url, directory, versions, planted, answer = sys.argv[1:]
-    without_a_gpu()
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)
+def joined(url: str, model: torch.nn.Module) -> Any:
+    """A sender in a group with the server."""
     scheme = SGLangWeightSyncScheme(server_url=url, master_address="127.0.0.1", num_gpus=1, strategy="state_dict")
     sender = scheme.create_sender()
     sender.register_model(model)
     sender.init_all_workers_group(sglang_nccl.get_model_metadata(model))
-    told = []
+    return sender
+
+
+def main() -> None:
+    url, directory, versions, planted, answer = sys.argv[1:]
+    without_a_gpu()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)
+    sender, told = joined(url, model), []
     for version in range(1, int(versions) + 1):
         move(model, version)
         told.append(sent(url, model, sender, version == int(planted)))
+        if told[-1]["error"]:  # its group was left
+            sender.shutdown()
+            sender = joined(url, model)
     flushed = sender.flush_cache()
     sender.shutdown()
     version = importlib.metadata.version("torchrl")

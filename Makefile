@@ -7,6 +7,8 @@
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
 # make test    the whole test suite, in two phases at once (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
 #              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py)
+# make conformance    other people's trainers (torchrl, TRL, SGLang's router), unmodified, against a daemon; six minutes. Their
+#              packages go into .clients, 410 MB
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills, an hour of all that may come in from outside
 #              (APOLLOD_ATTACK_MINUTES)
@@ -22,12 +24,18 @@ EXTRA := $(shell if [ "$$APOLLOD_DEVICE" != cpu ] && ls /dev/nvidia[0-9]* >/dev/
 TORCH_CPU := torch==2.13.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
+# Packages of outside trainers, without what .venv has, in three groups: a test is skipped where its group cannot be had.
+CLIENTS := .clients
+TORCHRL := 'torchrl==0.14.1' 'tensordict==0.14.3' hoptorch pyvers orjson
+ROUTER := 'sglang-router==0.3.2' orjson
+TRL := 'trl==1.16.0' accelerate datasets pandas pyarrow python-dateutil pytz tzdata multiprocess xxhash
+
 ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env verifiers demo demo-dream demo-grpo demo-atropos demo-lessons real-model real test test-fast crash soak bench bench-grpo gpu lint clean
+.PHONY: env verifiers demo demo-dream demo-grpo demo-atropos demo-lessons real-model real test test-fast conformance crash soak bench bench-grpo gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -57,6 +65,16 @@ $(VENV)-verifiers/.ready: $(VENV)/.ready
 	@$(VENV)-verifiers/bin/python -m pip install --quiet 'verifiers==0.4.0' uv
 	@touch $@
 
+# Without their dependencies, which would be other versions of torch and vLLM; the processes of clients alone see them.
+$(CLIENTS)/.ready: $(VENV)/.ready
+	@rm -rf $(CLIENTS) && mkdir $(CLIENTS)
+	@echo "make: installing torchrl, SGLang's router and TRL into $(CLIENTS) (half a minute, 410 MB)" >&2
+	@for group in "$(TORCHRL)" "$(ROUTER)" "$(TRL)"; do \
+		eval $(BIN)/python -m pip install -qq --no-deps --upgrade --target $(CLIENTS) $$group \
+			|| echo "make: no $$group; its test is skipped" >&2; \
+	done
+	@touch $@
+
 demo: env
 	@$(BIN)/apollod demo
 
@@ -84,6 +102,9 @@ ifeq ($(strip $(ARGS)),)
 else
 	@$(ON_CPU) $(BIN)/python -m pytest -q --durations=10 $(ARGS)
 endif
+
+conformance: $(CLIENTS)/.ready
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=8 tests/conformance $(ARGS)
 
 # Leaves out tests/integration, tests/crash, tests/gpu and what is marked slow, engine, crash or alone.
 test-fast: env
@@ -120,4 +141,4 @@ lint: env
 	@$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) $(VENV)-verifiers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-verifiers $(CLIENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

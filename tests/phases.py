@@ -31,6 +31,8 @@ not looked for there, since that would import all of it."""
 IN_TURN = ("crash", "integration", "golden", "store", "property", "unit")
 """Directories in the order in which workers take their files: what waits for processes first, beside vLLM, and files
 that take seconds last, so that all workers end at once. tests/gpu is marked as in ALONE as a whole."""
+OWN_TARGET = ("conformance",)
+"""Directories that neither phase runs: `make conformance` does, with packages that no other test needs."""
 NICER = 5
 WORKERS_MAX = 8  # each takes about a gigabyte
 WORKERS_OF_TWO_CORES = 4  # a test of a daemon waits for it half of its time; 6 % faster than 3
@@ -123,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     kept = ["-n", str(given.n), "--dist", "loadfile", "--no-loadscope-reorder"]
     side_by_side = [*kept, *(given.tests or [str(TESTS / name) for name in IN_TURN])]
-    one_by_one = given.tests or [f"--ignore={TESTS / name}" for name in NEVER_ALONE]
+    one_by_one = given.tests or [f"--ignore={TESTS / name}" for name in (*NEVER_ALONE, *OWN_TARGET)]
 
     def others(shown: bool) -> Phase:
         return Phase("side by side", f"not ({ALONE})", side_by_side, one_thread, shown)

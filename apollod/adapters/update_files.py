@@ -1,6 +1,7 @@
 """The files of updates by outside trainers, `<state>/updates/DIGEST`: received under a temporary name, checked against
 the model, and named by the BLAKE2b-256 of their bytes once they are durable."""
 
+import errno
 import io
 import os
 import re
@@ -117,7 +118,7 @@ def _allowed(source: str, allowed: Sequence[str]) -> Path:
 
 def _copied(place: Path, name: str, directory: Path, manifest: Manifest) -> Received:
     began = time.monotonic()
-    fd = os.open(place / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = _opened(place / name)
     with os.fdopen(fd, "rb", buffering=0) as file:
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode):
@@ -137,6 +138,15 @@ def _copied(place: Path, name: str, directory: Path, manifest: Manifest) -> Rece
             part.unlink(missing_ok=True)
     tensors = header.tensors
     return Received(digest, targets, len(tensors), sum(one.bytes for one in tensors), time.monotonic() - began)
+
+
+def _opened(file: Path) -> int:
+    try:
+        return os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RecordRefused(f"{file} is a link", "send a directory that has the file itself") from error
 
 
 def _announced(tensor: StoredTensor) -> tuple[str, str, tuple[int, ...]]:

@@ -27,6 +27,7 @@ FIXED_ARGS = (
     "--load-format", "apollod", "--worker-extension-cls", "apollod.engine.worker.WorkerExtension", "--dtype",
     "bfloat16", "--tensor-parallel-size", "1",
 )  # fmt: skip
+URL_KEYS = "apollod.engine.http.url_keys.UrlKeys"
 NO_WEIGHT_ROUTES = {"VLLM_SERVER_DEV_MODE": "0", "VLLM_ALLOW_INSECURE_SERIALIZATION": "0"}
 """vLLM's own routes for weights allocate parameters anew (model_executor/model_loader/reload), so the trainer would
 write to memory that was freed; others free or zero them, or unpickle what a caller sends. All come with the first
@@ -96,6 +97,8 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
         args += ["--enforce-eager", "--kv-cache-memory-bytes", str(cpu_kv_bytes(config)), *ONE_PROCESS]
     elif (size := e.kv_cache_mib << 20 or kv_bytes) and not engine_asked(e.args).sized:
         args += ["--kv-cache-memory-bytes", str(size)]
+    if config.control.enabled:
+        args += ["--middleware", URL_KEYS]
     if sets_priority(config):
         args += ["--scheduling-policy", "priority"]
     return args + list(e.args)

@@ -150,6 +150,9 @@ def test_what_cannot_be_written_leaves_the_weights_and_says_why(daemon: Daemon, 
     pickled = outside / "pickled"
     pickled.mkdir()
     (pickled / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    linked = outside / "linked"
+    linked.mkdir()
+    (linked / "model.safetensors").symlink_to(tiny_model / "model.safetensors")
     lying = changed(outside / "lying", a=one)
     data = (lying / "model.safetensors").read_bytes()
     (lying / "model.safetensors").write_bytes(data[:-2])
@@ -161,6 +164,7 @@ def test_what_cannot_be_written_leaves_the_weights_and_says_why(daemon: Daemon, 
         (pickled, "auto", "holds neither model.safetensors nor"),
         (pickled, "pt", "load_format is 'pt'"),
         (link, "auto", "is not below a directory from which weights may be read"),
+        (linked, "auto", "model.safetensors is a link"),
         (Path("outside"), "auto", "is not an absolute path"),
         (lying, "auto", "its header says"),
     ]

@@ -27,6 +27,7 @@ from urllib3.util import Retry
 
 from apollod.engine.http import user_requests
 from apollod.engine.http.routes import Routes
+from apollod.engine.http.url_keys import UrlKeys
 from apollod.engine.http.weights.control_terms import ControlTerms
 from apollod.wire import control_messages as msg
 
@@ -579,6 +580,20 @@ def test_without_the_key_nothing_is_answered_and_it_may_be_the_password_of_a_url
     assert served.get("/weight_info", headers={"Authorization": "Bearer secret"}).status_code == 200
     assert requests.get(f"http://x:secret@{at}/apollod/status", timeout=30).status_code == 401, "only for these routes"
     served.close()
+
+
+def test_the_key_of_a_url_opens_the_routes_of_vllm_too() -> None:
+    """Behind vLLM's own check, in the order in which it adds the two."""
+    from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
+
+    app = FastAPI()
+    app.add_api_route("/v1/models", lambda: {}, methods=["GET"])
+    app.add_middleware(AuthenticationMiddleware, tokens=["secret"])
+    app.add_middleware(UrlKeys)
+    client = TestClient(app)
+    asked = [("x", "secret"), ("x", "no"), ("secret", ""), None]
+    assert [client.get("/v1/models", auth=auth).status_code for auth in asked] == [200, 401, 401, 401]
+    assert client.get("/v1/models", auth=("x", "secret"), headers={"Origin": "http://testserver"}).status_code == 401
 
 
 def test_no_page_may_ask_anything(served: Served) -> None:

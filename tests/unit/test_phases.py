@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import phases
@@ -50,7 +51,26 @@ def marks(source: str) -> set[str]:
 def test_no_directory_is_left_out() -> None:
     """Files in no directory would run nowhere; those of tests/gpu are marked there."""
     with_tests = {path.relative_to(phases.TESTS).parts[0] for path in phases.TESTS.rglob("test_*.py")}
-    assert with_tests == {*phases.IN_TURN, "gpu"}
+    assert with_tests == {*phases.IN_TURN, *phases.OWN_TARGET, "gpu"}
+
+
+def test_what_neither_phase_runs_has_a_target_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    class Phase:
+        def __init__(self, name: str, expression: str, options: Sequence[str], *rest: object, **more: object) -> None:
+            given.extend(options)
+
+        def wait(self) -> phases.Result:
+            return phases.Result("one", 0, 1.0)
+
+    monkeypatch.setattr(phases, "Phase", Phase)
+    monkeypatch.setattr(phases, "COMPILES", "")
+    phases.main([])
+    makefile = (phases.TESTS.parent / "Makefile").read_text()
+    for name in phases.OWN_TARGET:
+        assert f"--ignore={phases.TESTS / name}" in given and str(phases.TESTS / name) not in given
+        assert f"\n{name}:" in makefile and f" tests/{name} " in makefile
 
 
 def test_where_nothing_is_looked_for_that_runs_alone_there_is_nothing() -> None:

@@ -65,7 +65,7 @@ class Callers:
         scheme, _, token = authorization.partition(" ")
         offered = _digest(token) if scheme.lower() == "bearer" else None
         if basic and scheme.lower() == "basic":
-            offered = _digest(_password(token))
+            offered = _digest(password_of(token))
         if offered and await self._in_thread(self._opens, offered):
             return None
         if self._keys:
@@ -106,7 +106,7 @@ def key_in(file: Path | None) -> str:
         return ""
 
 
-def _password(credentials: str) -> str:
+def password_of(credentials: str) -> str:
     """The password in basic credentials; "" if they are none."""
     try:
         return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]

@@ -70,8 +70,8 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
     guard = {"alarm", "look", "lease"}
     excluded = {
         Activity.STEP: at_rest.keys() - {"checkpoint", "comparison", "no engine"},
-        Activity.LEASE: {"lease", "alarm", "halted", "paused", "stopping", "no engine"},
-        Activity.UPDATE: {"alignment", "fence", "halted", "no engine", "no trainer", "rollback", "step", "stopping"},
+        Activity.LEASE: {"lease", "alarm", "look", "halted", "paused", "stopping", "no engine"},
+        Activity.UPDATE: at_rest.keys() - {"alarm", "checkpoint", "comparison", "lease", "paused"},
         Activity.WINDOW_END: {"alarm", "fence", "no trainer", "rollback", "step"},
         Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step", *guard},
         Activity.REQUESTED_CHECKPOINT: {"checkpoint", "no trainer"},

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -13,7 +14,7 @@ from apollod.adapters import update_files
 from apollod.adapters.update_files import Manifest, Received
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.activities import Activity, blocked
+from apollod.core.activities import LOOK_DUE, Activity, blocked
 from apollod.core.facts.intake.repeats import content_id
 from apollod.core.facts.updates import Session
 from apollod.core.rules import updates
@@ -26,6 +27,7 @@ from apollod.wire import messages as msg
 from apollod.wire.receiver_messages import Announced, Join
 from apollod.wire.updates import NAME, UpdateForm, UpdateRecord, update_json
 
+LOOK_S = 60.0  # longest wait for a look at the quality; most clients wait for five minutes
 NO_UPDATE = msg.Failure("no update of the weights is open", "begin one first")
 
 
@@ -34,6 +36,9 @@ async def open_update(daemon: Daemon, request: msg.UpdateOpenRequest) -> msg.Ans
     loop, state = daemon.loop, daemon.loop.state
     if (held := state.updates.session) is not None:
         return _held(held)
+    with anyio.move_on_after(LOOK_S):  # weights stand still while the probes of quality are asked
+        while LOOK_DUE.reason(state) == blocked(Activity.LEASE, state) != "":
+            await loop.changed()
     recorded = await loop.submit(inp.UpdateOpening(request.dialect, request.by))
     opened = next((one.event for one in recorded if isinstance(one.event, ev.UpdateOpened)), None)
     if opened is None:

@@ -53,6 +53,7 @@ def _received(own: UpdatesState, state: State, e: UpdateReceived, at_ns: int) ->
 def _accepted(own: UpdatesState, state: State, e: UpdateAccepted, at_ns: int) -> None:
     if own.session is not None:
         own.session.example, own.session.label = e.example, e.label
+        own.session.called_ns = at_ns
 
 
 def _started(own: UpdatesState, state: State, e: StepStarted, at_ns: int) -> None:
@@ -150,12 +151,23 @@ def advance(state: State, now_ns: int) -> Outcome:
         return Outcome([_commit(state, session)], [])
     if session.failed:
         return _undo(state, session, session.failed)
-    if session.example:
-        return _write(state, session)
+    if _is_begun(state, session):
+        return nothing()
+    if session.example and state.daemon.halted:
+        return _undo(state, session, f"training is halted: {state.daemon.halted}")
+    if session.example and (written := _write(state, session)):
+        return written
     silent_s = elapsed_s(session.called_ns, now_ns)
     if silent_s > settings.control.lease_s:
-        return _undo(state, session, f"nobody asked for {settings.control.lease_s:g} s ([control] lease_s)")
+        why = "nothing could be written" if session.example else "nobody asked"
+        return _undo(state, session, f"{why} for {settings.control.lease_s:g} s ([control] lease_s)")
     return nothing()
+
+
+def _is_begun(state: State, session: Session) -> bool:
+    """True from the beginning of the step that writes it on."""
+    running = state.training.running
+    return session.step > 0 or (running is not None and running.begun.example == session.example)
 
 
 def _write(state: State, session: Session) -> Outcome:
@@ -247,8 +259,11 @@ def _on_committing(state: State, input_: inp.UpdateCommitting, now_ns: int) -> O
 
 
 def _on_ending(state: State, input_: inp.UpdateEnding, now_ns: int) -> Outcome:
-    session = _open(state, input_.update)
-    return nothing() if session is None else _undo(state, session, input_.reason)
+    """End it, unless its step has begun: that one is finished or run again."""
+    session = state.updates.session
+    if session is None or session.number != input_.update or session.failed or _is_begun(state, session):
+        return nothing()
+    return _undo(state, session, input_.reason)
 
 
 def _on_engine_exited(state: State, input_: inp.EngineExited, now_ns: int) -> Outcome:
@@ -262,10 +277,7 @@ def _on_engine_exited(state: State, input_: inp.EngineExited, now_ns: int) -> Ou
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     """End an update that a daemon before this one left, unless its step has begun: that one is run again."""
     session = state.updates.session
-    if session is None or session.step or session.failed:
-        return nothing()
-    running = state.training.running
-    if running is not None and running.begun.example == session.example:
+    if session is None or session.failed or _is_begun(state, session):
         return nothing()
     return _undo(state, session, "the daemon ended before it was written")
 

@@ -238,11 +238,13 @@ async def undo(daemon: Daemon, request: msg.UpdateUndoRequest) -> msg.Answer:
     session = daemon.loop.state.updates.session
     if session is None:
         return reply(undone=False)
-    if session.example:
-        return msg.Failure("the update is being written", "`apollod ctl rollback` takes it back afterwards")
     reason = f"{request.reason} ({request.by})" if request.by else request.reason
-    await daemon.loop.submit(inp.UpdateEnding(session.number, reason))
-    return reply(undone=True, update=session.number)
+    number = session.number
+    await daemon.loop.submit(inp.UpdateEnding(number, reason))
+    await daemon.loop.submit(inp.Advance())  # its example, if it has one, is withdrawn first
+    if _is_open(daemon, number):
+        return msg.Failure("the update is being written", "`apollod ctl rollback` takes it back afterwards")
+    return reply(undone=True, update=number)
 
 
 async def lease(daemon: Daemon, request: msg.LeaseRequest) -> msg.Answer:

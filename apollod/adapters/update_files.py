@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -185,8 +185,16 @@ def remove(directory: Path, files: Sequence[str]) -> None:
 def remove_others(directory: Path, kept: frozenset[str]) -> None:
     """Remove what a daemon that was killed left: files under temporary names, and those that no event names. Blocking;
     what cannot be removed stays."""
+    _remove_where(directory, lambda name: not (_NAME.fullmatch(name) and name in kept))
+
+
+def remove_half_received(directory: Path) -> None:
+    """Remove files under temporary names only. Blocking; what cannot be removed stays."""
+    _remove_where(directory, lambda name: not _NAME.fullmatch(name))
+
+
+def _remove_where(directory: Path, unwanted: Callable[[str], bool]) -> None:
     with suppress(OSError):
         for entry in os.scandir(directory):
-            known = _NAME.fullmatch(entry.name) and entry.name in kept
-            if not known and entry.is_file(follow_symlinks=False):
+            if unwanted(entry.name) and entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)

@@ -98,8 +98,8 @@ def test_a_daemon_pauses_and_resumes_an_environment(tmp_path: Path, tiny_model: 
     daemon.start()
     try:
         daemon.wait_ready()
-        daemon.wait(lambda s: s["environments"][0]["reason"], "a failure told", 30.0)
-        assert one()["state"] == "waiting" and one()["failed"] == 0
+        told = lambda s: s["environments"][0]["reason"] and s["environments"][0]["state"] == "waiting"  # noqa: E731
+        assert daemon.wait(told, "a failure told", 30.0)["environments"][0]["failed"] == 0
         assert "is paused" in daemon.ctl("environment", "pause", "sums", "--reason", "later").stdout
         assert (one()["state"], one()["reason"]) == ("paused", "later")
         assert "was paused already" in daemon.ctl("environment", "pause", "sums").stdout

@@ -153,6 +153,8 @@ def advance(state: State, now_ns: int) -> Outcome:
         return _undo(state, session, session.failed)
     if _is_begun(state, session):
         return nothing()
+    if state.daemon.stopping:
+        return _undo(state, session, "the daemon stops")
     if session.example and state.daemon.halted:
         return _undo(state, session, f"training is halted: {state.daemon.halted}")
     if session.example and (written := _write(state, session)):

@@ -23,6 +23,9 @@ _SESSION = """SELECT body ->> '$.file' FROM events WHERE kind = 'update.received
     AND seq > coalesce((SELECT max(seq) FROM events WHERE kind IN ('update.committed', 'update.undone')), 0)"""
 
 
+_CONTINUED = "SELECT 1 FROM events WHERE kind = 'journal.continued' LIMIT 1"
+
+
 async def _remove(context: Context, effect: fx.RemoveUpdateFiles) -> inp.UpdateFilesGone | None:
     return inp.UpdateFilesGone(effect.step) if await _removed(context.config, effect.files, effect.step) else None
 
@@ -50,9 +53,12 @@ def _needed(journal: Path, but: int = -1) -> frozenset[str]:
 
 
 def remove_others(config: Config) -> None:
-    """Remove what a daemon that was killed left and no event names. Blocking. Raises JournalError."""
+    """Remove what a daemon that was killed left and no event names. After an archive only half-received files: its
+    journal names the others. Blocking. Raises JournalError."""
     directory = config.state_dir / NAME
-    if directory.exists():
+    if directory.exists() and journal_reader.query(config.journal_path, _CONTINUED).rows:
+        update_files.remove_half_received(directory)
+    elif directory.exists():
         received = {str(name) for (name,) in journal_reader.query(config.journal_path, _SESSION, 1 << 20).rows}
         update_files.remove_others(directory, _needed(config.journal_path) | received)
 

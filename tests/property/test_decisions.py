@@ -90,6 +90,9 @@ class Model:
                 self.wants[one] = False
             case ev.ExampleRequeued(example=one):
                 self._wanted(one)
+            case ev.ExampleWithdrawn(examples=examples, by="apollod"):  # an update by an outside trainer has ended
+                assert all(one.startswith(("update", "long")) for one in examples)
+                self.wants |= dict.fromkeys(examples, False)
             case ev.RollbackStarted(examples=examples):
                 for one in examples:
                     self.learned[one] -= 1

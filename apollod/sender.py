@@ -46,7 +46,7 @@ class GlooGroup:
 
     @property
     def init_info(self) -> dict[str, Any]:
-        """What the other side needs to join, in the words of vLLM's weight transfer."""
+        """Address and ranks for the other side to join, in the words of vLLM's weight transfer."""
         return {"master_address": self.address, "master_port": self.port, "rank_offset": 1, "world_size": 2}
 
     def complete(self) -> None:

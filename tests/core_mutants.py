@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant("an update is written beside requests", "rules/publishing.py", " and not _updates(state, events)", ""),
     Mutant("an update that was not kept is written again", "rules/recovery.py", "    if lost := _lost(state):",
     "    if lost := list[ev.Event]():"),
-    Mutant("an update whose example is edited never ends", "rules/updates.py", "    ExampleEdited: _decided,\n", ""),
+    Mutant("an update whose example is edited never ends", "rules/updates.py", "    ExampleEdited: _edited,\n", ""),
     Mutant("a silent outside trainer keeps the lease", "rules/updates.py",
     "    if silent_s > settings.control.lease_s:", "    if False:"),
     Mutant("a rollback over an update that was not kept", "rules/rollback.py", "        or _not_kept(state, input_)\n",

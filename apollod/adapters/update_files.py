@@ -9,7 +9,8 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
+from functools import partial
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def names_digest(targets: frozenset[str]) -> str:
 
 
 class Manifest:
-    """What a model directory stores, to check what a sender announces."""
+    """Tensors that a model directory stores, to check what a sender announces."""
 
     def __init__(self, model_dir: Path) -> None:
         """Read the headers. Blocking. Raises ModelRefused."""
@@ -164,14 +165,13 @@ def _copy(file: io.RawIOBase, part: Path) -> str:
 
 def problem(directory: Path, name: str) -> str:
     """The reason why a file cannot be used: its path and what is wrong with it; empty: nothing. Blocking."""
-    digest, path = blake2b(digest_size=32), directory / name
+    path = directory / name
     try:
         with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
+            found = file_digest(file, partial(blake2b, digest_size=32)).hexdigest()
     except OSError as error:
         return f"{path}: {reason(error)}"
-    return "" if digest.hexdigest() == name else f"{path} was changed, it is {digest.hexdigest()} now"
+    return "" if found == name else f"{path} was changed, it is {found} now"
 
 
 def remove(directory: Path, files: Sequence[str]) -> None:

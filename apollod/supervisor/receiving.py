@@ -1,5 +1,5 @@
-"""What outside trainers send, as long as the daemon lives: groups of processes that were joined, and which tensors of
-the update under way were received."""
+"""Keeps, as long as the daemon lives, what outside trainers send: groups of processes that were joined, and which
+tensors of the update under way were received."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from apollod.wire.receiver_messages import Announced, Join, Layout
 
 GROUPS_MAX = 4
 """groups at once; each is a process of 300 MB"""
-TENSORS_MAX = 65_536
 
 
 class Receiving:
@@ -27,14 +26,15 @@ class Receiving:
         self._log, self._directory = log, directory
         self._update = 0
         self._targets: frozenset[str] = frozenset()
+        self._manifest: Manifest | None = None
         self._busy = False
         self._groups: dict[str, WeightReceiver] = {}
 
     # --- the update under way -----------------------------------------------------------------------------------------
 
     def begin(self, update: int) -> None:
-        """A new update begins: nothing was received."""
-        self._update, self._targets = update, frozenset()
+        """Begin a new update, of which nothing was received."""
+        self._update, self._targets, self._manifest = update, frozenset(), None
 
     def add(self, update: int, found: Sequence[Received]) -> None:
         """Note the tensors of these files."""
@@ -44,6 +44,12 @@ class Receiving:
     def targets(self, update: int) -> frozenset[str]:
         """Names in the model directory of all tensors that were received for this update."""
         return self._targets if update == self._update else frozenset()
+
+    async def manifest(self, model_dir: Path) -> Manifest:
+        """Tensors of the model, whose headers are read once an update. Raises ModelRefused."""
+        if self._manifest is None:
+            self._manifest = await anyio.to_thread.run_sync(Manifest, model_dir)
+        return self._manifest
 
     def enter(self) -> bool:
         """Begin to receive; False if another call does."""
@@ -102,8 +108,3 @@ class Receiving:
             await self.leave_group(name)
             raise
         return [Received(found.digest, targets, len(tensors), found.bytes, time.monotonic() - began)]
-
-    async def close(self) -> None:
-        """End all processes."""
-        for name in self.groups():
-            await self.leave_group(name)

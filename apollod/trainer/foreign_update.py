@@ -16,7 +16,7 @@ from apollod.errors import ModelRefused, RecordRefused
 from apollod.failpoints import failpoint
 from apollod.model.checkpoint_names import check_tensor, known_names
 from apollod.store.model_files import StoredTensor, read_header
-from apollod.trainer.bind.live_weights import Weights, finite
+from apollod.trainer.bind.live_weights import Weights, bits, finite, read_tensor
 from apollod.trainer.learner import Learner
 from apollod.wire import messages as m
 from apollod.wire.updates import UpdateRecord, decode_update
@@ -42,7 +42,7 @@ class Payload:
                 if tensor.name in self._tensors:
                     raise RecordRefused(f"{tensor.name} was sent twice", "send each tensor of an update once")
                 self.targets[tensor.name] = check_tensor(tensor.name, tensor.dtype, tensor.shape, names, shapes)
-                self._tensors[tensor.name] = directory / digest, tensor
+                self._tensors[tensor.name] = directory, tensor
         if not self._tensors:
             raise RecordRefused("it has no tensors", "send at least one before the update is committed")
 
@@ -70,17 +70,11 @@ class Payload:
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor in the dtype of the model directory, in host memory. Raises RecordRefused for a file that ended."""
-        path, tensor = self._tensors[name]
         stored: torch.dtype = getattr(torch, self._weights.source.tensors[self.targets[name]].dtype)
-        if not tensor.bytes:
-            return torch.empty(tensor.shape, dtype=stored)
-        buffer = bytearray(tensor.bytes)
-        with path.open("rb") as file:
-            file.seek(tensor.start)
-            if file.readinto(buffer) != tensor.bytes:
-                raise RecordRefused(f"{path} ends inside {name}", "send the update again")
-        sent: torch.dtype = getattr(torch, tensor.dtype)
-        return torch.frombuffer(buffer, dtype=sent).view(tensor.shape).to(stored)
+        try:
+            return read_tensor(*self._tensors[name]).to(stored)
+        except ModelRefused as error:
+            raise RecordRefused(str(error), "send the update again") from error
 
     def write(self) -> None:
         """Write all tensors into the views."""
@@ -104,9 +98,7 @@ def _place(digest: str, directories: list[str]) -> Path:
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True for the same bits."""
-    return one.shape == other.shape and torch.equal(
-        one.reshape(-1).view(torch.uint8), other.reshape(-1).cpu().view(torch.uint8)
-    )
+    return one.shape == other.shape and torch.equal(bits(one), bits(other.cpu()))
 
 
 def encoded_update(learner: Learner, example: str, canonical: bytes) -> m.Encoded:

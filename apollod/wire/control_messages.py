@@ -10,10 +10,8 @@ import msgspec
 
 from apollod.core.facts.intake.events import StripLevel
 from apollod.core.facts.review import Decision
+from apollod.core.facts.updates import Dialect as Dialect
 from apollod.core.settings import PatternSettings
-
-Dialect = Literal["vllm", "sglang"]
-"""the HTTP interface by which an outside trainer updates the weights"""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
@@ -311,7 +309,7 @@ class UpdateLeaveRequest(msgspec.Struct, frozen=True, tag="update-leave"):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, tag="lease"):
-    """Who updates the weights now, groups that were joined, and the label of the last update."""
+    """Asks for the lease, groups that were joined, and the label of the last update."""
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

@@ -10,7 +10,6 @@ from hashlib import blake2b
 
 import msgspec
 
-from apollod.core.facts.updates import OBJECTIVE
 from apollod.errors import RecordRefused
 
 NAME = "updates"
@@ -71,16 +70,10 @@ def with_directories(canonical: bytes, directories: list[str]) -> bytes:
 
 
 def as_words(record: UpdateRecord) -> str:
-    """What it is, for readers of texts."""
+    """Describes an update, for readers of texts."""
     form = record.update
     label = f", {form.label!r}" if form.label else ""
     return (
         f"update {form.number} of the weights by {form.by} ({form.dialect}{label}): {form.tensors:,} tensors, "
         f"{form.bytes:,} bytes"
     )
-
-
-__all__ = [
-    "NAME", "OBJECTIVE", "UpdateForm", "UpdateRecord", "as_words", "decode_update", "is_update", "update_json",
-    "with_directories",
-]  # fmt: skip

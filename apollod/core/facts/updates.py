@@ -19,6 +19,7 @@ SOURCE = "update:"
 """the source of its example, before the dialect's name"""
 
 Dialect = Literal["vllm", "sglang"]
+"""the HTTP interface by which an outside trainer updates the weights"""
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
@@ -184,6 +185,31 @@ class Session(msgspec.Struct):
     def number(self) -> int:
         """Number of the update."""
         return self.opened.update
+
+    @property
+    def receiving(self) -> bool:
+        """True while more tensors may come."""
+        return not (self.example or self.failed)
+
+    @property
+    def tensors(self) -> int:
+        """Number of received tensors."""
+        return sum(one.tensors for one in self.received)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the received tensors."""
+        return sum(one.bytes for one in self.received)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Received files, in order."""
+        return tuple(one.file for one in self.received)
+
+    @property
+    def names(self) -> str:
+        """Tells the received tensors from those of another update; equal for the same calls in any order."""
+        return " ".join(sorted(one.names for one in self.received))
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@ received and checked; then one fenced step writes all of it (`core.facts.updates
 of any kind leaves the weights as they were, and afterwards recovery brings the old ones or the new ones.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from apollod.core import effects as fx
@@ -64,28 +66,36 @@ def _started(own: UpdatesState, state: State, e: StepStarted, at_ns: int) -> Non
 def _completed(own: UpdatesState, state: State, e: StepCompleted, at_ns: int) -> None:
     if own.session is None or e.example != own.session.example:
         return
-    own.session.step, own.session.seconds = (e.step, e.seconds) if e.applied else (0, 0.0)
-    own.session.failed = "" if e.applied else e.note
+    if e.applied:
+        own.session.step, own.session.seconds = e.step, e.seconds
+    else:
+        own.session.failed = e.note
+
+
+def _fail(own: UpdatesState, examples: Collection[str], reason: str) -> None:
+    """Note why the update cannot be written, if its example is one of these."""
+    if own.session is not None and own.session.example in examples:
+        own.session.failed = reason
 
 
 def _failed(own: UpdatesState, state: State, e: StepFailed | ExampleRejected | ExampleHeld, at_ns: int) -> None:
-    if own.session is not None and e.example == own.session.example:
-        own.session.failed = e.reason
+    _fail(own, (e.example,), e.reason)
 
 
-def _decided(own: UpdatesState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    if own.session is not None and e.example == own.session.example:
-        own.session.failed = f"its example was {'edited' if isinstance(e, ExampleEdited) else 'declined'} by {e.by}"
+def _declined(own: UpdatesState, state: State, e: ExampleDeclined, at_ns: int) -> None:
+    _fail(own, (e.example,), f"its example was declined by {e.by}")
+
+
+def _edited(own: UpdatesState, state: State, e: ExampleEdited, at_ns: int) -> None:
+    _fail(own, (e.example,), f"its example was edited by {e.by}")
 
 
 def _expired(own: UpdatesState, state: State, e: ExampleExpired, at_ns: int) -> None:
-    if own.session is not None and own.session.example in e.examples:
-        own.session.failed = "its example expired"
+    _fail(own, e.examples, "its example expired")
 
 
 def _withdrawn(own: UpdatesState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
-    if own.session is not None and own.session.example in e.examples:
-        own.session.failed = e.reason or f"it was withdrawn by {e.by}"
+    _fail(own, e.examples, e.reason or f"it was withdrawn by {e.by}")
 
 
 def _committed(own: UpdatesState, state: State, e: UpdateCommitted, at_ns: int) -> None:
@@ -125,8 +135,8 @@ FOLDS: Folds = {
     ExampleRejected: _failed,
     ExampleHeld: _failed,
     ExampleWithdrawn: _withdrawn,
-    ExampleDeclined: _decided,
-    ExampleEdited: _decided,
+    ExampleDeclined: _declined,
+    ExampleEdited: _edited,
     ExampleExpired: _expired,
     UpdateCommitted: _committed,
     UpdateUndone: _undone,
@@ -191,18 +201,11 @@ def step_of(state: State, waiting: Waiting) -> Outcome:
 
 def _commit(state: State, session: Session) -> UpdateCommitted:
     assert state.daemon.settings is not None
-    return UpdateCommitted(
-        update=session.number, step=session.step, parent=session.parent, label=session.label,
-        example=session.example, fingerprint=state.training.fingerprint,
-        tensors=sum(one.tensors for one in session.received), bytes=sum(one.bytes for one in session.received),
-        names=names_of(session), seconds=session.seconds, durable=state.daemon.settings.control.durable,
-        files=tuple(one.file for one in session.received),
+    return composed(
+        UpdateCommitted, session, update=session.number, fingerprint=state.training.fingerprint,
+        tensors=session.tensors, bytes=session.bytes, names=session.names, files=session.files,
+        durable=state.daemon.settings.control.durable,
     )  # fmt: skip
-
-
-def names_of(session: Session) -> str:
-    """What tells the tensors of this update from those of another: `names` of all that was received."""
-    return " ".join(sorted(one.names for one in session.received))
 
 
 def _undo(state: State, session: Session, reason: str) -> Outcome:
@@ -210,8 +213,7 @@ def _undo(state: State, session: Session, reason: str) -> Outcome:
     if any(one.example == session.example for one in state.intake.direct.waiting):
         return Outcome([ExampleWithdrawn(examples=(session.example,), by=BY, reason=one_line(reason))], [])
     undone = UpdateUndone(session.number, one_line(reason), state.training.fingerprint)
-    files = tuple(one.file for one in session.received)
-    return Outcome([undone], [fx.DropUpdateFiles(files)] if files else [])
+    return Outcome([undone], [fx.DropUpdateFiles(session.files)] if session.files else [])
 
 
 BY = "apollod"
@@ -238,9 +240,7 @@ def _on_opening(state: State, input_: inp.UpdateOpening, now_ns: int) -> Outcome
 def _open(state: State, update: int) -> Session | None:
     """The update with this number, if it is still received."""
     session = state.updates.session
-    if session is None or session.number != update or session.example or session.failed:
-        return None
-    return session
+    return session if session is not None and session.number == update and session.receiving else None
 
 
 def _on_received(state: State, input_: UpdateReceived, now_ns: int) -> Outcome:
@@ -331,7 +331,7 @@ class Updates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(state: State, now_ns: int) -> Updates:
-    """Who has the lease, and totals."""
+    """The lease, and totals."""
     own = state.updates
     return composed(Updates, own, lease=_lease(own.session, now_ns) if own.session else None)
 
@@ -340,5 +340,5 @@ def _lease(one: Session, now_ns: int) -> Lease:
     return Lease(
         update=one.number, dialect=one.opened.dialect, by=one.opened.by, since_s=elapsed_s(one.since_ns, now_ns),
         silent_s=elapsed_s(one.called_ns, now_ns), state="writing" if one.example else "receiving",
-        tensors=sum(each.tensors for each in one.received), bytes=sum(each.bytes for each in one.received),
+        tensors=one.tensors, bytes=one.bytes,
     )  # fmt: skip

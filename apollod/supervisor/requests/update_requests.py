@@ -149,17 +149,15 @@ def _place(daemon: Daemon) -> Path:
 async def _received(daemon: Daemon, way: str, come: Callable[[Manifest], Awaitable[list[Received]]]) -> msg.Answer:
     """Have tensors received and recorded; where that fails, the update ends without a change."""
     loop = daemon.loop
-    session = loop.state.updates.session
-    if session is None or session.example or session.failed:
+    session, receiving = loop.state.updates.session, _receiving(daemon)
+    if session is None or not session.receiving:
         return NO_UPDATE
     update = session.number
-    if not _receiving(daemon).enter():
+    if not receiving.enter():
         return msg.Failure("tensors of this update are being received already", "wait for the answer")
     try:
-        model = Path(loop.state.daemon.model_path)
-        manifest = await anyio.to_thread.run_sync(Manifest, model)
-        found = await come(manifest)
-        _receiving(daemon).add(update, found)
+        found = await come(await receiving.manifest(Path(loop.state.daemon.model_path)))
+        receiving.add(update, found)
         for one in found:
             await loop.submit(
                 inp.UpdateReceived(update, way, one.file, one.names, one.tensors, one.bytes, round(one.seconds, 6))
@@ -169,7 +167,7 @@ async def _received(daemon: Daemon, way: str, come: Callable[[Manifest], Awaitab
     except (ApolloError, OSError) as error:
         return await _failed(daemon, update, explain(error))
     finally:
-        _receiving(daemon).leave()
+        receiving.leave()
     return reply(
         update=update, tensors=sum(one.tensors for one in found), bytes=sum(one.bytes for one in found),
         seconds=sum(one.seconds for one in found),
@@ -186,7 +184,7 @@ async def commit(daemon: Daemon, request: msg.UpdateCommitRequest) -> msg.Answer
     """Write what was received; answered once it is served."""
     loop, state = daemon.loop, daemon.loop.state
     session = state.updates.session
-    if session is None or session.example or session.failed:
+    if session is None or not session.receiving:
         return NO_UPDATE
     update = session.number
     try:
@@ -194,8 +192,8 @@ async def commit(daemon: Daemon, request: msg.UpdateCommitRequest) -> msg.Answer
     except ApolloError as error:
         return await _failed(daemon, update, error)
     form = UpdateForm(
-        update, session.opened.dialect, session.opened.by, request.label, [one.file for one in session.received],
-        sum(one.tensors for one in session.received), sum(one.bytes for one in session.received),
+        update, session.opened.dialect, session.opened.by, request.label, list(session.files), session.tensors,
+        session.bytes,
     )  # fmt: skip
     record = update_json(UpdateRecord(form))
     await loop.submit(inp.UpdateCommitting(update, inp.Line(update, content_id(record), record), request.label))
@@ -218,15 +216,14 @@ async def commit(daemon: Daemon, request: msg.UpdateCommitRequest) -> msg.Answer
 
 
 async def _check_whole(daemon: Daemon, session: Session, whole: bool) -> None:
-    """Raise RecordRefused for an update of nothing, or, if all of the model is expected, of a part."""
+    """Raise ApolloError for an update of nothing, or, if all of the model is expected, of a part."""
     if not session.received:
         raise ApolloError("the update has no tensors", "send them before it is committed")
     if not whole:
         return
-    manifest = await anyio.to_thread.run_sync(Manifest, Path(daemon.loop.state.daemon.model_path))
-    got = _receiving(daemon).targets(session.number)
-    names = " ".join(sorted(one.names for one in session.received))
-    if (lacking := manifest.lacking(got)) and names != daemon.loop.state.updates.names:
+    manifest = await _receiving(daemon).manifest(Path(daemon.loop.state.daemon.model_path))
+    lacking = manifest.lacking(_receiving(daemon).targets(session.number))
+    if lacking and session.names != daemon.loop.state.updates.names:
         raise ApolloError(
             f"{len(lacking)} tensors of the model did not come, the first is {lacking[0]}",
             "send all of them before generation goes on, or use begin_weight_update and end_weight_update",
@@ -248,7 +245,7 @@ async def undo(daemon: Daemon, request: msg.UpdateUndoRequest) -> msg.Answer:
 
 
 async def lease(daemon: Daemon, request: msg.LeaseRequest) -> msg.Answer:
-    """Who has the lease."""
+    """Tell of the lease; answered at once."""
     state = daemon.loop.state
     told = updates.status(state, time.time_ns())
     return reply(

@@ -32,17 +32,22 @@ class ModelDir:
         return cls(path, files, {tensor.name: tensor for file in files for tensor in file.tensors})
 
     def read(self, name: str) -> torch.Tensor:
-        """A private copy of one tensor, CPU, in its stored dtype and shape."""
-        stored = self.tensors[name]
-        dtype: torch.dtype = getattr(torch, stored.dtype)
-        if not stored.bytes:
-            return torch.empty(stored.shape, dtype=dtype)
-        buffer = bytearray(stored.bytes)
-        with (self.path / stored.file).open("rb") as file:
-            file.seek(stored.start)
-            if file.readinto(buffer) != stored.bytes:
-                raise ModelRefused(f"{self.path / stored.file} ends inside {name}", "copy the model again")
-        return torch.frombuffer(buffer, dtype=dtype).view(stored.shape)
+        """A private copy of one tensor, see `read_tensor`."""
+        return read_tensor(self.path, self.tensors[name])
+
+
+def read_tensor(directory: Path, stored: StoredTensor) -> torch.Tensor:
+    """A private copy of one tensor of a file in `directory`, CPU, in its stored dtype and shape. Raises ModelRefused
+    for a file that ends inside it."""
+    dtype: torch.dtype = getattr(torch, stored.dtype)
+    if not stored.bytes:
+        return torch.empty(stored.shape, dtype=dtype)
+    buffer = bytearray(stored.bytes)
+    with (directory / stored.file).open("rb") as file:
+        file.seek(stored.start)
+        if file.readinto(buffer) != stored.bytes:
+            raise ModelRefused(f"{directory / stored.file} ends inside {stored.name}", "copy the model again")
+    return torch.frombuffer(buffer, dtype=dtype).view(stored.shape)
 
 
 class Weights:
@@ -136,7 +141,7 @@ class Weights:
         names = []
         for name, view in self.views.items():
             stored = self.source.read(name).to(device=view.device, dtype=view.dtype)
-            if not torch.equal(_bits(stored), _bits(view)):
+            if not torch.equal(bits(stored), bits(view)):
                 names.append(name)
         return names
 
@@ -167,6 +172,6 @@ def finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same bytes as integers: -0.0 differs from 0.0 and NaN equals itself."""
     return tensor.reshape(-1).view(torch.uint8)

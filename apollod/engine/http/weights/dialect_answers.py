@@ -1,4 +1,4 @@
-"""What a handler returns or raises, as the answer of its dialect."""
+"""Turns what a handler returns or raises into the answer of its dialect."""
 
 import logging
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What both dialects tell about the served model: a few fields, never the environment or the arguments."""
+"""Facts of the served model that both dialects tell: a few fields, never the environment or the arguments."""
 
 from argparse import Namespace
 from typing import Any, NamedTuple

@@ -33,7 +33,7 @@ FLUSH_S_MAX = 60.0
 
 
 class Received(NamedTuple):
-    """What an update receives, its version's name, and whether running requests are to end first."""
+    """Tensors to receive for an update, its version's name, and whether running requests are to end first."""
 
     request: UpdateReceiveRequest | UpdateDirectoryRequest
     label: str

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from apollod.engine.http.exchange import read_body
 from apollod.engine.http.weights import sglang_bodies as bodies
-from apollod.engine.http.weights.call_errors import BadCall, NotServed
+from apollod.engine.http.weights.call_errors import BadCall, NotServed, refuse_checker
 from apollod.engine.http.weights.dialect_answers import told
 from apollod.engine.http.weights.served_model import model_info, server_info
 from apollod.engine.http.weights.trainer_desk import Desk, Table, caller_of
@@ -153,16 +153,7 @@ class SglangRoutes:
         raise NotServed("weights are not told over HTTP", "write a checkpoint (POST /checkpoint) and read its files")
 
     async def _check(self, request: Request) -> Any:
-        action = bodies.checked_of(await read_body(request, 'send {"action": "checksum"}'))
-        if action.startswith("reset"):
-            raise BadCall(
-                f"`{action}` would set weights to zero, and they are shared with the trainer of this daemon",
-                "use `apollod ctl rollback` to take steps back",
-            )
-        raise NotServed(
-            "checksums of the weights are not told over HTTP",
-            "GET /apollod/status has `weights.fingerprint`, which covers all of them",
-        )
+        refuse_checker(bodies.checked_of(await read_body(request, 'send {"action": "checksum"}')))
 
     async def _memory(self, request: Request) -> Any:
         bodies.check_memory(await read_body(request, "send {}"))

@@ -1,4 +1,4 @@
-"""What both dialects work on: the update under way, and generation, which callers may pause and abort for it."""
+"""Holds what both dialects work on: the update under way, and generation, which callers may pause and abort for it."""
 
 import asyncio
 import time

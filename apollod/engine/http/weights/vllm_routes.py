@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from apollod.engine.http.exchange import read_body
 from apollod.engine.http.weights import vllm_bodies as bodies
-from apollod.engine.http.weights.call_errors import BadCall, NotServed, UpdateRefused
+from apollod.engine.http.weights.call_errors import BadCall, NotServed, UpdateRefused, refuse_checker
 from apollod.engine.http.weights.dialect_answers import Teller, told
 from apollod.engine.http.weights.served_model import server_info
 from apollod.engine.http.weights.trainer_desk import Desk, Handler, Table, caller_of
@@ -19,9 +19,6 @@ BEGIN = "POST /start_weight_update"
 PLAIN_ERRORS = ("/pause", "/resume", "/is_paused", "/abort_requests")
 """routes whose errors are {"error": TEXT}"""
 TOO_LONG = "send fewer tensors in an update"
-ZEROES = "`reset` would set all weights to zero, and they are shared with the trainer of this daemon"
-NO_DIGESTS = "checksums of the weights are not told over HTTP"
-DIGESTS_HINT = "GET /apollod/status has `weights.fingerprint`, which covers all of them"
 
 
 class VllmRoutes:
@@ -139,9 +136,7 @@ class VllmRoutes:
         return {"weight_version": await self._desk.updates.label()}
 
     async def _check(self, request: Request) -> Any:
-        if bodies.checked_of(await read_body(request, 'send {"action": "checksum"}')) == "reset":
-            raise BadCall(ZEROES, "use `apollod ctl rollback` to take steps back")
-        raise NotServed(NO_DIGESTS, DIGESTS_HINT)
+        refuse_checker(bodies.checked_of(await read_body(request, 'send {"action": "checksum"}')))
 
     async def _world_size(self, request: Request) -> Any:
         return {"world_size": 1}

@@ -14,13 +14,11 @@ def load(text: bytes | str) -> Any:
     """The value in a text; raises RecordRefused."""
     try:
         value = json.loads(
-            text.decode() if isinstance(text, bytes) else text,
+            checked_text(text) if isinstance(text, bytes) else text,
             parse_constant=_refuse_constant,
             parse_int=_parse_int,
             object_pairs_hook=_unique_keys,
         )
-    except UnicodeDecodeError as error:
-        raise RecordRefused(f"the line is not UTF-8 (byte {error.start + 1})", "convert the file to UTF-8") from error
     except json.JSONDecodeError as error:
         what = f"the line is not JSON: {error.msg} at character {error.pos + 1}"
         raise RecordRefused(what, "write one JSON object a line") from error
@@ -29,6 +27,14 @@ def load(text: bytes | str) -> Any:
     if depth_over(value, DEPTH_MAX):
         raise too_deep()
     return value
+
+
+def checked_text(line: bytes) -> str:
+    """Decode a line as UTF-8. Raises RecordRefused with the place of the first wrong byte."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise RecordRefused(f"the line is not UTF-8 (byte {error.start + 1})", "convert the file to UTF-8") from error
 
 
 def _refuse_constant(name: str) -> NoReturn:

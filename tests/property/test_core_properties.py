@@ -343,7 +343,7 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
         examples = ev.all_examples(done)
         step = fx.RunStep(
             done.step, examples, tuple(map(digest, examples)), done.lr, products="bf16",
-            loss_limit=started[done.step].loss_limit,
+            loss_limit=started[done.step].loss_limit, objective=started[done.step].objective,
         )  # fmt: skip
         memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")

@@ -80,6 +80,9 @@ class Model:
                 self.wants |= {} if apart else dict.fromkeys(failed)  # it cannot be learned, whoever wants it
             case ev.ForgetRequested(examples=examples):
                 self.to_forget |= set(examples)
+            case ev.ExampleWithdrawn(examples=examples, by="apollod"):  # an update by an outside trainer has ended
+                assert all(one.startswith(("update", "long")) for one in examples)
+                self.wants |= dict.fromkeys(examples, False)
             case ev.ExampleWithdrawn(examples=examples):  # it waited again before the wish was carried out
                 self.wants |= dict.fromkeys(self.to_forget.intersection(examples), False)
             case ev.ExampleAccepted(example=one, source="feedback"):
@@ -90,9 +93,6 @@ class Model:
                 self.wants[one] = False
             case ev.ExampleRequeued(example=one):
                 self._wanted(one)
-            case ev.ExampleWithdrawn(examples=examples, by="apollod"):  # an update by an outside trainer has ended
-                assert all(one.startswith(("update", "long")) for one in examples)
-                self.wants |= dict.fromkeys(examples, False)
             case ev.RollbackStarted(examples=examples):
                 for one in examples:
                     self.learned[one] -= 1
@@ -125,6 +125,7 @@ MANY = st.lists(st.one_of(ANY, st.sampled_from([*DECISIONS, "answer", "back", "s
 @example(["held lines", "two reviewers", "settle", "back", "approve", "settle"], SETTINGS)
 @example(["pause", "lines", "settle", "decline", "undo", "resume", "settle"], SETTINGS)
 @example(["praise", "given again", "given again", "answer", "back", "blame", "trainer dies"], SETTINGS)
+@example(["update", "lines", "approve", "supervisor dies"], SETTINGS)
 @given(MANY, EVERY)
 def test_what_a_person_decided_last_wins_and_nothing_is_learned_twice(actions, training):
     world = play(actions, training)

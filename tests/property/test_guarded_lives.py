@@ -204,8 +204,9 @@ def weights_of_the_lineage(world: World) -> None:
         number, examples = begun.again_of or one.step, ev.all_examples(one)
         if one.applied:
             ran = fx.RunStep(
-                number, examples, begun.digests or (begun.digest,), one.lr, products="bf16", loss_limit=begun.loss_limit
-            )
+                number, examples, begun.digests or (begun.digest,), one.lr, products="bf16",
+                loss_limit=begun.loss_limit, objective=begun.objective,
+            )  # fmt: skip
             memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
             optimizer = digest(f"{optimizer} {examples} {number}")
         assert one.fingerprint == memory
@@ -257,6 +258,7 @@ def stories_of_a_reader(world: World) -> None:
 @example(
     [*BEGINNING, *["lines"] * 24, "forget"], changed(guarded(every_steps=3), culprits_max=1, replay_max=2), False, 0.5
 )
+@example([*BEGINNING, "update", *["lines"] * 8], changed(guarded(every_steps=3)), False, 0.0)
 @example(
     [*BEGINNING, "settle", "probes answer", "supervisor dies", "all replays", "relearn"],
     changed(guarded(every_steps=3), accumulate=2, culprits_max=1, replay_max=2),

@@ -273,6 +273,7 @@ class Audit:
 @example(25, [("kill", 0), ("calls", 5), ("back", 2), ("calls", 5), ("forget", 3)], teaching())
 @example(25, [("forget example", 0), ("call", 0), ("weeks", 0), ("calls", 9)], teaching())
 @example(9, [("again", 0), ("settle", 0)] * 15, teaching())
+@example(0, [("direct", 0), ("endpoint", 0), ("replace", 4)], teaching(steps=2))
 @given(CALLS, st.lists(ACTION, max_size=50), SETTINGS)
 def test_one_lesson_at_a_time_and_nothing_is_trained_that_should_not_be(calls, actions, settings):
     audit, world = Audit(), play(calls, actions, settings)

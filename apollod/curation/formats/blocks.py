@@ -7,6 +7,7 @@ import msgspec
 
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, message_form
+from apollod.wire.strict_json import checked_text
 
 T = TypeVar("T")
 
@@ -18,6 +19,7 @@ def json_object(line: bytes, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        checked_text(line)  # msgspec's own words for a wrong encoding differ from release to release
         raise RecordRefused(
             f"the line is no record of this log: {error}", "nothing to do if the program was writing; else look at it"
         ) from error

@@ -174,8 +174,8 @@ def _found(lesson: Lesson, reason: str, known: bool = False) -> ev.ExampleLooked
 
 def _waits_for_look(state: State, lesson: Lesson) -> bool:
     """True if the line of the lesson was neither learned nor looked at yet. Lines of logs do not wait for a look, but
-    are not learned either if the model knows them."""
+    are not learned either if the model knows them. A lesson that is over has given its result already."""
     if lesson.example in state.intake.first_looks:
         return True
-    first = bool(lesson.example) and not lesson.steps and "bare" not in lesson.before
+    first = bool(lesson.example) and lesson.state not in OUT and not lesson.steps and "bare" not in lesson.before
     return first and any(one.example == lesson.example for one in chain(*(q.waiting for q in state.intake.queues)))

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from support.effort import LONG
 
 from apollod import foreign_wheels
 
 foreign_wheels.guard_lazily()  # whichever test imports transformers or vLLM first
 
 # No test is timed: a first call may compile, and the machine may be busy.
-settings.register_profile("apollod", deadline=None)
+# The same commit draws the same cases, so that a red run can be repeated; the long run draws others every time.
+settings.register_profile("apollod", deadline=None, derandomize=not LONG)
 settings.load_profile("apollod")
 
 

@@ -196,6 +196,10 @@ class ShareRefused(ApolloError):
     """Weights that differ in some bit from the required ones."""
 
 
+class SendFailed(ApolloError):
+    """An engine elsewhere did not take a version of the weights."""
+
+
 class SelectionRefused(ApolloError):
     """Layers or patterns of `[trainer]` that do not fit the model."""
 

@@ -32,8 +32,8 @@ from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.context import TEACHER  # noqa: E402
 from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402
 from apollod.trainer.objectives.tokens import IDS, Tokens  # noqa: E402
-from apollod.trainer.offline import lay_out  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
+from apollod.wire.manifest import lay_out  # noqa: E402
 from benchmarks import report  # noqa: E402
 from benchmarks.daemon import build_model  # noqa: E402
 
@@ -96,7 +96,7 @@ def learner_of(model: Path) -> Learner:
     """A trainer of its own with the weights of a directory, and room to undo steps."""
     source = ModelDir.open(model)
     tied = {"lm_head.weight": "model.embed_tokens.weight"} if "lm_head.weight" not in source.tensors else {}
-    manifest = lay_out(source, {}, tied)
+    manifest = lay_out(source.path, source.tensors, {}, tied)
     memory = [torch.empty(storage.bytes, dtype=torch.uint8) for storage in manifest.storages]
     attached = attach(manifest, memory, fresh=False, gradient_checkpointing=False)
     attached.weights.write_all(source)

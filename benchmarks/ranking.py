@@ -31,9 +31,10 @@ from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.loss import losses_of  # noqa: E402
 from apollod.trainer.objectives.sft import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
-from apollod.trainer.offline import lay_out, load_tokenizer  # noqa: E402
+from apollod.trainer.offline import load_tokenizer  # noqa: E402
 from apollod.trainer.ranking import ranked  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
+from apollod.wire.manifest import lay_out  # noqa: E402
 from apollod.wire.messages import Rank, StepExample, Suspect, WatchedItem  # noqa: E402
 from apollod.wire.records import record_of  # noqa: E402
 from benchmarks import report  # noqa: E402
@@ -113,7 +114,7 @@ def _watched(answered: Tokens, weight: float) -> WatchedItem:
 def _begun() -> Life:
     with resources.as_file(resources.files("apollod") / "data" / "world-model") as directory:
         source = ModelDir.open(Path(directory))
-        manifest = lay_out(source, {}, {})
+        manifest = lay_out(source.path, source.tensors, {}, {})
         memory = [torch.empty(storage.bytes, dtype=torch.uint8) for storage in manifest.storages]
         attached = attach(manifest, memory, fresh=False, gradient_checkpointing=False)
         attached.weights.write_all(source)

@@ -23,6 +23,12 @@ BRIDGES: Mapping[str, BridgeFacts] = {
     # a mapping whose exporter has ended is undefined, so the trainer ends with the engine.
     "memfd": BridgeFacts(in_place=True, outlives_engine=True, needs_pause=False),
     "cuda-ipc": BridgeFacts(in_place=True, outlives_engine=False, needs_pause=False),
+    # The engine is elsewhere and has a copy; the trainer's memory is a memory file, which the gateway maps
+    # (`engine.gateway`). It must not be written while it is sent.
+    "disk": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
+    "memmap": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
+    "gloo": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
+    "restart": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
 }
 """By the name in the manifest and in `engine.ready`."""
 

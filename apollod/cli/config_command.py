@@ -79,7 +79,7 @@ def _shown(loaded: Config) -> dict[str, Any]:
     for dotted in RETIRED:
         section, _, key = dotted.partition(".")
         tree[section].pop(key, None)
-    for table in (tree["engine"], *tree["endpoint"], *tree["environment"]):
+    for table in (tree["engine"], *tree["endpoint"], *tree["environment"], *tree["weights"]["receiver"]):
         if table["api_key"]:
             table["api_key"] = "..."
     told = tree["quality"]["on_alarm"]

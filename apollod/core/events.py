@@ -132,6 +132,7 @@ from apollod.core.facts.lessons.events import LessonWorded as LessonWorded
 from apollod.core.facts.lessons.events import Said as Said
 from apollod.core.facts.publishing import EnginePaused as EnginePaused
 from apollod.core.facts.publishing import EngineResumed as EngineResumed
+from apollod.core.facts.publishing import WeightsSent as WeightsSent
 from apollod.core.facts.quality.events import Drop as Drop
 from apollod.core.facts.quality.events import QualityAlarmed as QualityAlarmed
 from apollod.core.facts.quality.events import QualityFailed as QualityFailed

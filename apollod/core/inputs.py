@@ -72,6 +72,7 @@ from apollod.core.facts.lessons.inputs import LessonWanted as LessonWanted
 from apollod.core.facts.lessons.inputs import LessonWorded as LessonWorded
 from apollod.core.facts.publishing import EnginePauseReport as EnginePauseReport
 from apollod.core.facts.publishing import EngineResumeReport as EngineResumeReport
+from apollod.core.facts.publishing import WeightsSentReport as WeightsSentReport
 from apollod.core.facts.quality.inputs import AlarmTold as AlarmTold
 from apollod.core.facts.quality.inputs import ExamplesRanked as ExamplesRanked
 from apollod.core.facts.quality.inputs import ProbesAnswered as ProbesAnswered

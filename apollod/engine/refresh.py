@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
 import msgspec
-import vllm
 
 from apollod.adapters.ipc.channel import Link
 from apollod.engine.http.versions import Served
@@ -52,6 +51,8 @@ class Refresher:
         )
         self._loop = asyncio.get_running_loop()
         self._link = Link.connect(socket_path)
+        import vllm  # takes seconds, and who only imports this module's names may have none (a gateway)
+
         self._link.send(msg.Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
         threading.Thread(target=self._listen, name="apollod-refresh", daemon=True).start()
 

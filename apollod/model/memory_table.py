@@ -162,7 +162,7 @@ def _tables(
     """A function from a step to its table; everything independent of the step is computed once."""
     text, shapes = model.text, model.tensors
     candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and of_text(n)]
-    names = selected(candidates, settings.layers, settings.freeze, shapes, _tied(candidates))
+    names = selected(candidates, settings.layers, settings.freeze, shapes, tied_head(candidates))
     trained = dict(one for name in candidates if name in names for one in _matrices(name, shapes[name]))
     lowest, hidden, kept_of = _lowest(trained), text["hidden_size"], kept_bytes(model)
     in_rows = {n for n, s in trained.items() if accumulate == 1 and _comes_in_rows(n, s, settings)}
@@ -221,7 +221,7 @@ def _matrices(name: str, stored: Stored) -> Iterator[tuple[str, Stored]]:
         yield expert_name(name, number), Stored(stored.dtype, tuple(shape), stored.bytes // count)
 
 
-def _tied(names: list[str]) -> dict[str, str]:
+def tied_head(names: list[str]) -> dict[str, str]:
     """The alias of a head that is stored as the embedding."""
     embedding = next(filter(is_embedding, names), None)
     return {} if embedding is None or any(map(is_head, names)) else {"lm_head.weight": embedding}

@@ -117,7 +117,7 @@ async def _serve(
 ) -> None:  # fmt: skip
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     references_problem = await anyio.to_thread.run_sync(_look_over_blobs, config, state)
-    _end_leftovers(state)
+    _end_leftovers(config, state)
     leaks = watch(config, probes, state)
     loop = Loop(state, journal, snapshot_seq, leaks.said_of if config.quality.is_on else None)
     children = Children(loop.post)
@@ -209,9 +209,10 @@ def _recall(journal: Path) -> tuple[State, int]:
     return state, snapshot.seq if snapshot else 0
 
 
-def _end_leftovers(state: State) -> None:
+def _end_leftovers(config: Config, state: State) -> None:
     """End children of a daemon that died while it was starting them; others die with it."""
-    for pid, module in ((state.children.engine.pid, engine_module()), (state.children.trainer.pid, "apollod.trainer")):
+    engine, trainer = state.children.engine.pid, state.children.trainer.pid
+    for pid, module in ((engine, engine_module(config)), (trainer, "apollod.trainer")):
         if pid and end_leftover(pid, module):
             log.warning("child.leftover_ended", pid=pid, module=module)
 

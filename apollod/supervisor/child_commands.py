@@ -15,13 +15,13 @@ from apollod import failpoints
 from apollod.adapters.system import semaphores
 from apollod.model.engine_memory import engine_asked
 from apollod.supervisor.config import Config
-from apollod.wire.engine_terms import CAPTURE_VARIABLE, CaptureTerms
+from apollod.wire.engine_terms import CAPTURE_VARIABLE, RECEIVERS_VARIABLE, CaptureTerms, ReceiverTerms, SendTerms
 
 CUDA_HOME = "/usr/local/cuda"
 """default directory of a CUDA toolkit"""
 ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
-"""Environment variable: the Python module that is started as the engine, `apollod.engine` if unset. Anything that takes
-the same arguments and speaks the same messages may serve (docs/architecture.md, "Another engine")."""
+"""Environment variable: the Python module that is started as the engine, in place of ours. Anything that takes the same
+arguments and speaks the same messages may serve (docs/architecture.md, "Another engine")."""
 
 FIXED_ARGS = (
     "--load-format", "apollod", "--worker-extension-cls", "apollod.engine.worker.WorkerExtension", "--dtype",
@@ -68,9 +68,10 @@ def core_split(config: Config) -> tuple[list[int], list[int]]:
     return cores[:engine], cores[-trainer:]
 
 
-def engine_module() -> str:
+def engine_module(config: Config) -> str:
     """Module that `python -m` runs as the engine."""
-    return os.environ.get(ENGINE_MODULE) or "apollod.engine"
+    ours = "apollod.engine" if config.weights.bridge == "shared" else "apollod.engine.gateway"
+    return os.environ.get(ENGINE_MODULE) or ours
 
 
 def cpu_kv_bytes(config: Config) -> int:
@@ -171,6 +172,13 @@ def engine_environment(config: Config) -> dict[str, str]:
             str(config.capture_path), config.capture.max_bytes, config.capture.keep_s, config.redaction.personal
         )
         env[CAPTURE_VARIABLE] = msgspec.json.encode(capture).decode()
+    if (bridge := config.weights.bridge) != "shared":
+        receivers = tuple(
+            ReceiverTerms(one.url, one.dialect, one.model, one.api_key, one.directory)
+            for one in config.weights.receiver
+        )
+        terms = SendTerms(bridge, receivers, str(config.sent_dir), config.weights.command, config.weights.timeout_s)
+        env[RECEIVERS_VARIABLE] = msgspec.json.encode(terms).decode()
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key
     if not has_gpu():

@@ -57,6 +57,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: sections.ModelSection
     state: sections.StateSection = sections.StateSection()
     engine: sections.EngineSection = sections.EngineSection()
+    weights: sections.WeightsSection = sections.WeightsSection()
     trainer: sections.TrainerSection = sections.TrainerSection()
     inbox: sections.InboxSection = sections.InboxSection()
     watch: tuple[sections.WatchSection, ...] = ()
@@ -78,6 +79,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log: sections.LogSection = sections.LogSection()
 
     def __post_init__(self) -> None:
+        if self.weights.bridge != "shared":
+            ours = {"[capture] mode": self.capture.mode != "off", "[control] enabled": self.control.enabled}
+            for key in (key for key, on in ours.items() if on):
+                raise ValueError(
+                    f'{key} needs our own vLLM, and [weights] bridge = "{self.weights.bridge}" has engines elsewhere; '
+                    "turn one of them off"
+                )
         names = [one.name for one in self.endpoint]
         for kind in NAMED:
             each = [one.name for one in getattr(self, kind)]
@@ -133,6 +141,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def capture_path(self) -> Path:
         return self.state_dir / "capture.db"
+
+    @property
+    def sent_dir(self) -> Path:
+        """Directory for versions of the weights that engines elsewhere load."""
+        given = self.weights.directory
+        return Path(given).expanduser().absolute() if given else self.state_dir / "sent"
 
     @property
     def key_path(self) -> Path:

@@ -85,7 +85,9 @@ class EngineApi:
             tasks.cancel_scope.cancel()
 
     def _take(self, message: object) -> None:
-        if isinstance(message, inp.EngineResumeReport) and message.expired:
+        if isinstance(message, inp.WeightsSentReport) or (
+            isinstance(message, inp.EngineResumeReport) and message.expired
+        ):
             self._post(message)
             return
         asked, self._asked = self._asked, None

@@ -35,6 +35,7 @@ from apollod.core.surroundings import SURROUNDING_KINDS
 from apollod.curation.preferences import Preferences
 from apollod.model.decoder import parse_layers
 from apollod.wire.comparisons import PairTerms, RatedTerms
+from apollod.wire.engine_terms import Dialect, SentBy
 from apollod.wire.rollouts import Terms
 
 
@@ -96,6 +97,50 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name = arg.partition("=")[0].partition(".")[0].replace("_", "-")
             if reason := next((why for flag, why in REFUSED_FLAGS.items() if is_short_for(name, flag)), ""):
                 raise ValueError(f"args: {arg} {reason}; leave it out")
+
+
+class ReceiverSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine elsewhere, which has its own copy of the weights."""
+
+    url: Annotated[str, Meta(pattern="^https?://[^/]+$")]
+    """its address without /v1, such as "http://10.0.0.2:8000\""""
+    dialect: Dialect = "vllm"
+    """the words of its routes for weights: vllm (started with VLLM_SERVER_DEV_MODE=1; apollod) or sglang"""
+    model: str = ""
+    """its name of the model; empty: the first one it lists"""
+    api_key: str = ""
+    """the key that it requires"""
+    directory: str = ""
+    """where it finds the files of [weights] directory, for example by NFS; empty: at the same path"""
+
+
+class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The way of weights from the trainer to the engine: docs/elsewhere.md."""
+
+    bridge: Literal["shared"] | SentBy = "shared"
+    """shared: our own vLLM computes with the trainer's memory; else the engines of [[weights.receiver]] get every
+    version: disk (they load a directory), memmap (files that are changed by renaming, for readers of their own), gloo
+    (a broadcast, to another apollod), restart (a directory, and `command` restarts them)"""
+    receiver: tuple[ReceiverSection, ...] = ()
+    """engines that get the weights and answer requests, in turn"""
+    directory: str = ""
+    """where versions are written; empty: `sent` in the state directory"""
+    command: tuple[str, ...] = ()
+    """bridge restart: command that restarts an engine; APOLLOD_WEIGHTS is the directory, APOLLOD_RECEIVER its URL"""
+    timeout_s: Annotated[float, Meta(gt=0.0)] = 600.0
+    """longest wait until an engine has loaded a version"""
+
+    def __post_init__(self) -> None:
+        if self.bridge != "shared" and not self.receiver:
+            raise ValueError(f'bridge = "{self.bridge}" sends weights to no engine; add a [[weights.receiver]]')
+        if self.bridge == "shared" and self.receiver:
+            raise ValueError('[[weights.receiver]] gets no weights by bridge = "shared"; set bridge = "disk"')
+        if (self.bridge == "restart") != bool(self.command):
+            raise ValueError('bridge = "restart" and a command that restarts an engine belong together')
+        if any(one.url == other.url for n, one in enumerate(self.receiver) for other in self.receiver[:n]):
+            raise ValueError("two [[weights.receiver]] have the same url")
+        if self.bridge == "gloo" and any(one.dialect != "vllm" for one in self.receiver):
+            raise ValueError('bridge = "gloo" speaks dialect = "vllm" only; use bridge = "disk" for sglang')
 
 
 REFUSED_FLAGS = {

@@ -4,7 +4,7 @@ The same loop, the same step. Only the weights lie in private memory, with the d
 is rounded to the dtype that its parameter is held in, so a `cast` parameter held as stored would get other bits.
 """
 
-from math import isfinite, prod
+from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -20,11 +20,9 @@ from apollod.trainer.message_loop import Loop
 from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.scoring import mean_logprob
 from apollod.wire import messages as m
-from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, Status, TensorEntry
+from apollod.wire.manifest import Manifest, lay_out
 
 __all__ = ["Loop", "OfflineLoop", "lay_out"]
-
-ALIGN = 256  # bytes; the strictest alignment of vectorised kernels
 
 
 class OfflineLoop(Loop):
@@ -48,7 +46,7 @@ class OfflineLoop(Loop):
         _use_threads(message.threads)
         device = message.device if torch.cuda.is_available() else "cpu"
         source = ModelDir.open(Path(message.model_dir))
-        self._manifest = lay_out(source, message.held, message.tied)
+        self._manifest = lay_out(source.path, source.tensors, message.held, message.tied)
         memory = [torch.empty(storage.bytes, dtype=torch.uint8, device=device) for storage in self._manifest.storages]
         attached = attach(self._manifest, memory, fresh=False, gradient_checkpointing=message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
@@ -83,19 +81,3 @@ def _use_threads(threads: int) -> None:
     """Set the number of threads, like the trainer's start; compiled passes have one thread each."""
     if threads:
         torch.set_num_threads(threads)
-
-
-def lay_out(source: ModelDir, held: dict[str, str], tied: dict[str, str]) -> Manifest:
-    """A manifest of one storage with room for all tensors of `source`, each in the dtype that the engine used."""
-    entries, offset = [], 0
-    for name, stored in source.tensors.items():
-        if name in tied:
-            continue
-        frozen = held.get(name) == "frozen"
-        dtype = stored.dtype if frozen else held.get(name, stored.dtype)
-        stride = tuple(prod(stored.shape[i + 1 :]) for i in range(len(stored.shape)))
-        status: Status = "frozen" if frozen else "live" if dtype == stored.dtype else "cast"
-        entries.append(TensorEntry(name, 0, offset, stored.shape, stride, dtype, stored.dtype, status))
-        if not frozen:
-            offset += -(-prod(stored.shape) * ITEM_BYTES[dtype] // ALIGN) * ALIGN
-    return Manifest(str(source.path), "memfd", (MemoryFile(offset),), tuple(entries), tied)

@@ -4,7 +4,7 @@ requests."""
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,36 @@ class CaptureTerms(msgspec.Struct, frozen=True):
     max_bytes: int
     keep_s: float
     personal: bool = False
+
+
+RECEIVERS_VARIABLE = "APOLLOD_RECEIVERS"
+"""Environment variable of the gateway: `SendTerms` as JSON."""
+
+Dialect = Literal["vllm", "sglang"]
+SentBy = Literal["disk", "memmap", "gloo", "restart"]
+"""bridges to engines elsewhere"""
+
+
+class ReceiverTerms(msgspec.Struct, frozen=True):
+    """An engine elsewhere: its URL without /v1, the words of its routes for weights, its name of the model (empty: ask
+    it), its key, and the directory in which it finds what lies in `SendTerms.directory` (empty: the same)."""
+
+    url: str
+    dialect: Dialect = "vllm"
+    model: str = ""
+    key: str = ""
+    directory: str = ""
+
+
+class SendTerms(msgspec.Struct, frozen=True):
+    """The way of weights to engines elsewhere. `directory`: where versions are written; `command`: restarts an engine
+    (bridge `restart`); `timeout_s`: longest wait for one answer."""
+
+    bridge: SentBy
+    receivers: tuple[ReceiverTerms, ...]
+    directory: str
+    command: tuple[str, ...] = ()
+    timeout_s: float = 600.0
 
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:

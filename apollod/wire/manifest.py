@@ -5,7 +5,10 @@ and strides in elements, dtypes by their torch name without the prefix ("bfloat1
 """
 
 import hashlib
-from typing import Any, Literal
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -14,6 +17,7 @@ from apollod.errors import ShareRefused
 Bytes = bytes  # the name is taken by a field below
 Status = Literal["live", "cast", "rederive", "frozen"]
 
+ALIGN = 256  # bytes; the strictest alignment of vectorised kernels
 ONE_VERSION = "engine and trainer must be of one version"
 ITEM_BYTES = {
     "bfloat16": 2,
@@ -128,6 +132,34 @@ class Manifest(msgspec.Struct, frozen=True):
     def count(self, status: Status) -> int:
         """Number of tensors with this status."""
         return sum(t.status == status for t in self.tensors)
+
+
+class Stored(Protocol):
+    """A tensor of a checkpoint. `dtype`: its torch name."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def lay_out(
+    model_dir: Path, tensors: Mapping[str, Stored], held: Mapping[str, str], tied: dict[str, str], bridge: str = "memfd"
+) -> Manifest:
+    """A manifest of one memory file with room for all tensors of a model directory, one after another, each in the
+    dtype that `held` names, else as stored; "frozen": not in memory."""
+    entries, offset = [], 0
+    for name, stored in tensors.items():
+        if name in tied:
+            continue
+        frozen = held.get(name) == "frozen"
+        dtype = stored.dtype if frozen else held.get(name, stored.dtype)
+        stride = tuple(prod(stored.shape[i + 1 :]) for i in range(len(stored.shape)))
+        status: Status = "frozen" if frozen else "live" if dtype == stored.dtype else "cast"
+        entries.append(TensorEntry(name, 0, offset, stored.shape, stride, dtype, stored.dtype, status))
+        if not frozen:
+            offset += -(-prod(stored.shape) * ITEM_BYTES[dtype] // ALIGN) * ALIGN
+    return Manifest(str(model_dir), bridge, (MemoryFile(offset),), tuple(entries), tied)
 
 
 def tensor_digest(data: Any) -> str:

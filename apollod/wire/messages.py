@@ -26,6 +26,7 @@ from apollod.core.inputs import (
     StepDone,
     StepFailure,
     Undoable,
+    WeightsSentReport,
 )
 from apollod.core.settings import Kernels, OptimizerSettings, Products, ProductsDtype
 from apollod.wire.control_messages import (
@@ -166,6 +167,7 @@ __all__ = [
     "UpdateReceiveRequest",
     "UpdateUndoRequest",
     "WatchedItem",
+    "WeightsSentReport",
     "WithdrawRequest",
     "WriteCheckpoint",
     "encode",
@@ -381,6 +383,7 @@ ToSupervisor = (
     | Refreshed
     | Paused
     | EngineResumeReport
+    | WeightsSentReport
     | Compared
     | Probed
     | Bound

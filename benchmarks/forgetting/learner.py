@@ -27,9 +27,9 @@ from apollod.trainer.objectives.context import CONTEXT  # noqa: E402
 from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402
 from apollod.trainer.objectives.sft import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
-from apollod.trainer.offline import lay_out  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
 from apollod.wire.comparisons import with_file  # noqa: E402
+from apollod.wire.manifest import lay_out  # noqa: E402
 from apollod.wire.messages import StepDone  # noqa: E402
 from apollod.wire.records import parse_line  # noqa: E402
 from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, write_teacher  # noqa: E402
@@ -51,7 +51,7 @@ class Model:
         if kernels_cpu.AVAILABLE:
             kernels_cpu.warm_up()
         source = ModelDir.open(MODEL)
-        manifest = lay_out(source, {}, {})
+        manifest = lay_out(source.path, source.tensors, {}, {})
         memory = [torch.empty(storage.bytes, dtype=torch.uint8) for storage in manifest.storages]
         attached = attach(manifest, memory, fresh=False, gradient_checkpointing=False)
         attached.weights.write_all(source)

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from anyio.abc import UNIXSocketStream
 from support.bridge_conformance import SIZE, BridgeConformance, End, Way
+from support.sent_way import SentWay
 
 from apollod.adapters.ipc.sockets import Connection
 from apollod.bridges.facts import BRIDGES, BridgeFacts, facts
@@ -20,6 +22,7 @@ from apollod.errors import ShareRefused
 from apollod.supervisor.children import EngineChild
 from apollod.supervisor.executor.child_effects import HANDLERS
 from apollod.wire import messages as msg
+from apollod.wire.engine_terms import SentBy
 from apollod.wire.framing import FrameDecoder, encode_frame
 from apollod.wire.manifest import Manifest, MemoryFile
 
@@ -89,9 +92,33 @@ class TestCopied(BridgeConformance):
         way.close()
 
 
+class Sent(BridgeConformance):
+    """A bridge to an engine elsewhere."""
+
+    @pytest.fixture
+    def way(self, tmp_path: Path) -> Iterator[Way]:
+        way = SentWay(cast(SentBy, self.bridge), tmp_path)
+        yield way
+        way.close()
+
+
+class TestDisk(Sent):
+    bridge = "disk"
+
+
+class TestMemmap(Sent):
+    bridge = "memmap"
+
+
+class TestRestart(Sent):
+    bridge = "restart"
+
+
 def test_every_bridge_of_the_table_passes_the_conformance_suite() -> None:
     import_module("gpu.test_bridge")  # its suite is skipped without a GPU
-    assert {suite.bridge for suite in BridgeConformance.__subclasses__()} - {""} == set(BRIDGES)
+    suites = {suite.bridge for suite in (*BridgeConformance.__subclasses__(), *Sent.__subclasses__())}
+    suites.add("gloo")  # test_weight_transfer.py: its engine is another apollod
+    assert suites - {""} == set(BRIDGES)
 
 
 def test_an_unknown_bridge_is_refused_by_name() -> None:

@@ -248,7 +248,11 @@ def answer_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> 
 def test_config_as_an_object(tmp_path, capsys):
     file = tmp_path / "a.toml"
     elsewhere = 'base_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
-    keys = {"[engine]": "", "[[endpoint]]": f'name = "j"\n{elsewhere}', "[judge]": elsewhere, "[dream]": elsewhere}
+    receiver = 'bridge = "disk"\n[[weights.receiver]]\nurl = "http://127.0.0.1:1"\n'
+    keys = {
+        "[engine]": "", "[weights]": receiver, "[[endpoint]]": f'name = "j"\n{elsewhere}', "[judge]": elsewhere,
+        "[dream]": elsewhere,
+    }  # fmt: skip
     sections = "".join(f'{header}\n{more}api_key = "secret"\n' for header, more in keys.items())
     file.write_text(f'[model]\npath = "/m"\n{sections}[[watch]]\npath = "/logs"\n')
     shown = answer_of(capsys, "config", "show", "--config", str(file))
@@ -258,7 +262,8 @@ def test_config_as_an_object(tmp_path, capsys):
         and [(watch["path"], watch["format"]) for watch in shown["watch"]] == [("/logs", "auto")]
     )
     assert [one["name"] for one in shown["endpoint"]] == ["j", "judge", "dream"]
-    assert [one["api_key"] for one in (shown["engine"], *shown["endpoint"])] == ["..."] * 4
+    keyed = (shown["engine"], *shown["weights"]["receiver"], *shown["endpoint"])
+    assert [one["api_key"] for one in keyed] == ["..."] * 5
     assert main(["config", "show", "--config", str(file)]) == 0
     assert "secret" not in capsys.readouterr().out
     file.write_text('[model]\npath = "/m"\n')

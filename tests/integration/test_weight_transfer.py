@@ -80,6 +80,23 @@ def test_the_sender_of_our_own(daemon: Daemon, tiny_model: Path) -> None:
     ]  # fmt: skip
 
 
+def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, tmp_path: Path) -> None:
+    """`[weights] bridge = "gloo"` there: what it learns is served here, and is an update of this journal."""
+    extra = f'[weights]\nbridge = "gloo"\n[[weights.receiver]]\nurl = "{daemon.url}"\n'
+    other = Daemon(tmp_path, tiny_model, extra, engine="")
+    try:
+        other.start().wait_ready()
+        other.drop("a.jsonl", chat_line("what is that?", "that is that."))
+        learned = other.wait_learned(1)["weights"]["fingerprint"]
+        here = daemon.wait(lambda s: s["weights"]["fingerprint"] == learned, "the weights of the other one")
+        assert here["updates"]["label"] == "1"
+        assert other.query("SELECT fingerprint, error FROM weights_sent WHERE step = 1") == [(learned, "")]
+        ids = [5, 6, 7, 8]
+        assert other.logprob(ids) == daemon.logprob(ids)
+    finally:
+        other.end()
+
+
 def test_twenty_versions_by_the_client_of_vllm_are_served_bit_by_bit_under_load(
     daemon: Daemon, tiny_model: Path
 ) -> None:

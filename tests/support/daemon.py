@@ -74,9 +74,9 @@ class Daemon(driver.Daemon):
         super().__init__(root, CONFIG.format(root=root, model=self.model, port=port) + extra, port, engine)
 
     def start(self, env: Mapping[str, str] = {}) -> "Daemon":
-        """With the stub, in a process that was forked with everything imported that a trainer needs: see
+        """Without vLLM, in a process that was forked with everything imported that a trainer needs: see
         `forked_daemon`."""
-        if self.engine != STUB:
+        if self.engine == VLLM:
             super().start(env)
             return self
         code = (
@@ -88,8 +88,8 @@ class Daemon(driver.Daemon):
         return self
 
     def ctl(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        """With the stub, in a process that was forked, too."""
-        if self.engine != STUB:
+        """Without vLLM, in a process that was forked, too."""
+        if self.engine == VLLM:
             return super().ctl(*args, check=check)
         done = ran("ctl", *args, "--config", self.config)
         if (check and done.returncode) or "Traceback" in done.stderr:

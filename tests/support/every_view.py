@@ -71,5 +71,7 @@ MORE: list[ev.Event] = [
     ev.UpdateReceived(2, "gloo", "e" * 64, "n", 3, 300, 0.5),
     ev.UpdateCommitted(2, 7, 6, "theirs", A, "g", 3, 300, "n", 0.1, "payload", ("e" * 64,)),
     ev.GroupSampled("sums", 2, "", (0.0, 0.0), 4, 4, 40, 0.5, 0.1, reason="all 2 answers have the score 0"),
+    ev.WeightsSent(7, "http://10.0.0.2:8000", "disk", "g", 300, 2.0, 0.5),
+    ev.WeightsSent(8, "http://10.0.0.2:8000", "disk", "h", 300, 1.0, 0.0, "it is not reachable"),
 ]
 EVERY_VIEW: list[ev.Event] = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, *MORE]

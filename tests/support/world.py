@@ -165,6 +165,8 @@ class World:
         """tokens of examples, and of anchors by what they begin with; 10 of the others"""
         self.step_tokens = 0
         """for which the memory of this machine was planned"""
+        self.elsewhere = False
+        """the engine has a copy of its own, and is sent each version"""
         self.moved: dict[str, float] = {}
         """divergence by anchor; 0.0 of the others"""
         self.losses: dict[str, float] = {}
@@ -329,7 +331,7 @@ class World:
                 self.state.children.engine.pid,
                 "http://e",
                 "m",
-                "memfd",
+                "disk" if self.elsewhere else "memfd",
                 3,
                 3,
                 0,
@@ -338,7 +340,9 @@ class World:
                 100,
                 1.0,
                 {},
+                in_place=not self.elsewhere,
                 outlives_engine=True,
+                needs_pause=self.elsewhere,
                 step_tokens=self.step_tokens,
             )
         )

@@ -20,7 +20,7 @@ from apollod.cli.main import COMMANDS
 from apollod.cli.render import toml_value
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.config import Config
-from apollod.supervisor.sections import RETIRED
+from apollod.supervisor.sections import RETIRED, ReceiverSection
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -205,12 +205,13 @@ def keys() -> Iterator[tuple[str, str, str]]:
         for name, struct in (
             (section.name, get_args(kind)[0] if get_origin(kind) is tuple else kind),
             *([("dream.pattern", PatternSettings)] if section.name == "dream" else []),
+            *([("weights.receiver", ReceiverSection)] if section.name == "weights" else []),
         ):
             for field in msgspec.structs.fields(struct):
                 if f"{name}.{field.encode_name}" in RETIRED:
                     continue
                 told = "required" if field.default is msgspec.NODEFAULT else f"`{default(field)}`"
-                told = "" if field.encode_name in ("pattern", "check", "terms", "settings") else told
+                told = "" if field.encode_name in ("pattern", "check", "terms", "settings", "receiver") else told
                 yield name, field.encode_name, told
 
 

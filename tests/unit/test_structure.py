@@ -55,9 +55,10 @@ BELOW: dict[str, set[str]] = {
     "adapters": BASE | {"core", "wire", "model", "curation", "bridges", "store"},
     "products": set(),
     "sender": set(),
+    "reader": set(),
     "trainer": BASE | {"core", "wire", "model", "bridges", "store", "products"} | SMALL,
     "engine": BASE
-    | {"core", "wire", "model", "bridges", "store", "products", "adapters.answer_store", "curation.redaction"}
+    | {"core", "wire", "model", "bridges", "store", "products", "sender", "adapters.answer_store", "curation.redaction"}
     | SMALL,
     "receiver": BASE | {"wire"} | SMALL,
     "supervisor": BASE | {"core", "wire", "model", "curation", "bridges", "store", "adapters"},

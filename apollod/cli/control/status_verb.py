@@ -86,8 +86,8 @@ def page(s: Object) -> str:
         ("start", start and _start(start)),
         ("engine", _process(engine) + serves),
         ("trainer", _process(s["trainer"]) + _products(o.get("products", ""))),
-        ("weights", f"one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, {w['live']} "
-                    f"live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen"
+        ("weights", f"{_copies(w['bridge'])}, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
+                    f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen"
                     + _alignment(w.get("alignment"))),
         ("queue", f"{q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
                   f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q)),
@@ -117,6 +117,11 @@ def page(s: Object) -> str:
     on = f" on a CPU of kind {s['processor']}" if s.get("processor") else ""
     lines += render.fields(("capture", _capture(capture)), ("up", f"{s['uptime_s']:.0f} s{on}"))
     return render.plain("\n".join(lines))
+
+
+def _copies(bridge: str) -> str:
+    """How many copies of the weights there are; see `bridges.facts`."""
+    return "one copy" if bridge in ("", "memfd", "cuda-ipc") else "the trainer's copy, sent to engines elsewhere"
 
 
 def _alignment(alignment: Object | None) -> str:

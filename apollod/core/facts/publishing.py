@@ -32,6 +32,23 @@ class EngineResumed(Event, frozen=True):
     active: int = 0
 
 
+class WeightsSent(Event, frozen=True):
+    """An engine elsewhere (`receiver`: its URL) was sent the weights of `step`, or was not (`error`).
+
+    `fingerprint` and `bytes`: of what was sent; `held_s`: seconds for which its generation was held, of `seconds`.
+    """
+
+    kind: ClassVar[str] = "weights.sent"
+    step: int
+    receiver: str
+    bridge: str
+    fingerprint: str
+    bytes: int
+    seconds: float
+    held_s: float
+    error: str = ""
+
+
 # --- effects ---------------------------------------------------------------------------------------------------------
 
 
@@ -87,6 +104,19 @@ class EngineResumeReport(Input, frozen=True, tag="resumed"):
     seconds: float
     expired: bool = False
     active: int = 0
+
+
+class WeightsSentReport(Input, frozen=True, tag="weights-sent"):
+    """An engine elsewhere has the weights, or could not be sent them. See `WeightsSent`."""
+
+    step: int
+    receiver: str
+    bridge: str
+    fingerprint: str
+    bytes: int
+    seconds: float
+    held_s: float
+    error: str = ""
 
 
 # --- state -----------------------------------------------------------------------------------------------------------

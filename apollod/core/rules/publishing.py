@@ -16,7 +16,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.children import NO_ENGINE, EngineExited, TrainerAttached
 from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.publishing import EnginePaused, EngineResumed, PublishingState
+from apollod.core.facts.publishing import EnginePaused, EngineResumed, PublishingState, WeightsSent
 from apollod.core.facts.training import StepStarted
 from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
@@ -36,7 +36,9 @@ def fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
     """True if the trainer may write now: no fence is wanted, it is closed, or it expired. `events`: of the present
     decision, not folded yet."""
     settings, publishing = state.daemon.settings, state.publishing
-    if settings is None or (settings.trainer.publish != "fenced" and not _updates(state, events)):
+    engine = state.children.engine_facts
+    sends = engine is not None and engine.needs_pause  # what is being sent may not be written meanwhile
+    if settings is None or not (sends or settings.trainer.publish == "fenced" or _updates(state, events)):
         return True
     if state.children.engine.phase != "ready" or publishing.engine_paused:
         return True
@@ -172,6 +174,10 @@ def _on_resumed(state: State, input_: inp.EngineResumeReport, now_ns: int) -> Ou
     return Outcome([composed(ev.EngineResumed, input_)], [])
 
 
+def _on_sent(state: State, input_: inp.WeightsSentReport, now_ns: int) -> Outcome:
+    return Outcome([composed(WeightsSent, input_)], [])
+
+
 def _write_due(state: State) -> bool:
     """True if the trainer writes, or torn or old weights are about to be restored. After a trainer's death the pause is
     held for its successor, within the longest pause."""
@@ -183,7 +189,11 @@ def _write_due(state: State) -> bool:
     return not (trainer.given_up or state.daemon.stopping)
 
 
-HANDLERS: Handlers = {inp.EnginePauseReport: _on_paused, inp.EngineResumeReport: _on_resumed}
+HANDLERS: Handlers = {
+    inp.EnginePauseReport: _on_paused,
+    inp.EngineResumeReport: _on_resumed,
+    inp.WeightsSentReport: _on_sent,
+}
 
 
 # --- status ----------------------------------------------------------------------------------------------------------

@@ -114,9 +114,7 @@ class Routes:
         """Learn the API keys and the server's names, and connect to the supervisor; raises DaemonUnreachable, which
         ends the start."""
         keys = [key for key in args.api_key or [os.environ.get("VLLM_API_KEY", "")] if key]
-        self._callers = Callers(args.host or "", keys, self._key_file)
-        names = os.environ.get(NAMES, "").split(",")
-        self._guard = Guard(args.host or "", [name for name in names if name], keyed=bool(keys))
+        self.open_to(args.host or "", keys)
         if isinstance(engine_client, CapturingClient):
             engine_client.captured_version = lambda: self._served.version
             self._settle_captures = engine_client.settle_captures
@@ -124,6 +122,17 @@ class Routes:
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
         if self._desk:
             self._desk.attach(engine_client, self._refresher, args)
+
+    @property
+    def served(self) -> Served:
+        """The weights that answer requests now."""
+        return self._served
+
+    def open_to(self, host: str, keys: list[str]) -> None:
+        """Set the server's address and the keys of its callers."""
+        self._callers = Callers(host, keys, self._key_file)
+        names = os.environ.get(NAMES, "").split(",")
+        self._guard = Guard(host, [name for name in names if name], keyed=bool(keys))
 
     def _guarded(self, handler: Handler, for_trainers: bool = False) -> Handler:
         """The handler behind the rule for callers (vLLM's own middleware requires the API key on /v1 only) and the

@@ -54,7 +54,7 @@ async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[in
         return [inp.EngineExited(0, None, error.line(), refused=True)]
     command = engine_command(config, effect.model_dir, plan.kv if plan else None)
     process = await ChildProcess.spawn(
-        engine_module(), command, engine_environment(config), config.state_dir / "log" / "engine.log"
+        engine_module(config), command, engine_environment(config), config.state_dir / "log" / "engine.log"
     )
     child = children.engine = EngineChild(process, effect.model_dir, reading, context.post, plan)
     context.tasks.start_soon(_watch_engine, context, child)

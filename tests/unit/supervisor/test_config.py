@@ -321,6 +321,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         "redaction": ["personal"],
         "capture": ["mode", "max_bytes", "keep_s"],
         "control": ["durable", "lease_s", "enabled", "directories", "addresses", "receive_s", "pause_s"],
+        "weights": ["bridge", "receiver", "directory", "command", "timeout_s"],
         "preferences": ["ratings_per_step", "pairs", "ratings", "beta", "smoothing", "sft", "bad"],
         "review": ["hold_days", "divergence", "forget_steps", "alternate"],
         "endpoint": ["name", "base_url", "model", "api_key", "tokenizer"],
@@ -482,3 +483,24 @@ def test_the_supervisor_never_loads_torch():
         "sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('bridge = "disk"', "sends weights to no engine"),
+        ('receiver = [{ url = "http://a:1" }]', 'set bridge = "disk"'),
+        ('bridge = "restart"\nreceiver = [{ url = "http://a:1" }]', "a command that restarts an engine"),
+        ('bridge = "disk"\ncommand = ["x"]\nreceiver = [{ url = "http://a:1" }]', "belong together"),
+        ('bridge = "disk"\nreceiver = [{ url = "http://a:1/v1" }]', "url"),
+        ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }, { url = "http://a:1" }]', "the same url"),
+        ('bridge = "gloo"\nreceiver = [{ url = "http://a:1", dialect = "sglang" }]', 'bridge = "disk" for sglang'),
+        ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }]\n[capture]\nmode = "all"', "turn one of them off"),
+        ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }]\n[control]\nenabled = true', "turn one of them off"),
+    ],
+)
+def test_engines_elsewhere_that_cannot_be_served(tmp_path: Path, lines: str, said: str) -> None:
+    file = tmp_path / "apollod.toml"
+    file.write_text(f'[model]\npath = "/m"\n[weights]\n{lines}\n')
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_config(str(file))

@@ -1,0 +1,44 @@
+"""Sends weights to another apollod by gloo, as an update by an outside trainer (`[control] enabled` there)."""
+
+from collections.abc import Callable, Iterator
+
+import anyio
+import torch
+from torch import Tensor
+
+from apollod.engine.gateway.bridges import Staged
+from apollod.engine.gateway.receivers import Receiver
+from apollod.engine.gateway.weights import Weights
+from apollod.errors import SendFailed
+from apollod.sender import Sender, SendRefused
+from apollod.wire.engine_terms import SendTerms
+
+
+class Broadcast:
+    """One connection to each receiver. That one checks the tensors, holds its generation, and keeps the old weights if
+    anything fails."""
+
+    def __init__(self, terms: SendTerms, weights: Weights) -> None:
+        self._weights = weights
+        self._senders = {one.url: Sender(one.url, one.key, timeout_s=terms.timeout_s) for one in terms.receivers}
+
+    def stage(self, weights: Weights, version: int) -> Staged:
+        """Nothing is written: the tensors are sent from the trainer's memory, which rests meanwhile."""
+        return Staged(version, weights.fingerprint(), sum(weights.tensors[name].bytes for name in weights.changing))
+
+    async def deliver(self, staged: Staged, receiver: Receiver, loaded: Callable[[], None]) -> float:
+        """Send all tensors that can change."""
+        sender = self._senders[receiver.url]
+        try:
+            await anyio.to_thread.run_sync(sender.send, self._tensors(), str(staged.version))
+        except SendRefused as refused:
+            hint = "see its log; docs/control.md says what it accepts"
+            raise SendFailed(f"{receiver.url}: {refused}", hint) from refused
+        loaded()
+        return 0.0  # the receiver holds its own generation, and journals for how long
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for name in self._weights.changing:
+            stored = self._weights.tensors[name]
+            data = torch.frombuffer(self._weights.bytes_of(name), dtype=getattr(torch, stored.dtype))
+            yield name, data.view(stored.shape)

@@ -1,0 +1,135 @@
+"""One engine elsewhere: its routes for weights in vLLM's or SGLang's words, and which version it has.
+
+Source: vllm/entrypoints/serve/dev and rl/online, 0.26 to 0.32; SGLang's srt/entrypoints/http_server.py, 0.5.
+"""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import msgspec
+
+from apollod.errors import SendFailed
+from apollod.wire.engine_terms import ReceiverTerms
+
+CONNECT_S = 5.0
+CONTROL_S = 60.0
+"""longest wait for an answer that needs no weights"""
+
+
+class Receiver:
+    """An engine elsewhere. `version`: of the weights that it computes with; None: not known."""
+
+    def __init__(self, terms: ReceiverTerms, timeout_s: float) -> None:
+        self.terms = terms
+        self.url = terms.url
+        self.version: int | None = None
+        self.loading = False
+        self.reachable = True
+        self.model = terms.model
+        self._timeout_s = timeout_s
+        headers = {"Authorization": f"Bearer {terms.key}"} if terms.key else {}
+        self.client = httpx2.AsyncClient(
+            base_url=terms.url,
+            headers=headers,
+            timeout=httpx2.Timeout(None, connect=CONNECT_S),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.aclose()
+
+    def lost(self) -> None:
+        """The connection broke. It may have been restarted, and then it has other weights: it gets them again."""
+        self.reachable, self.version = False, None
+
+    def place(self, directory: Path, name: str) -> str:
+        """Path of something in the directory of versions, as the receiver knows it."""
+        return str(Path(self.terms.directory or directory) / name)
+
+    async def answers(self) -> bool:
+        """True if it is up: asks GET /health, and once for its name of the model."""
+        try:
+            with anyio.fail_after(CONNECT_S):
+                if (await self.client.get("/health")).status_code != 200:
+                    return False
+                if not self.model:
+                    listed = (await self.client.get("/v1/models")).json()
+                    self.model = str(listed["data"][0]["id"])
+                return True
+        except (httpx2.HTTPError, httpx2.StreamError, TimeoutError, ValueError, LookupError, TypeError):
+            return False
+
+    async def up(self) -> None:
+        """Wait until it answers."""
+        while True:
+            if await self.answers():
+                return
+            await anyio.sleep(0.5)
+
+    async def load(
+        self, directory: Path, name: str, version: int, loaded: Callable[[], None], load_format: str = ""
+    ) -> float:
+        """Hold generation, load a directory of weights, drop what was computed with the old ones, and go on whatever
+        happens; returns the seconds of the hold. Raises SendFailed; the weights are then not known."""
+        held = anyio.current_time()
+        place = self.place(directory, name)
+        try:
+            if self.terms.dialect == "vllm":
+                await self._vllm(place, version)
+            else:
+                await self._sglang(place, version, load_format)
+            loaded()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._go_on()
+        return anyio.current_time() - held
+
+    async def _vllm(self, place: str, version: int) -> None:
+        await self._post("/pause?mode=keep", None, CONTROL_S)
+        await self._post(
+            "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": place}}, self._timeout_s
+        )
+        # The pause keeps running requests, with blocks that hold their KV: these are computed again.
+        told = await self._post("/reset_prefix_cache?reset_running_requests=true", None, CONTROL_S)
+        if told.get("success") is False:
+            raise SendFailed(f"{self.url} did not drop its cached prefixes", "see its log")
+        with contextlib.suppress(SendFailed):  # 0.26 has no label of its own
+            await self._post("/update_weight_version", {"new_version": str(version)}, CONTROL_S)
+
+    async def _sglang(self, place: str, version: int, load_format: str) -> None:
+        await self._post("/pause_generation", {"mode": "retract"}, CONTROL_S)
+        body = {"model_path": place, "flush_cache": True, "weight_version": str(version), "abort_all_requests": False}
+        told = await self._post(
+            "/update_weights_from_disk", body | ({"load_format": load_format} if load_format else {}), self._timeout_s
+        )
+        if told.get("success") is False:
+            raise SendFailed(f"{self.url}: {told.get('message', 'it did not load the weights')}", "see its log")
+
+    async def _go_on(self) -> None:
+        with contextlib.suppress(SendFailed):
+            path = "/resume" if self.terms.dialect == "vllm" else "/continue_generation"
+            await self._post(path, {}, CONTROL_S)
+
+    async def _post(self, path: str, body: Any, within_s: float) -> dict[str, Any]:
+        """The answer; raises SendFailed for any status but 200 and for silence."""
+        try:
+            with anyio.fail_after(within_s):
+                answer = await self.client.post(path, json=body) if body is not None else await self.client.post(path)
+        except TimeoutError:
+            raise SendFailed(f"{self.url}{path} did not answer within {within_s:g} s", "see its log") from None
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise SendFailed(f"{self.url}{path}: {str(error) or type(error).__name__}", "is it up?") from error
+        if answer.status_code != 200:
+            hint = "start that vLLM with VLLM_SERVER_DEV_MODE=1" if answer.status_code == 404 else "see its log"
+            raise SendFailed(f"{self.url}{path} answered {answer.status_code}: {answer.text[:300]}", hint)
+        try:
+            told = msgspec.json.decode(answer.content or b"{}")
+        except msgspec.DecodeError:
+            return {}
+        return told if isinstance(told, dict) else {}

@@ -1,0 +1,121 @@
+"""Sends each announced version to all receivers, and again to one that was not there, while the trainer does not
+write."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from apollod.core.inputs import WeightsSentReport
+from apollod.engine.gateway.bridges import Bridge, Staged
+from apollod.engine.gateway.receivers import Receiver
+from apollod.engine.gateway.weights import Weights
+from apollod.engine.http.versions import Served
+from apollod.errors import ApolloError, SendFailed
+from apollod.wire.engine_terms import SentBy
+
+logger = logging.getLogger("apollod.gateway")
+
+WATCH_S = 1.0
+AGAIN_S = 10.0
+"""between attempts to bring a receiver up to date"""
+
+
+class Sending:
+    """One version at a time. The trainer writes only between `hold` and the next `refresh` (a fenced step), so the
+    memory is one version whenever something is sent."""
+
+    def __init__(
+        self, name: SentBy, bridge: Bridge, weights: Weights, receivers: Iterable[Receiver], served: Served,
+        report: Callable[[WeightsSentReport], None],
+    ) -> None:  # fmt: skip
+        self.receivers = tuple(receivers)
+        self._name, self._bridge, self._weights, self._served, self._report = name, bridge, weights, served, report
+        self._lock = asyncio.Lock()
+        self._staged: Staged | None = None
+        """the version in memory; None while the trainer may write"""
+        self._tried: dict[str, float] = {}
+
+    async def hold(self) -> None:
+        """Wait for a transfer that runs; from now on the trainer may write."""
+        async with self._lock:
+            self._staged = None
+
+    async def refresh(self, version: int, salted: bool) -> str:
+        """Send the weights in memory to all receivers, one after another, so that the others go on serving. Returns
+        the errors; empty if all of them have it."""
+        async with self._lock:
+            staged = await asyncio.to_thread(self._bridge.stage, self._weights, version)
+            self._staged = staged
+            for receiver in self.receivers:
+                receiver.version = None if receiver.version == version else receiver.version  # other bits, same number
+            announced = False
+
+            def announce() -> None:
+                nonlocal announced
+                if not announced:
+                    announced = True
+                    self._served.announce(version, salted)
+
+            errors = [error for one in self.receivers if (error := await self._deliver(staged, one, announce))]
+            announce()
+            return "; ".join(errors)
+
+    def of_now(self) -> list[Receiver]:
+        """Receivers to ask: those that have the announced version, and rather none that holds its generation."""
+        ready = [one for one in self.receivers if one.version is not None and one.version == self._served.version]
+        if not ready:  # the first one is loading it: requests wait there
+            ready = [one for one in self.receivers if one.loading]
+        ready = [one for one in ready if one.reachable] or ready
+        return [one for one in ready if not one.loading] or ready
+
+    async def watch(self) -> None:
+        """Look after the receivers for ever: one that went away has no known weights, and is sent the present ones when
+        it is back."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for one in self.receivers:
+                if one.loading:
+                    continue
+                before, one.reachable = one.reachable, await one.answers()
+                if not one.reachable and not one.loading:
+                    if before:
+                        logger.warning("%s is not reachable", one.url)
+                    one.lost()
+                elif self._behind(one):
+                    await self._again(one)
+
+    def _behind(self, receiver: Receiver) -> bool:
+        due = time.monotonic() - self._tried.get(receiver.url, 0.0) >= AGAIN_S
+        return due and self._staged is not None and receiver.version != self._staged.version
+
+    async def _again(self, receiver: Receiver) -> None:
+        async with self._lock:
+            if self._staged is not None and receiver.version != self._staged.version:
+                await self._deliver(self._staged, receiver, lambda: None)
+
+    async def _deliver(self, staged: Staged, receiver: Receiver, announce: Callable[[], None]) -> str:
+        """Deliver and report; returns the error."""
+        began, held, error = time.monotonic(), 0.0, ""
+        self._tried[receiver.url] = began
+
+        def loaded() -> None:
+            receiver.version = staged.version
+            announce()
+
+        receiver.loading = True
+        try:
+            held = await self._bridge.deliver(staged, receiver, loaded)
+        except (SendFailed, OSError) as failed:
+            receiver.version = None
+            error = failed.line() if isinstance(failed, ApolloError) else f"{receiver.url}: {failed}"
+            logger.warning("version %d was not sent: %s", staged.version, error)
+        finally:
+            receiver.loading = False
+        self._report(
+            WeightsSentReport(
+                staged.version, receiver.url, self._name, staged.fingerprint, staged.bytes,
+                time.monotonic() - began, held, error,
+            )
+        )  # fmt: skip
+        return error

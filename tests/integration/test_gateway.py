@@ -1,0 +1,189 @@
+"""Engines elsewhere: every version reaches them, they hold generation while they load, and what is not reached is told
+and made up for. The engines are servers of this test (`support.engine_elsewhere`) that load the real files;
+`test_stock_engine.py` has a real vLLM."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.daemon import Daemon, chat_line
+from support.engine_elsewhere import EngineElsewhere
+
+from apollod.reader import Reader
+
+LEARNS = [chat_line(f"What is the name of lake {n}?", f"It is called Lake {n * 7}.") for n in range(6)]
+
+
+def config(
+    bridge: str, *receivers: EngineElsewhere, more: str = "", dialects: tuple[str, str] = ("sglang", "vllm")
+) -> str:
+    tables = [
+        f'[[weights.receiver]]\nurl = "{one.url}"\ndialect = "{dialects[n % 2]}"\n' for n, one in enumerate(receivers)
+    ]
+    return f'[weights]\nbridge = "{bridge}"\n{more}' + "".join(tables)
+
+
+def until(what: Callable[[], object], within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+def served(daemon: Daemon) -> tuple[str, str]:
+    """The text of a completion (the fingerprint of the weights there), and the model that answered."""
+    status, answer = daemon.post("/v1/completions", {"model": "tiny", "prompt": "x", "max_tokens": 1})
+    assert status == 200, answer
+    return answer["choices"][0]["text"], answer["model"]
+
+
+@pytest.fixture
+def there(tiny_model: Path) -> Iterator[EngineElsewhere]:
+    engine = EngineElsewhere(tiny_model)
+    yield engine
+    engine.end()
+
+
+@pytest.fixture
+def other(tiny_model: Path) -> Iterator[EngineElsewhere]:
+    engine = EngineElsewhere(tiny_model, "the other")
+    yield engine
+    engine.end()
+
+
+@pytest.fixture
+def start(tmp_path: Path, tiny_model: Path) -> Iterator[Callable[[str], Daemon]]:
+    started: list[Daemon] = []
+
+    def begin(extra: str) -> Daemon:
+        daemon = Daemon(tmp_path, tiny_model, extra, engine="")
+        started.append(daemon)
+        daemon.start()
+        daemon.wait_ready()
+        return daemon
+
+    yield begin
+    for daemon in started:
+        daemon.end()
+
+
+def test_every_version_reaches_both_engines_and_a_failure_is_told_and_made_up_for(
+    start: Callable[[str], Daemon], there: EngineElsewhere, other: EngineElsewhere
+) -> None:
+    daemon = start(config("disk", there, other))
+    status = daemon.status()
+    assert status["weights"]["bridge"] == "disk"
+    assert there.fingerprint == other.fingerprint == status["weights"]["fingerprint"], "sent at the start"
+
+    daemon.drop("a.jsonl", *LEARNS[:2])
+    fingerprint = daemon.wait_learned(2)["weights"]["fingerprint"]
+    until(lambda: there.fingerprint == other.fingerprint == fingerprint and there.label == other.label == "2")
+    for one, order in (
+        (there, ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]),
+        (other, ["/pause", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/resume"]),
+    ):
+        until(lambda one=one, order=order: [call for call in one.calls if not call.startswith("/v1/")] == order * 3)
+    assert {served(daemon)[1] for _ in range(4)} == {"there", "the other"}, "requests take turns"
+    sent = "SELECT step, receiver, fingerprint, bytes, error FROM weights_sent ORDER BY seq"
+    bytes_ = status["weights"]["bytes"]
+    rows = daemon.query(sent)
+    steps = dict(daemon.query("SELECT step, fingerprint FROM steps"))
+    assert [row[0] for row in rows] == [0, 0, 1, 1, 2, 2] and {row[1] for row in rows} == {there.url, other.url}
+    assert all(row[2] == steps[row[0]] and 0 < row[3] <= bytes_ for row in rows if row[0])
+    assert len(list((daemon.root / "state" / "sent").iterdir())) == 2, "old versions are removed"
+
+    there.refuses.add("/update_weights_from_disk")
+    daemon.drop("b.jsonl", *LEARNS[2:3])
+    daemon.wait_learned(3)
+    until(lambda: [row for row in daemon.query(sent) if row[4]])
+    (failed,) = [row for row in daemon.query(sent) if row[4]][:1]
+    assert failed[:2] == (3, there.url) and "out of memory" in failed[4]
+    assert not there.paused, "generation went on"
+    now = daemon.status()["weights"]["fingerprint"]
+    assert {served(daemon) for _ in range(4)} == {(now, "the other")}, "who has old weights is not asked"
+    there.refuses.clear()
+    until(lambda: there.fingerprint == now)
+    until(lambda: {served(daemon)[1] for _ in range(4)} == {"there", "the other"})
+
+    other.end()
+    until(lambda: {served(daemon) for _ in range(4)} == {(now, "there")})
+    other.serve()
+    until(lambda: other.fingerprint == now)
+
+    daemon.ctl("rollback", "--to", "1")
+    until(lambda: daemon.status()["step"] == 1)
+    until(lambda: there.fingerprint == other.fingerprint == steps[1])
+
+
+def test_a_daemon_that_is_killed_while_it_sends_brings_the_version_of_its_journal(
+    start: Callable[[str], Daemon], there: EngineElsewhere
+) -> None:
+    daemon = start(config("disk", there))
+    there.refuses.add("/update_weights_from_disk")
+    daemon.drop("a.jsonl", *LEARNS[:1])
+    daemon.wait_learned(1)
+    daemon.kill()
+    there.refuses.clear()
+    daemon.start()
+    daemon.wait_ready()
+    until(lambda: there.fingerprint == daemon.status()["weights"]["fingerprint"])
+    assert there.label == "1" and served(daemon)[0] == there.fingerprint
+
+
+def test_what_is_not_passed_on_and_who_may_ask(start: Callable[[str], Daemon], there: EngineElsewhere) -> None:
+    daemon = start(config("disk", there))
+    closed = ["/collective_rpc", "/pause", "/update_weight_version", "/sleep", "/v1/load_lora_adapter"]
+    for path in closed:
+        assert daemon.post(path, {})[0] == 404, path
+    assert not set(closed) & set(there.calls)
+    assert daemon.get("/v1/models")[1]["data"][0]["id"] == "tiny"
+    until(lambda: daemon.post("/v1/completions", {"model": "another", "prompt": "x"})[0] == 200)
+    assert there.bodies[-1]["model"] == "another", "a wrong name is for the engine to refuse"
+    status, answer = daemon.post("/train", {"messages": [{"role": "user", "content": "a"}]})
+    assert status == 400 and "hint" in answer
+    there.end()
+    until(lambda: daemon.post("/v1/completions", {"model": "tiny", "prompt": "x"})[0] == 503)
+    there.serve()
+    until(lambda: daemon.post("/v1/completions", {"model": "tiny", "prompt": "x"})[0] == 200)
+
+
+def test_a_reader_of_files_gets_whole_versions(start: Callable[[str], Daemon], there: EngineElsewhere) -> None:
+    daemon = start(config("memmap", there, dialects=("vllm", "vllm")))
+    reader = Reader(daemon.root / "state" / "sent")
+    found = []
+    until(lambda: (first := reader.poll()) and found.append(first.number) is None)
+    assert found == [0] and reader.poll() is None
+    daemon.drop("a.jsonl", *LEARNS[:3])
+    seen = []
+
+    def read() -> bool:
+        if (found := reader.poll()) is not None:
+            seen.append((found.number, found.fingerprint))
+        return bool(seen) and seen[-1][0] == 3
+
+    until(read)
+    steps = dict(daemon.query("SELECT step, fingerprint FROM steps"))
+    assert all(fingerprint == steps[number] for number, fingerprint in seen)
+
+
+def test_an_engine_that_loads_at_its_start_is_restarted(
+    start: Callable[[str], Daemon], there: EngineElsewhere, tmp_path: Path
+) -> None:
+    script = tmp_path / "restart.py"
+    script.write_text(
+        "import json, os, urllib.request\n"
+        "body = {'model_path': os.environ['APOLLOD_WEIGHTS'], 'weight_version': 'restarted'}\n"
+        "url = os.environ['APOLLOD_RECEIVER'] + '/update_weights_from_disk'\n"
+        "urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), method='POST'))\n"
+    )
+    daemon = start(config("restart", there, more=f'command = ["{sys.executable}", "{script}"]\n'))
+    daemon.drop("a.jsonl", *LEARNS[:1])
+    fingerprint = daemon.wait_learned(1)["weights"]["fingerprint"]
+    until(lambda: there.fingerprint == fingerprint)
+    until(lambda: served(daemon)[0] == fingerprint)
+    script.write_text("raise SystemExit('no such unit')\n")
+    daemon.drop("b.jsonl", *LEARNS[1:2])
+    daemon.wait_learned(2)
+    until(lambda: daemon.query("SELECT error FROM weights_sent WHERE error LIKE '%no such unit%'"))

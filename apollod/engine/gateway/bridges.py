@@ -25,7 +25,7 @@ CURRENT = "current"
 SLOTS = ("a", "b")
 WRITERS = 8
 RECORD = "apollod.json"
-"""of a slot: version, fingerprint, and BLAKE2b-256 of each file"""
+"""says that a directory is ours: version, fingerprint and, of a slot, the BLAKE2b-256 of each file"""
 
 
 class Staged(NamedTuple):
@@ -66,6 +66,7 @@ class Disk:
         temporary = self._directory / f"v{version}.new"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
+        _write(temporary / RECORD, {"version": version})  # first: only directories that have it are removed
         for file in sorted(weights.directory.iterdir()):
             if file.is_file() and file.suffix in COPIED and not file.name.startswith((".", "apollod")):
                 shutil.copy2(file, temporary / file.name)
@@ -77,6 +78,7 @@ class Disk:
                     for tensor in weight_file.tensors:
                         out.write(weights.bytes_of(tensor.name))
                     _flushed(out)
+            _write(temporary / RECORD, {"version": version, "fingerprint": fingerprint.result()})
             fsync_dir(temporary)
         put_in_place(temporary, target)
         shutil.rmtree(temporary, ignore_errors=True)  # what was there before, if a rollback gives a number again
@@ -90,7 +92,7 @@ class Disk:
         return await receiver.load(self._directory, staged.name, staged.version, loaded)
 
     def _versions(self) -> list[Path]:
-        return [path for path in self._directory.glob("v*") if path.name[1:].removesuffix(".new").isdecimal()]
+        return [path for path in self._directory.glob("v*") if (path / RECORD).is_file()]
 
 
 class Restart(Disk):

@@ -28,7 +28,7 @@ class Receiver:
         self.url = terms.url
         self.version: int | None = None
         self.loading = False
-        self.reachable = True
+        self.reachable = False
         self.model = terms.model
         self._timeout_s = timeout_s
         headers = {"Authorization": f"Bearer {terms.key}"} if terms.key else {}

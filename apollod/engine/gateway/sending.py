@@ -32,34 +32,52 @@ class Sending:
         self.receivers = tuple(receivers)
         self._name, self._bridge, self._weights, self._served, self._report = name, bridge, weights, served, report
         self._lock = asyncio.Lock()
+        self._in_memory: tuple[int, bool] | None = None
+        """the version in memory, and whether older prefixes are hidden from it; None while the trainer may write"""
         self._staged: Staged | None = None
-        """the version in memory; None while the trainer may write"""
+        """the same version, once it can be delivered"""
         self._tried: dict[str, float] = {}
+        """when it was last tried to deliver to a URL; to stage, for \"\""""
 
     async def hold(self) -> None:
         """Wait for a transfer that runs; from now on the trainer may write."""
         async with self._lock:
-            self._staged = None
+            self._in_memory = self._staged = None
 
     async def refresh(self, version: int, salted: bool) -> str:
         """Send the weights in memory to all receivers, one after another, so that the others go on serving. Returns
-        the errors; empty if all of them have it."""
+        the errors if none of them has it."""
         async with self._lock:
-            staged = await asyncio.to_thread(self._bridge.stage, self._weights, version)
-            self._staged = staged
+            self._in_memory, self._staged = (version, salted), None
             for receiver in self.receivers:
                 receiver.version = None if receiver.version == version else receiver.version  # other bits, same number
-            announced = False
+            return await self._send(version, salted)
 
-            def announce() -> None:
-                nonlocal announced
-                if not announced:
-                    announced = True
-                    self._served.announce(version, salted)
+    async def _send(self, version: int, salted: bool) -> str:
+        self._tried[""] = began = time.monotonic()
+        try:
+            staged = self._staged = await asyncio.to_thread(self._bridge.stage, self._weights, version)
+        except (SendFailed, OSError) as failed:
+            error = (
+                failed.line() if isinstance(failed, ApolloError) else f"version {version} cannot be written: {failed}"
+            )
+            logger.warning("%s", error)
+            for one in self.receivers:
+                self._report(
+                    WeightsSentReport(version, one.url, self._name, "", 0, time.monotonic() - began, 0.0, error)
+                )
+            return error
+        announced = False
 
-            errors = [error for one in self.receivers if (error := await self._deliver(staged, one, announce))]
-            announce()
-            return "; ".join(errors)
+        def announce() -> None:
+            nonlocal announced
+            if not announced:
+                announced = True
+                self._served.announce(version, salted)
+
+        errors = [await self._deliver(staged, one, announce) for one in self.receivers]
+        announce()
+        return "; ".join(errors) if all(errors) else ""
 
     def of_now(self) -> list[Receiver]:
         """Receivers to ask: those that have the announced version, and rather none that holds its generation."""
@@ -74,6 +92,10 @@ class Sending:
         it is back."""
         while True:
             await asyncio.sleep(WATCH_S)
+            if self._staged is None and self._due(""):
+                async with self._lock:
+                    if self._in_memory is not None and self._staged is None:
+                        await self._send(*self._in_memory)
             for one in self.receivers:
                 if one.loading:
                     continue
@@ -86,8 +108,10 @@ class Sending:
                     await self._again(one)
 
     def _behind(self, receiver: Receiver) -> bool:
-        due = time.monotonic() - self._tried.get(receiver.url, 0.0) >= AGAIN_S
-        return due and self._staged is not None and receiver.version != self._staged.version
+        return self._due(receiver.url) and self._staged is not None and receiver.version != self._staged.version
+
+    def _due(self, what: str) -> bool:
+        return time.monotonic() - self._tried.get(what, 0.0) >= AGAIN_S
 
     async def _again(self, receiver: Receiver) -> None:
         async with self._lock:
@@ -108,7 +132,7 @@ class Sending:
             held = await self._bridge.deliver(staged, receiver, loaded)
         except (SendFailed, OSError) as failed:
             receiver.version = None
-            error = failed.line() if isinstance(failed, ApolloError) else f"{receiver.url}: {failed}"
+            error = _line(failed, receiver.url)
             logger.warning("version %d was not sent: %s", staged.version, error)
         finally:
             receiver.loading = False
@@ -119,3 +143,7 @@ class Sending:
             )
         )  # fmt: skip
         return error
+
+
+def _line(error: Exception, what: str) -> str:
+    return error.line() if isinstance(error, ApolloError) else f"{what}: {error}"

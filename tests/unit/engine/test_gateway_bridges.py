@@ -77,5 +77,6 @@ def test_a_directory_of_disk_is_the_model_with_the_present_bytes(weights: Weight
     assert sorted(path.name for path in (tmp_path / "sent").iterdir()) == ["v2", "v3"]
     again = bridge.stage(weights, 2)  # a number that a rollback gives again
     assert directory_fingerprint(tmp_path / "sent" / again.name) == weights.fingerprint()
+    (tmp_path / "sent" / "v7").mkdir()
     Disk(tmp_path / "sent")
-    assert not list((tmp_path / "sent").iterdir()), "a new life sends anew"
+    assert [path.name for path in (tmp_path / "sent").iterdir()] == ["v7"], "a new life removes what is ours"

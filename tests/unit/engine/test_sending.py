@@ -140,5 +140,14 @@ def test_an_engine_that_was_restarted_is_not_asked_until_it_has_the_weights(
         assert gateway.sending.of_now() == gateway.receivers[1:]
         await watched(gateway)
         assert engines[0].fingerprint == fingerprint
+        engines[1].end()  # and nobody asks it
+        watch = asyncio.create_task(gateway.sending.watch())
+        async with asyncio.timeout(20):
+            while gateway.receivers[1].version is not None:
+                await asyncio.sleep(0.02)
+        engines[1].serve()
+        watch.cancel()
+        await watched(gateway)
+        assert engines[1].fingerprint == fingerprint
 
     asyncio.run(live())

@@ -92,6 +92,8 @@ def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(daemon
     status = daemon.status()
     assert status["step"] == 2 and status["weights"]["fingerprint"] == done["fingerprint"] != before
     assert status["updates"]["label"] == "their-7" and status["updates"]["lease"] is None
+    lease = daemon.request(msg.LeaseRequest())
+    assert (lease["label"], lease["labelled"], lease["version"]) == ("their-7", 2, 2)
     daemon.ctl("checkpoint")
     assert_equal(stored(daemon.model), weights)
     learn(daemon, 2)

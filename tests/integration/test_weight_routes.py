@@ -41,8 +41,14 @@ VERSION = "X-Apollod-Weights-Version"
 class Served:
     """The app with our plugin's routes, served. `completions` are bodies that vLLM's own route was given."""
 
-    def __init__(self, directory: Path, api_key: list[str] | None = None, terms: ControlTerms | None = None) -> None:
-        self.supervisor = UpdatingSupervisor()
+    def __init__(
+        self,
+        directory: Path,
+        api_key: list[str] | None = None,
+        terms: ControlTerms | None = None,
+        supervisor: UpdatingSupervisor | None = None,
+    ) -> None:
+        self.supervisor = supervisor or UpdatingSupervisor()
         self.host = Host(directory)
         self.host.answerer = self.supervisor
         self.engine = RecordingEngine()
@@ -67,12 +73,15 @@ class Served:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 30
-        while not self._server.started and time.monotonic() < deadline:
+        while not (self._server.started and self.supervisor.asked) and time.monotonic() < deadline:
             time.sleep(0.01)
+        assert self.supervisor.asked == [msg.LeaseRequest()], "the name of the weights, which an engine before knew"
+        self.supervisor.asked.clear()
 
     async def _complete(self, request: Request) -> JSONResponse:
         self.completions.append((dict(request.headers).get("content-type"), await request.json()))
-        return JSONResponse({})
+        choice = {"index": 0, "text": "a", "token_ids": [1], "finish_reason": "length", "prompt_token_ids": [5]}
+        return JSONResponse({"id": "cmpl-1", "choices": [choice]})
 
     def post(self, path: str, body: Any = None, **options: Any) -> requests.Response:
         return requests.post(f"{self.url}{path}", json=body, timeout=30, **options)
@@ -348,6 +357,47 @@ def test_torchrl_that_continues_while_tensors_are_awaited_commits_nothing(served
         held.set()
         served.refused(update.result(), 400, "before all tensors had come")
     assert served.supervisor.kinds() == ["join", "open", "receive", "undo"]
+
+
+def test_an_answer_tells_the_trainers_name_of_its_weights_while_it_is_theirs(served: Served) -> None:
+    """The version is announced before the commit is answered, and is named already. Weights of another version have a
+    number."""
+
+    def told() -> tuple[Any, Any, Any]:
+        answer = served.post("/generate", {"input_ids": [5]})
+        named = served.get("/weight_info").json()["weight_version"], served.get("/model_info").json()["weight_version"]
+        return answer.json()["meta_info"]["weight_version"], *named
+
+    assert not served.host.refresh(3).error and told() == ("3", "default", "default")
+    served.post("/start_weight_update")
+    served.supervisor.received = list(NAMES)
+    held = served.supervisor.holds[msg.UpdateCommitRequest] = threading.Event()
+    with ThreadPoolExecutor(1) as client:
+        commit = client.submit(served.post, "/finish_weight_update", {"weight_version": "their-7"})
+        until(lambda: served.supervisor.kinds()[-1] == "commit")
+        assert not served.host.refresh(4).error
+        assert served.post("/generate", {"input_ids": [5]}).json()["meta_info"]["weight_version"] == "their-7"
+        held.set()
+        assert commit.result().status_code == 200
+    assert told() == ("their-7",) * 3
+    served.supervisor.version = 5  # a step of our own
+    assert not served.host.refresh(5).error and told() == ("5", "default", "default")
+    served.supervisor.version = 4
+    assert not served.host.refresh(4).error and told() == ("their-7",) * 3, "a rollback brings it back"
+    served.post("/update_weight_version", {"new_version": "renamed"})
+    assert told() == ("renamed",) * 3
+
+
+def test_an_engine_that_starts_anew_learns_the_name_of_its_weights(tmp_path: Path) -> None:
+    supervisor = UpdatingSupervisor()
+    supervisor.version, supervisor.label, supervisor.labelled = 9, "their-9", 9
+    served = Served(tmp_path, supervisor=supervisor)
+    try:
+        assert not served.host.refresh(9).error
+        answer = served.post("/generate", {"input_ids": [5]}).json()
+        assert answer["meta_info"]["weight_version"] == "their-9" == served.get("/weight_info").json()["weight_version"]
+    finally:
+        served.close()
 
 
 def test_slime_sends_buckets_with_a_version(served: Served) -> None:

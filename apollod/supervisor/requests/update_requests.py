@@ -250,5 +250,5 @@ async def lease(daemon: Daemon, request: msg.LeaseRequest) -> msg.Answer:
     told = updates.status(state, time.time_ns())
     return reply(
         **msgspec.to_builtins(told), version=state.training.version, fingerprint=state.training.fingerprint,
-        groups=daemon.received.groups() if daemon.received else [],
+        labelled=state.updates.labelled, groups=daemon.received.groups() if daemon.received else [],
     )  # fmt: skip

@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from prometheus_client import REGISTRY
 from requests.adapters import HTTPAdapter
 from starlette.responses import JSONResponse
 from support.engine_host import Host
@@ -36,6 +37,8 @@ PORT = 51216
 INFO = {"names": NAMES, "dtype_names": DTYPES, "shapes": SHAPES}
 SENT = {"names": NAMES, "dtypes": DTYPES, "shapes": SHAPES}
 VERSION = "X-Apollod-Weights-Version"
+KINDS = ("init", "start", "update", "finish", "shutdown")
+"""what vLLM's metrics call the operations of a trainer"""
 
 
 class Served:
@@ -398,6 +401,42 @@ def test_an_engine_that_starts_anew_learns_the_name_of_its_weights(tmp_path: Pat
         assert answer["meta_info"]["weight_version"] == "their-9" == served.get("/weight_info").json()["weight_version"]
     finally:
         served.close()
+
+
+def test_calls_are_measured_by_the_metrics_of_vllm(served: Served) -> None:
+    """In both dialects, also those that fail, but not those that nobody may send."""
+
+    def figures(name: str) -> dict[str, float]:
+        found = {
+            each: REGISTRY.get_sample_value(f"vllm:rl_weight_update_{name}", {"operation": each}) for each in KINDS
+        }
+        return {each: value or 0.0 for each, value in found.items()}
+
+    def begun() -> dict[str, float]:
+        now = figures("operation_duration_seconds_count")
+        return {each: now[each] - before[each] for each in KINDS if now[each] != before[each]}
+
+    before = figures("operation_duration_seconds_count")
+    served.post("/init_weight_transfer_engine", {"init_info": joining()})
+    served.post("/start_weight_update")
+    held = served.supervisor.holds[msg.UpdateReceiveRequest] = threading.Event()
+    with ThreadPoolExecutor(1) as client:
+        update = client.submit(served.post, "/update_weights", {"update_info": INFO})
+        until(lambda: served.supervisor.kinds()[-1] == "receive")
+        assert figures("operations_in_flight") == dict.fromkeys(KINDS, 0.0) | {"update": 1.0}
+        held.set()
+        assert update.result().status_code == 200
+    served.post("/finish_weight_update")
+    served.refused(served.post("/finish_weight_update"), 500, "no update")
+    served.post("/shutdown_weight_transfer_engine")
+    assert begun() == {"init": 1, "start": 1, "update": 1, "finish": 2, "shutdown": 1}
+    served.post("/init_weights_update_group", joining())
+    served.post("/begin_weight_update")
+    served.post("/update_weights_from_distributed", SENT)
+    served.post("/end_weight_update")
+    assert served.post("/end_weight_update", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert begun() == {"init": 2, "start": 2, "update": 2, "finish": 3, "shutdown": 1}
+    assert figures("operations_in_flight") == dict.fromkeys(KINDS, 0.0)
 
 
 def test_slime_sends_buckets_with_a_version(served: Served) -> None:

@@ -212,6 +212,33 @@ def test_one_at_a_time_and_nothing_is_learned_meanwhile(daemon: Daemon, tiny_mod
     assert torch.equal(stored(daemon.model)[name], one * 2)
 
 
+def test_moments_begin_anew_if_the_settings_said_so_when_it_was_sent(tmp_path: Path, tiny_model: Path) -> None:
+    """The record says so, too: a crash and a replay do the same when the setting has changed."""
+    after: dict[str, str] = {}
+    for moments in ("keep", "reset"):
+        daemon = made(tmp_path / moments, tiny_model, f'moments = "{moments}"\n')
+        try:
+            daemon.start()
+            daemon.wait_ready()
+            learn(daemon, 1)
+            sent(tiny_model, daemon.root / "outside" / "one", 1)
+            written = updated(daemon, daemon.root / "outside" / "one")
+            learn(daemon, 2)
+            after[moments] = daemon.status()["weights"]["fingerprint"]
+            daemon.kill()
+            other = daemon.config.read_text().replace(f'moments = "{moments}"', 'moments = "keep"')
+            daemon.config.write_text(other)
+            daemon.start()
+            assert daemon.wait_ready()["weights"]["fingerprint"] == after[moments]
+            daemon.stop()
+            check_stopped(daemon)
+            assert replayed(daemon)["fingerprint"] == after[moments]
+            after[f"written, {moments}"] = written["fingerprint"]
+        finally:
+            daemon.end()
+    assert after["written, keep"] == after["written, reset"] and after["keep"] != after["reset"]
+
+
 @pytest.mark.parametrize("durable", ["checkpoint", "none"])
 def test_a_crash_after_it(tmp_path: Path, tiny_model: Path, durable: str) -> None:
     """Only with `none` the weights go back to those before it, and what was learned since is taken back, too."""

@@ -439,6 +439,30 @@ def test_calls_are_measured_by_the_metrics_of_vllm(served: Served) -> None:
     assert figures("operations_in_flight") == dict.fromkeys(KINDS, 0.0)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"nccl_unique_id_b64": "A" * 172, "rank_offset": 1, "world_size": 2},
+        {**joining(), "nccl_unique_id_b64": "A" * 172},
+        {**joining(), "backend": "nccl"},
+        {**joining(), "backend": "ipc"},
+        {**joining(), "ipc_handles": [{"GPU-1": [1, 2]}]},
+    ],
+)
+def test_ways_that_need_a_gpu_are_refused_before_anything_is_opened(served: Served, body: dict[str, Any]) -> None:
+    """The supervisor is not asked, and a group that was joined before stays."""
+    with socket.create_server(("127.0.0.1", 0)) as trainer:
+        trainer.settimeout(0.2)
+        assert served.post("/init_weight_transfer_engine", {"init_info": joining()}).status_code == 200
+        asked = list(served.supervisor.asked)
+        body = {**body, "master_port": trainer.getsockname()[1]} if "master_port" in body else body
+        answer = served.post("/init_weight_transfer_engine", {"init_info": body})
+        assert answer.status_code == 400 and answer.json()["error"]["message"], answer.text
+        with pytest.raises(TimeoutError):
+            trainer.accept()
+        assert served.supervisor.asked == asked
+
+
 def test_slime_sends_buckets_with_a_version(served: Served) -> None:
     served.post("/init_weights_update_group", joining(group_name="slime-pp_0", backend="gloo"))
     assert served.post("/pause_generation", {}).status_code == 200

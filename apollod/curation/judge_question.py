@@ -19,7 +19,7 @@ from apollod.curation.prompts import headed
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.comparisons import as_text
-from apollod.wire.records import CompletionRecord, Message, MessagesRecord, Record, TextRecord, record_of
+from apollod.wire.records import TOKEN_IDS, CompletionRecord, Message, MessagesRecord, Record, TextRecord, record_of
 
 PROMPT = """\
 You judge what an assistant said. You get a transcript; the turns to be judged are headed so. Decide whether a model \
@@ -79,6 +79,8 @@ class Question(NamedTuple):
 def question_about(canonical: bytes, removed: Sequence[Removed] = (), followed: Sequence[str] = ()) -> Question:
     """The question about a canonical record. `removed`: texts stripped from it, which the answer was given with and is
     judged by; `followed`: later evidence about its quality. Raises RecordRefused for bytes that are not a record."""
+    if canonical.startswith(TOKEN_IDS):
+        raise RecordRefused("token ids have no text for a judge", "decide it yourself: `apollod ctl review`")
     record = as_text(canonical)
     mark = blake2b(canonical, digest_size=4).hexdigest()
     match record:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core.inputs import Response
-from apollod.wire.records import Form, Record, turn_json
+from apollod.wire.records import Form, Record, tokens_in_words, turn_json
 
 _WHITE = b" \t\n\r\x0b\x0c"
 _END = b"\xff"  # occurs in no UTF-8 text
@@ -57,6 +57,8 @@ def taught(record: Record) -> Taught:
         turns = [bytes(memoryview(raw)) for raw in _conversation(record.canonical).messages]
         return taught_by([_any(turn) for turn in turns], turns)
     form: dict[str, Any] = msgspec.json.decode(record.canonical)
+    if record.kind == "tokens":
+        form = {"prompt": tokens_in_words(form["prompt_token_ids"]), "completion": tokens_in_words(form["token_ids"])}
     text = form["text"] if record.kind == "text" else form["completion"]
     question = form.get("prompt", "").encode()
     return Taught((Response(_key(question, question, text.encode())),), text)

@@ -301,6 +301,8 @@ class ControlSection(ControlSettings, frozen=True, forbid_unknown_fields=True):
     """longest wait for tensors that a client announced"""
     pause_s: Annotated[float, Meta(gt=0.0)] = 600.0
     """longest pause of generation by a client, after which requests go on"""
+    moments: Literal["keep", "reset"] = "keep"
+    """what becomes of the optimizer's moments when an update is written; reset: they begin anew"""
 
     def __post_init__(self) -> None:
         if self.lease_s <= self.receive_s:

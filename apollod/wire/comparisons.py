@@ -23,7 +23,9 @@ from apollod.wire.records import (
     CompletionRecord,
     Message,
     MessagesRecord,
+    Readable,
     TextRecord,
+    TokensRecord,
     TypedRecord,
     decode_record,
     with_sampled,
@@ -157,9 +159,9 @@ def decode_learned(canonical: bytes) -> LearnedRecord:
     return record
 
 
-def as_text(canonical: bytes) -> TypedRecord:
-    """A record as a conversation, for readers of its text: what is compared comes as one turn after another. Raises
-    RecordRefused as `decode_learned`."""
+def as_text(canonical: bytes) -> Readable:
+    """A record as a conversation, for readers of its text: what is compared comes as one turn after another, and token
+    ids as numbers. Raises RecordRefused as `decode_learned`."""
     if is_update(canonical):
         return TextRecord(as_words(decode_update(canonical)))
     match decode_learned(canonical):
@@ -168,12 +170,16 @@ def as_text(canonical: bytes) -> TypedRecord:
         case PairRecord() as pair:
             return _both(*pair.answers())
         case RatedRecord() as rated:
-            return rated.answer()
+            return _readable(rated.answer())
         case record:
-            return record
+            return _readable(record)
 
 
-def _both(better: TypedRecord, worse: TypedRecord) -> TypedRecord:
+def _readable(record: TypedRecord) -> Readable:
+    return CompletionRecord(*record.as_words()) if isinstance(record, TokensRecord) else record
+
+
+def _both(better: TypedRecord, worse: TypedRecord) -> Readable:
     if isinstance(better, MessagesRecord) and isinstance(worse, MessagesRecord):
         return MessagesRecord([*better.messages, worse.messages[-1]], better.tools)
     if isinstance(better, CompletionRecord) and isinstance(worse, CompletionRecord):

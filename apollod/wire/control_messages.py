@@ -309,7 +309,8 @@ class UpdateLeaveRequest(msgspec.Struct, frozen=True, tag="update-leave"):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, tag="lease"):
-    """Asks for the lease, groups that were joined, and the label of the last update."""
+    """Asks for the lease, groups that were joined, the version of the weights, and the label of the last update with
+    the version that it names (`labelled`)."""
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

@@ -20,8 +20,10 @@ from apollod.wire.teacher import GivenTeacher
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}'
+_TOKENS = 'write {"prompt_token_ids": [1, 2], "token_ids": [3, 4]}, numbers of the model\'s own vocabulary'
+_ID_MAX = (1 << 31) - 1
 
-Kind = Literal["messages", "completion", "text", "compared"]
+Kind = Literal["messages", "completion", "text", "tokens", "compared"]
 Form = dict[str, Any]
 """One turn in canonical form: known fields only, keys in order, without null and default values"""
 
@@ -95,13 +97,37 @@ class TextRecord(msgspec.Struct, frozen=True):
     teacher: GivenTeacher | None = None
 
 
+TOKEN_IDS = b'{"prompt_token_ids"'
+"""how the record of token ids begins"""
+
+
+class TokensRecord(msgspec.Struct, frozen=True):
+    """Text that was tokenised by whoever gives it; the targets are `token_ids`, as they are: no end is added."""
+
+    prompt_token_ids: list[int]
+    token_ids: list[int]
+    teacher: GivenTeacher | None = None
+
+    def as_words(self) -> tuple[str, str]:
+        """Context and targets for readers of text, which have no tokenizer."""
+        return tokens_in_words(self.prompt_token_ids), tokens_in_words(self.token_ids)
+
+
+def tokens_in_words(ids: Sequence[int]) -> str:
+    """Token ids as a text for people."""
+    return " ".join(map(str, ids))
+
+
 _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-TypedRecord = MessagesRecord | CompletionRecord | TextRecord
+Readable = MessagesRecord | CompletionRecord | TextRecord
+"""Records that have text"""
+TypedRecord = Readable | TokensRecord
 
 # The canonical form has sorted keys, so the first key tells the shape.
 _TYPED: dict[bytes, msgspec.json.Decoder[Any]] = {
     b'{"completion"': msgspec.json.Decoder(CompletionRecord),
     b'{"messages"': msgspec.json.Decoder(MessagesRecord),
+    TOKEN_IDS: msgspec.json.Decoder(TokensRecord),
     b'{"text"': msgspec.json.Decoder(TextRecord),
 }
 
@@ -202,6 +228,8 @@ def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
         return _prompt_completion(value)
     if "text" in value:
         return "text", {"text": _text(value["text"], "text")}
+    if "token_ids" in value:
+        return "tokens", _tokens(value)
     found = ", ".join(short(key) for key in list(value)[:5]) or "no keys"
     raise RecordRefused(f"the object has no known shape (it has {found})", _SHAPES)
 
@@ -228,6 +256,24 @@ def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
             "make both strings, or both lists of messages",
         )
     return "completion", {"completion": _text(completion, "completion"), "prompt": prompt}
+
+
+def _tokens(value: dict[str, Any]) -> dict[str, Any]:
+    """Whether the model has these tokens is checked by the trainer."""
+    form = {name: _ids(value.get(name), name) for name in ("prompt_token_ids", "token_ids")}
+    if not form["token_ids"]:
+        raise RecordRefused("token_ids is empty, so there is no target token", "leave the line out")
+    return form
+
+
+def _ids(value: Any, name: str) -> list[int]:
+    if not isinstance(value, list):
+        found = "missing" if value is None else f"a JSON {json_type(value)}, not a list"
+        raise RecordRefused(f"{name} is {found}", _TOKENS)
+    for one in value:
+        if type(one) is not int or not 0 <= one <= _ID_MAX:
+            raise RecordRefused(f"{name} has {short(one)}, which is no token id", _TOKENS)
+    return value
 
 
 def _text(value: Any, name: str) -> str:

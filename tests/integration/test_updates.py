@@ -92,6 +92,8 @@ def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(daemon
     status = daemon.status()
     assert status["step"] == 2 and status["weights"]["fingerprint"] == done["fingerprint"] != before
     assert status["updates"]["label"] == "their-7" and status["updates"]["lease"] is None
+    lease = daemon.request(msg.LeaseRequest())
+    assert (lease["label"], lease["labelled"], lease["version"]) == ("their-7", 2, 2)
     daemon.ctl("checkpoint")
     assert_equal(stored(daemon.model), weights)
     learn(daemon, 2)
@@ -210,6 +212,33 @@ def test_one_at_a_time_and_nothing_is_learned_meanwhile(daemon: Daemon, tiny_mod
     assert torch.equal(stored(daemon.model)[name], one * 2)
 
 
+def test_moments_begin_anew_if_the_settings_said_so_when_it_was_sent(tmp_path: Path, tiny_model: Path) -> None:
+    """The record says so, too: a crash and a replay do the same when the setting has changed."""
+    after: dict[str, str] = {}
+    for moments in ("keep", "reset"):
+        daemon = made(tmp_path / moments, tiny_model, f'moments = "{moments}"\n')
+        try:
+            daemon.start()
+            daemon.wait_ready()
+            learn(daemon, 1)
+            sent(tiny_model, daemon.root / "outside" / "one", 1)
+            written = updated(daemon, daemon.root / "outside" / "one")
+            learn(daemon, 2)
+            after[moments] = daemon.status()["weights"]["fingerprint"]
+            daemon.kill()
+            other = daemon.config.read_text().replace(f'moments = "{moments}"', 'moments = "keep"')
+            daemon.config.write_text(other)
+            daemon.start()
+            assert daemon.wait_ready()["weights"]["fingerprint"] == after[moments]
+            daemon.stop()
+            check_stopped(daemon)
+            assert replayed(daemon)["fingerprint"] == after[moments]
+            after[f"written, {moments}"] = written["fingerprint"]
+        finally:
+            daemon.end()
+    assert after["written, keep"] == after["written, reset"] and after["keep"] != after["reset"]
+
+
 @pytest.mark.parametrize("durable", ["checkpoint", "none"])
 def test_a_crash_after_it(tmp_path: Path, tiny_model: Path, durable: str) -> None:
     """Only with `none` the weights go back to those before it, and what was learned since is taken back, too."""
@@ -273,6 +302,9 @@ def test_tensors_from_a_group_of_processes_in_buckets(daemon: Daemon, tiny_model
     weights = {name: one.float() * 1.5 for name, one in stored(tiny_model).items()}
     with Sender(weights) as sender:
         joined = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, nested=False)
+        by_nccl = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, "nccl")
+        assert "backend 'nccl' is not served here" in refused(daemon, by_nccl)
+        assert daemon.request(msg.LeaseRequest())["groups"] == []
         assert daemon.request(joined, 60)["group"] == "g"
         opened(daemon)
         names = list(weights)

@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from prometheus_client import REGISTRY
 from requests.adapters import HTTPAdapter
 from starlette.responses import JSONResponse
 from support.engine_host import Host
@@ -36,13 +37,21 @@ PORT = 51216
 INFO = {"names": NAMES, "dtype_names": DTYPES, "shapes": SHAPES}
 SENT = {"names": NAMES, "dtypes": DTYPES, "shapes": SHAPES}
 VERSION = "X-Apollod-Weights-Version"
+KINDS = ("init", "start", "update", "finish", "shutdown")
+"""what vLLM's metrics call the operations of a trainer"""
 
 
 class Served:
     """The app with our plugin's routes, served. `completions` are bodies that vLLM's own route was given."""
 
-    def __init__(self, directory: Path, api_key: list[str] | None = None, terms: ControlTerms | None = None) -> None:
-        self.supervisor = UpdatingSupervisor()
+    def __init__(
+        self,
+        directory: Path,
+        api_key: list[str] | None = None,
+        terms: ControlTerms | None = None,
+        supervisor: UpdatingSupervisor | None = None,
+    ) -> None:
+        self.supervisor = supervisor or UpdatingSupervisor()
         self.host = Host(directory)
         self.host.answerer = self.supervisor
         self.engine = RecordingEngine()
@@ -67,12 +76,15 @@ class Served:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 30
-        while not self._server.started and time.monotonic() < deadline:
+        while not (self._server.started and self.supervisor.asked) and time.monotonic() < deadline:
             time.sleep(0.01)
+        assert self.supervisor.asked == [msg.LeaseRequest()], "the name of the weights, which an engine before knew"
+        self.supervisor.asked.clear()
 
     async def _complete(self, request: Request) -> JSONResponse:
         self.completions.append((dict(request.headers).get("content-type"), await request.json()))
-        return JSONResponse({})
+        choice = {"index": 0, "text": "a", "token_ids": [1], "finish_reason": "length", "prompt_token_ids": [5]}
+        return JSONResponse({"id": "cmpl-1", "choices": [choice]})
 
     def post(self, path: str, body: Any = None, **options: Any) -> requests.Response:
         return requests.post(f"{self.url}{path}", json=body, timeout=30, **options)
@@ -348,6 +360,107 @@ def test_torchrl_that_continues_while_tensors_are_awaited_commits_nothing(served
         held.set()
         served.refused(update.result(), 400, "before all tensors had come")
     assert served.supervisor.kinds() == ["join", "open", "receive", "undo"]
+
+
+def test_an_answer_tells_the_trainers_name_of_its_weights_while_it_is_theirs(served: Served) -> None:
+    """The version is announced before the commit is answered, and is named already. Weights of another version have a
+    number."""
+
+    def told() -> tuple[Any, Any, Any]:
+        answer = served.post("/generate", {"input_ids": [5]})
+        named = served.get("/weight_info").json()["weight_version"], served.get("/model_info").json()["weight_version"]
+        return answer.json()["meta_info"]["weight_version"], *named
+
+    assert not served.host.refresh(3).error and told() == ("3", "default", "default")
+    served.post("/start_weight_update")
+    served.supervisor.received = list(NAMES)
+    held = served.supervisor.holds[msg.UpdateCommitRequest] = threading.Event()
+    with ThreadPoolExecutor(1) as client:
+        commit = client.submit(served.post, "/finish_weight_update", {"weight_version": "their-7"})
+        until(lambda: served.supervisor.kinds()[-1] == "commit")
+        assert not served.host.refresh(4).error
+        assert served.post("/generate", {"input_ids": [5]}).json()["meta_info"]["weight_version"] == "their-7"
+        held.set()
+        assert commit.result().status_code == 200
+    assert told() == ("their-7",) * 3
+    served.supervisor.version = 5  # a step of our own
+    assert not served.host.refresh(5).error and told() == ("5", "default", "default")
+    served.supervisor.version = 4
+    assert not served.host.refresh(4).error and told() == ("their-7",) * 3, "a rollback brings it back"
+    served.post("/update_weight_version", {"new_version": "renamed"})
+    assert told() == ("renamed",) * 3
+
+
+def test_an_engine_that_starts_anew_learns_the_name_of_its_weights(tmp_path: Path) -> None:
+    supervisor = UpdatingSupervisor()
+    supervisor.version, supervisor.label, supervisor.labelled = 9, "their-9", 9
+    served = Served(tmp_path, supervisor=supervisor)
+    try:
+        assert not served.host.refresh(9).error
+        answer = served.post("/generate", {"input_ids": [5]}).json()
+        assert answer["meta_info"]["weight_version"] == "their-9" == served.get("/weight_info").json()["weight_version"]
+    finally:
+        served.close()
+
+
+def test_calls_are_measured_by_the_metrics_of_vllm(served: Served) -> None:
+    """In both dialects, also those that fail, but not those that nobody may send."""
+
+    def figures(name: str) -> dict[str, float]:
+        found = {
+            each: REGISTRY.get_sample_value(f"vllm:rl_weight_update_{name}", {"operation": each}) for each in KINDS
+        }
+        return {each: value or 0.0 for each, value in found.items()}
+
+    def begun() -> dict[str, float]:
+        now = figures("operation_duration_seconds_count")
+        return {each: now[each] - before[each] for each in KINDS if now[each] != before[each]}
+
+    before = figures("operation_duration_seconds_count")
+    served.post("/init_weight_transfer_engine", {"init_info": joining()})
+    served.post("/start_weight_update")
+    held = served.supervisor.holds[msg.UpdateReceiveRequest] = threading.Event()
+    with ThreadPoolExecutor(1) as client:
+        update = client.submit(served.post, "/update_weights", {"update_info": INFO})
+        until(lambda: served.supervisor.kinds()[-1] == "receive")
+        assert figures("operations_in_flight") == dict.fromkeys(KINDS, 0.0) | {"update": 1.0}
+        held.set()
+        assert update.result().status_code == 200
+    served.post("/finish_weight_update")
+    served.refused(served.post("/finish_weight_update"), 500, "no update")
+    served.post("/shutdown_weight_transfer_engine")
+    assert begun() == {"init": 1, "start": 1, "update": 1, "finish": 2, "shutdown": 1}
+    served.post("/init_weights_update_group", joining())
+    served.post("/begin_weight_update")
+    served.post("/update_weights_from_distributed", SENT)
+    served.post("/end_weight_update")
+    assert served.post("/end_weight_update", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert begun() == {"init": 2, "start": 2, "update": 2, "finish": 3, "shutdown": 1}
+    assert figures("operations_in_flight") == dict.fromkeys(KINDS, 0.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"nccl_unique_id_b64": "A" * 172, "rank_offset": 1, "world_size": 2},
+        {**joining(), "nccl_unique_id_b64": "A" * 172},
+        {**joining(), "backend": "nccl"},
+        {**joining(), "backend": "ipc"},
+        {**joining(), "ipc_handles": [{"GPU-1": [1, 2]}]},
+    ],
+)
+def test_ways_that_need_a_gpu_are_refused_before_anything_is_opened(served: Served, body: dict[str, Any]) -> None:
+    """The supervisor is not asked, and a group that was joined before stays."""
+    with socket.create_server(("127.0.0.1", 0)) as trainer:
+        trainer.settimeout(0.2)
+        assert served.post("/init_weight_transfer_engine", {"init_info": joining()}).status_code == 200
+        asked = list(served.supervisor.asked)
+        body = {**body, "master_port": trainer.getsockname()[1]} if "master_port" in body else body
+        answer = served.post("/init_weight_transfer_engine", {"init_info": body})
+        assert answer.status_code == 400 and answer.json()["error"]["message"], answer.text
+        with pytest.raises(TimeoutError):
+            trainer.accept()
+        assert served.supervisor.asked == asked
 
 
 def test_slime_sends_buckets_with_a_version(served: Served) -> None:

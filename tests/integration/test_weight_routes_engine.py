@@ -64,6 +64,28 @@ def test_requests_that_run_are_held_by_a_pause_and_go_on_or_end_aborted(engine: 
     assert engine.post("/reset_prefix_cache", {})[1] == {"success": True}
 
 
+def test_each_token_of_an_answer_has_the_version_that_sampled_it(engine: Engine) -> None:
+    """New weights come in the middle of an answer of one prompt and of three."""
+    assert not engine.host.refresh(5).error
+    many = {"input_ids": [[5, 6, 7]] * 3, "sampling_params": LONG["sampling_params"]}
+    with ThreadPoolExecutor(2) as client:
+        answers = [client.submit(engine.post, "/generate", body) for body in (LONG, many)]
+        while active(engine) != (2, 0):
+            time.sleep(0.005)
+        time.sleep(0.2)
+        assert engine.host.order(msg.Pause(True, 60.0), msg.Paused).error == ""
+        assert not engine.host.refresh(6).error
+        engine.host.order(msg.ResumeEngine(), msg.EngineResumeReport)
+        (_, one), (_, three) = (answer.result(120) for answer in answers)
+    for meta in (each["meta_info"] for each in (one, *three)):
+        first, last = meta["weight_versions"]
+        assert (first["version"], first["start"], last["version"], last["end"]) == ("5", 0, "6", 400)
+        assert 0 < first["end"] == last["start"] < 400 and meta["weight_version"] == "5-6"
+    _, told = engine.post("/generate", {"prompt": {"prompt_token_ids": [5, 6]}, "max_tokens": 3, "n": 2})
+    assert told["weight_versions"] == [[{"version": "6", "start": 0, "end": len(ids)}] for ids in told["token_ids"]]
+    assert told["weight_version"] == "6"
+
+
 def test_vllms_own_routes_of_the_same_names_are_replaced(engine: Engine) -> None:
     """With the variable that opens them, which a daemon never sets."""
     info = engine.get("/server_info")[1]

@@ -18,7 +18,7 @@ class UpdatingSupervisor:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.version = 3
-        self.label = ""
+        self.label, self.labelled = "", 0
         self.open: msg.UpdateOpenRequest | None = None
         self.received: list[str] = []
         self.groups: set[str] = set()
@@ -60,7 +60,8 @@ class UpdatingSupervisor:
                 self._end()
                 if whole and set(received) != set(NAMES):
                     return msg.Failure("1 of 2 tensors were received", "send all, or end the update explicitly")
-                self.version, self.label = self.version + 1, label
+                self.version += 1
+                self.label, self.labelled = label, self.version
                 return msg.Reply({"version": self.version, "fingerprint": "g", "tensors": len(received)})
             case msg.UpdateUndoRequest():
                 was = self.open is not None
@@ -69,7 +70,10 @@ class UpdatingSupervisor:
             case msg.LeaseRequest():
                 if self.in_doubt:
                     return msg.Failure(self.in_doubt, "wait for the recovery", 3)
-                return msg.Reply({"holder": self.open and self.open.by, "groups": [], "label": self.label})
+                return msg.Reply({
+                    "holder": self.open and self.open.by, "groups": [], "label": self.label,
+                    "labelled": self.labelled, "version": self.version,
+                })  # fmt: skip
         return msg.Reply({})
 
     def changes(self) -> list[Any]:
@@ -94,6 +98,9 @@ class RecordingEngine:
         self.output_processor = self
         self.request_states: dict[str, Any] = {"a": 1}
         self.parent_requests: dict[str, Any] = {}
+
+    def generate(self, *arguments: Any) -> Any:
+        raise AssertionError("the stand-in of vLLM's route does not ask its engine")
 
     async def pause_generation(self, *, mode: str = "abort", clear_cache: bool = True) -> None:
         self.calls.append(("pause", mode, clear_cache))

@@ -232,6 +232,8 @@ class UpdatesState(msgspec.Struct):
     undone: int = 0
     label: str = ""
     """the outside trainer's name of the last committed version"""
+    labelled: int = 0
+    """that version"""
     names: str = ""
     """`names` of the last committed update"""
     removing: list[Kept] = []
@@ -249,3 +251,4 @@ class UpdatesCarried(Event, frozen=True):
     undone: int
     label: str
     names: str
+    labelled: int = 0

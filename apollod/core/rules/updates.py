@@ -99,7 +99,7 @@ def _withdrawn(own: UpdatesState, state: State, e: ExampleWithdrawn, at_ns: int)
 
 
 def _committed(own: UpdatesState, state: State, e: UpdateCommitted, at_ns: int) -> None:
-    own.session, own.label, own.names = None, e.label, e.names
+    own.session, own.label, own.labelled, own.names = None, e.label, e.step, e.names
     own.committed += 1
     if e.durable != "payload":
         own.removing.append(composed(Kept, e))

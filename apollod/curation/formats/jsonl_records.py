@@ -18,7 +18,7 @@ from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Foun
 from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
 
-PLAIN = frozenset({"messages", "text", "prompt"})
+PLAIN = frozenset({"messages", "text", "prompt", "token_ids"})
 BARE_TEXT = Dropped('a text that stands alone; `format = "records"` takes it')
 
 

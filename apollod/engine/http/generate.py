@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from apollod.engine.capture import ID_HEADER
 from apollod.engine.http.request_body import Message
+from apollod.engine.http.spans import Sampled, Sampling
 from apollod.errors import RecordRefused
 from apollod.wire.engine_terms import PLAIN, ROLLOUT_PRIORITY
 
@@ -67,7 +68,7 @@ class Asked(NamedTuple):
     """A request to vLLM, and how its answer is told, with the versions of the weights that gave it."""
 
     completion: dict[str, Any]
-    told: Callable[[Completion, str], Any]
+    told: Callable[[Completion, Sampling], Any]
 
 
 def asked(body: bytes) -> Asked:
@@ -135,7 +136,7 @@ def _of_atropos(fields: dict[str, Any]) -> Asked:
     return Asked({**DEFAULTS, **_sampling(fields, ATROPOS), "prompt": prompt, "cache_salt": salt}, _to_atropos)
 
 
-def _to_atropos(completion: Completion, version: str) -> dict[str, Any]:
+def _to_atropos(completion: Completion, sampled: Sampling) -> dict[str, Any]:
     """Source: example_trainer/vllm_api_server.py, `_generate`. Each token has a dictionary of its own, the sampled
     token first."""
     choices = sorted(completion.choices, key=lambda one: one.index)
@@ -144,8 +145,10 @@ def _to_atropos(completion: Completion, version: str) -> dict[str, Any]:
         "finish_reasons": [one.finish_reason for one in choices],
         "prompt_token_ids": choices[0].prompt_token_ids,
         "token_ids": [one.token_ids for one in choices],
-        "weight_version": version,
+        "weight_version": sampled.version,
     }
+    if all(one.spans is not None for one in sampled.choices):
+        told["weight_versions"] = [one.spans for one in sampled.choices]
     if choices[0].logprobs is not None:
         told["logprobs"] = [[[each] for each in _tops(one)] for one in choices]
     if choices[0].prompt_logprobs is not None:
@@ -182,14 +185,15 @@ def _of_sglang(fields: Mapping[str, Any]) -> Asked:
         "cache_salt": fields.get("cache_salt"), "logprobs": 0 if fields.get("return_logprob") else None,
     }  # fmt: skip
 
-    def told(answer: Completion, version: str) -> Any:
-        each = [_to_sglang(answer.id, one, version) for one in sorted(answer.choices, key=lambda one: one.index)]
+    def told(answer: Completion, sampled: Sampling) -> Any:
+        choices = sorted(answer.choices, key=lambda one: one.index)
+        each = [_to_sglang(answer.id, *both) for both in zip(choices, sampled.choices, strict=True)]
         return each if is_batch or len(each) > 1 else each[0]
 
     return Asked(completion, told)
 
 
-def _to_sglang(request: str, one: _Choice, version: str) -> dict[str, Any]:
+def _to_sglang(request: str, one: _Choice, sampled: Sampled) -> dict[str, Any]:
     """Source: srt/managers/tokenizer_manager.py, `_wait_one_response` and `add_logprob_to_meta_info`."""
     finish: dict[str, Any] = {"type": one.finish_reason}
     if one.finish_reason == "length":
@@ -197,9 +201,11 @@ def _to_sglang(request: str, one: _Choice, version: str) -> dict[str, Any]:
     elif one.finish_reason == "stop":
         finish["matched"] = one.token_ids[-1] if one.stop_reason is None and one.token_ids else one.stop_reason
     meta = {
-        "id": f"{request}-{one.index}", "finish_reason": finish, "weight_version": version,
+        "id": f"{request}-{one.index}", "finish_reason": finish, "weight_version": sampled.version,
         "prompt_tokens": len(one.prompt_token_ids), "completion_tokens": len(one.token_ids),
     }  # fmt: skip
+    if sampled.spans is not None:
+        meta["weight_versions"] = sampled.spans
     if one.logprobs is not None:
         both = zip(one.logprobs.token_logprobs, one.token_ids, strict=True)
         meta["output_token_logprobs"] = [[value, token, None] for value, token in both]

@@ -27,6 +27,7 @@ from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.http.score import Wanted
 from apollod.engine.http.score import wanted as scored
+from apollod.engine.http.spans import note_spans, noting, sampling
 from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
 from apollod.engine.http.weights.control_terms import ControlTerms, control_terms
@@ -118,6 +119,7 @@ class Routes:
         if isinstance(engine_client, CapturingClient):
             engine_client.captured_version = lambda: self._served.version
             self._settle_captures = engine_client.settle_captures
+        note_spans(engine_client)
         self._by_priority = args.scheduling_policy == "priority"
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
         if self._desk:
@@ -218,10 +220,12 @@ class Routes:
     async def _by_vllm(self, request: Request, wanted: Asked | Wanted) -> Response:
         """vLLM's answer in the words of the route, with the versions of the weights that gave it."""
         first = self._served.version or 0
-        status, body = await completed(request, wanted.completion, self._by_priority)
+        with noting() as noted:
+            status, body = await completed(request, wanted.completion, self._by_priority)
         if status != 200:
             return Response(body, status, media_type="application/json")
-        told = wanted.told(msgspec.json.decode(body, type=Completion), self._served.span(first))
+        answer, last = msgspec.json.decode(body, type=Completion), self._served.version or first
+        told = wanted.told(answer, sampling(self._served.names, first, last, noted.choices(len(answer.choices))))
         return Response(msgspec.json.encode(told), media_type="application/json")
 
     def _status_now(self) -> Status:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from apollod.engine.http.generate import Completion
+from apollod.engine.http.spans import Sampling
 from apollod.errors import RecordRefused
 from apollod.wire.engine_terms import PLAIN
 
@@ -35,10 +36,10 @@ class Wanted(NamedTuple):
     completion: dict[str, Any]
     start: int
 
-    def told(self, answer: Completion, version: str) -> dict[str, Any]:
+    def told(self, answer: Completion, sampled: Sampling) -> dict[str, Any]:
         """The answer of this route."""
         each = sorted(answer.choices, key=lambda one: one.index)
-        return {"scores": [_score(one, self.start) for one in each], "weight_version": version}
+        return {"scores": [_score(one, self.start) for one in each], "weight_version": sampled.version}
 
 
 def wanted(body: bytes) -> Wanted:

@@ -30,18 +30,58 @@ GENERATES = re.compile(
 which takes any of their bodies; 0.32), and ours."""
 
 
+NAMES_MAX = 4096
+
+
+class Names:
+    """Outside trainers' names of versions of the weights. `coming`: that of the version which an update under way will
+    bring; it is announced before the update's answer comes."""
+
+    def __init__(self) -> None:
+        self.coming = ""
+        self._given: dict[int, str] = {}
+
+    def give(self, version: int, name: str) -> None:
+        """Name a version; an empty name leaves it as it is."""
+        if name:
+            self._given[version] = name
+        if len(self._given) > NAMES_MAX:
+            del self._given[next(iter(self._given))]
+
+    def given(self, version: int) -> str:
+        """The trainer's name of a version; empty if it has none."""
+        return self._given.get(version, "")
+
+    def of(self, version: int) -> str:
+        """The trainer's name of a version, else its number."""
+        return self.given(version) or str(version)
+
+    def of_answer(self, first: int, last: int) -> str:
+        """What an answer says that one version began and another ended: the trainer's name of the last, else numbers as
+        in the header."""
+        return self.given(last) or spanning(first, last)
+
+
+def spanning(first: int, last: int) -> str:
+    """`first`, or `first-last`."""
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
 class Served:
     """The last announcement to the engine; used on the server's loop only. `salt` is empty until prefixes of older
     weights must be hidden, `active` counts running generations."""
 
     def __init__(self) -> None:
         self.version: int | None = None
+        self.names = Names()
         self.salt = ""
         self.active = 0
         self._turns = 0
 
     def announce(self, version: int, salted: bool) -> None:
         """Set the version of the weights; `salted`: new requests must not find earlier prefixes."""
+        if version > (self.version or 0):
+            self.names.give(version, self.names.coming)
         self.version = version
         if salted:
             self.turn()
@@ -57,7 +97,7 @@ class Served:
 
     def span(self, first: int) -> str:
         """`first`, or `first-last` if the version has changed since."""
-        return f"{first}" if self.version in (first, None) else f"{first}-{self.version}"
+        return spanning(first, first if self.version is None else self.version)
 
 
 class VersionLabels:

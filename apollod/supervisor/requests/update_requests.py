@@ -193,7 +193,7 @@ async def commit(daemon: Daemon, request: msg.UpdateCommitRequest) -> msg.Answer
         return await _failed(daemon, update, error)
     form = UpdateForm(
         update, session.opened.dialect, session.opened.by, request.label, list(session.files), session.tensors,
-        session.bytes,
+        session.bytes, moments=daemon.config.control.moments == "keep",
     )  # fmt: skip
     record = update_json(UpdateRecord(form))
     await loop.submit(inp.UpdateCommitting(update, inp.Line(update, content_id(record), record), request.label))
@@ -250,5 +250,5 @@ async def lease(daemon: Daemon, request: msg.LeaseRequest) -> msg.Answer:
     told = updates.status(state, time.time_ns())
     return reply(
         **msgspec.to_builtins(told), version=state.training.version, fingerprint=state.training.fingerprint,
-        groups=daemon.received.groups() if daemon.received else [],
+        labelled=state.updates.labelled, groups=daemon.received.groups() if daemon.received else [],
     )  # fmt: skip

@@ -1,10 +1,11 @@
 """Encodes a training record as token ids and the mask of learned tokens.
 
 Learned are the turns of the assistant, up to and with the token that ends them, without empty thoughts; of a completion
-its tokens and the end of text; of a text everything. Messages go through the tokenizer's own chat template, in the form
-that vLLM passes to it (wire/records.py normalises), so that the prompt equals that of the served model, token by token:
-where a token would cross the end of the prompt, text is tokenised in two pieces. Marks such as `<|im_end|>` inside a
-message's text become special tokens, as they do when vLLM serves the same message.
+its tokens and the end of text; of a text everything; of token ids those of the answer, as they are. Messages go through
+the tokenizer's own chat template, in the form that vLLM passes to it (wire/records.py normalises), so that the prompt
+equals that of the served model, token by token: where a token would cross the end of the prompt, text is tokenised in
+two pieces. Marks such as `<|im_end|>` inside a message's text become special tokens, as they do when vLLM serves the
+same message.
 """
 
 import msgspec
@@ -16,7 +17,7 @@ from apollod.trainer.objectives.one_answer import tokenise_answer
 from apollod.trainer.objectives.several_answers import tokenise_conversation
 from apollod.trainer.objectives.tokens import Tokens, end_of_turn
 from apollod.wire.comparisons import GroupRecord, LearnedRecord, PairRecord, RatedRecord
-from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord
+from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord, TokensRecord
 from apollod.wire.thoughts import past_thought
 
 RULES = 4
@@ -66,6 +67,9 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_toke
         case TextRecord():
             ids = _ended(tokenizer, tokenizer(record.text)["input_ids"])
             mask = [True] * len(ids)
+        case TokensRecord():
+            ids = [*record.prompt_token_ids, *record.token_ids]
+            mask = [place >= len(record.prompt_token_ids) for place in range(len(ids))]
         case GroupRecord() | PairRecord() | RatedRecord():
             raise RecordRefused("it compares answers", "learn it by grpo, dpo or kto")
     if mask:

@@ -320,7 +320,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         ],
         "redaction": ["personal"],
         "capture": ["mode", "max_bytes", "keep_s"],
-        "control": ["durable", "lease_s", "enabled", "directories", "addresses", "receive_s", "pause_s"],
+        "control": ["durable", "lease_s", "enabled", "directories", "addresses", "receive_s", "pause_s", "moments"],
         "weights": ["bridge", "receiver", "directory", "command", "timeout_s"],
         "preferences": ["ratings_per_step", "pairs", "ratings", "beta", "smoothing", "sft", "bad"],
         "review": ["hold_days", "divergence", "forget_steps", "alternate"],

@@ -476,3 +476,20 @@ def test_a_completion_after_what_the_engine_was_asked() -> None:
     assert better.ids == [*prompt, *ids_of("yes."), 9] and better.targets == len(ids_of("yes.")) + 1
     ended = sampled(example, Sampled("r", (), prompt))
     assert ended.ids[-1] == base.eos_token_id
+
+
+def test_token_ids_are_learned_as_they_are() -> None:
+    """Without an end that they do not have, and without a text that another tokenizer would cut otherwise; the context
+    is cut at its left."""
+    ids = [7, 7, 7, 7, 300, 300, 301]
+    given = record(prompt_token_ids=ids[:4], token_ids=ids[4:])
+    assert encode(given) == Tokens(ids, [False] * 4 + [True] * 3)
+    assert encode(given, max_tokens=5) == Tokens(ids[2:], [False] * 2 + [True] * 3, 2)
+    assert encode(record(prompt_token_ids=[], token_ids=ids)).mask == [False] + [True] * 6, "nothing precedes the first"
+    with pytest.raises(RecordRefused, match="the answer alone has 3 tokens"):
+        encode(given, max_tokens=3)
+    with pytest.raises(RecordRefused, match="no token to learn"):
+        encode(record(prompt_token_ids=[], token_ids=[7]))
+    encode(given).check_vocabulary(302)
+    with pytest.raises(RecordRefused, match="it has token 301, the model has 301 tokens"):
+        encode(given).check_vocabulary(301)

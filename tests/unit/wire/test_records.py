@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apollod.curation.judge_question import question_about
+from apollod.curation.responses import taught
 from apollod.errors import RecordRefused
-from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord, decode_record, parse_line
+from apollod.wire.comparisons import as_text
+from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord, TokensRecord, decode_record, parse_line
 
 USER = {"role": "user", "content": "2+2?"}
 ANSWER = {"role": "assistant", "content": "4"}
@@ -42,6 +45,40 @@ def test_the_three_shapes() -> None:
         for v in ({"messages": [USER, ANSWER]}, {"prompt": "", "completion": "b"}, {"text": "t"})
     ]
     assert kinds == ["messages", "completion", "text"]
+
+
+def test_token_ids_are_a_shape_of_their_own() -> None:
+    """Nothing is tokenised for them; a record that has text as well is learned as text, as ever."""
+    ids = {"prompt_token_ids": [1, 2], "token_ids": [3, 4]}
+    assert canonical({**ids, "logprobs": [-0.1, -0.2]}) == '{"prompt_token_ids":[1,2],"token_ids":[3,4]}'
+    record = parse_line(line({"tier": "bulk", "token_ids": [3, 4], "prompt_token_ids": [1, 2], "text": None}))
+    assert (record.kind, record.tier) == ("tokens", "bulk")
+    assert decode_record(record.canonical) == TokensRecord([1, 2], [3, 4])
+    assert as_text(record.canonical) == CompletionRecord("1 2", "3 4")
+    assert parse_line(line({**ids, "text": "t"})).kind == "text"
+    assert canonical({**ids, "prompt_token_ids": []}) == '{"prompt_token_ids":[],"token_ids":[3,4]}'
+    response, other = (taught(parse_line(line({**ids, "token_ids": answer}))).responses[0] for answer in ([3], [4]))
+    assert response.key != "" and taught(record).text == "3 4"
+    assert response != other
+    with pytest.raises(RecordRefused, match="no text for a judge"):
+        question_about(record.canonical)
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ({"token_ids": [3]}, "prompt_token_ids is missing"),
+        ({"token_ids": [], "prompt_token_ids": [1]}, "token_ids is empty"),
+        ({"token_ids": "3 4", "prompt_token_ids": [1]}, "token_ids is a JSON string, not a list"),
+        ({"token_ids": [3, -1], "prompt_token_ids": [1]}, "token_ids has -1, which is no token id"),
+        ({"token_ids": [3], "prompt_token_ids": [1.0]}, "prompt_token_ids has 1.0"),
+        ({"token_ids": [True], "prompt_token_ids": [1]}, "token_ids has True"),
+        ({"token_ids": [[3]], "prompt_token_ids": [1]}, "token_ids has "),
+        ({"token_ids": [1 << 31], "prompt_token_ids": [1]}, "token_ids has 2147483648"),
+    ],
+)
+def test_what_are_no_token_ids_is_named(ids: dict[str, Any], said: str) -> None:
+    assert said in refusal(line(ids))
 
 
 def test_the_id_is_a_hash_of_the_canonical_form_and_never_changes() -> None:

@@ -120,6 +120,8 @@ def _answer(record: dict[str, Any]) -> tuple[int | None, str]:
         raise ApolloError(
             "answers that are compared are learned as they were given", "`apollod ctl example decline` leaves it out"
         )
+    if "token_ids" in record:
+        raise ApolloError("token ids have no text to edit", "edit the whole record with --record")
     if "messages" not in record:
         return None, "completion" if "completion" in record else "text"
     turns = enumerate(record["messages"])

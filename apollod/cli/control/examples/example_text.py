@@ -24,6 +24,7 @@ from apollod.core.events import DaemonStarted, ExampleAccepted, ExampleEncoded
 from apollod.errors import ApolloError
 from apollod.wire.event_codec import decode_event
 from apollod.wire.pipe_messages import TokensShown, TokensWanted
+from apollod.wire.records import tokens_in_words
 
 TOOLS = "tools"  # as `curation.stripping` calls them, which takes too long to import here
 BOLD, STRUCK, OFF = "\x1b[1m", "\x1b[9;2m", "\x1b[0m"
@@ -65,6 +66,9 @@ def parts(record: dict[str, Any], removed: Sequence[Removed] = ()) -> list[Part]
         return [Part("text, target", record["text"], target=True)]
     if "completion" in record:
         return [Part("prompt", record["prompt"]), Part("completion, target", record["completion"], target=True)]
+    if "token_ids" in record:
+        context, target = (tokens_in_words(record[name]) for name in ("prompt_token_ids", "token_ids"))
+        return [Part("prompt, token ids", context), Part("answer, token ids, target", target, target=True)]
     found = [Part(f"{_of(one)}, stripped", one["text"], gone=True) for one in removed if one["why"] == TOOLS]
     if record.get("tools"):
         found.append(Part("tools", json.dumps(record["tools"], ensure_ascii=False, indent=2)))

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.requests import Request
@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(self, terms: ControlTerms, ask: Ask, served: Served) -> None:
         self.terms = terms
-        self.updates = Updates(ask)
+        self.updates = Updates(ask, served.names)
         self.model = ServedModel()
         self._served = served
         self._engine: Any = None
@@ -42,6 +42,7 @@ class Desk:
         self._engine, self._refresher = engine, refresher
         self.model = served_model(engine, args)
         refresher.fence.caller_expired = self._expired
+        self._begin(self.updates.learn())
 
     @property
     def paused(self) -> bool:
@@ -98,7 +99,10 @@ class Desk:
         return response
 
     def _expired(self, seconds: float) -> None:
-        task = asyncio.create_task(self.updates.end_pause(f"the pause ended by itself after {seconds:.0f} s"))
+        self._begin(self.updates.end_pause(f"the pause ended by itself after {seconds:.0f} s"))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -5,11 +5,13 @@ is (a call of one dialect must not commit the other's), how it was begun, and th
 supervisor saw it, such as a body that could not be read. Nothing of an update is committed after a part of it failed.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
+from apollod.engine.http.versions import Names
 from apollod.engine.http.weights.call_errors import UpdateRefused
 from apollod.errors import ApolloError
 from apollod.explain import line_of
@@ -19,6 +21,7 @@ logger = logging.getLogger("vllm.apollod")
 
 SHORT_S, LONG_S = 60.0, 3600.0
 """limits of a supervisor's answer: what it knows, and what a trainer or a step takes part in"""
+AGAIN_S = 5.0
 Ask = Callable[[Any, float], Awaitable[msg.Answer]]
 """asks the supervisor: request and time limit"""
 Kind = Literal["begun", "paused", "single"]
@@ -43,12 +46,12 @@ class Update:
 class Updates:
     """The update under way, if any. For one event loop."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, names: Names) -> None:
+        """`names`: where trainers' names of versions are kept for answers."""
         self._ask = ask
+        self._names = names
         self._present: Update | None = None
         self._opening = False
-        self._label: str | None = None
-        """the trainer's name of the served version, where it was given apart from an update"""
 
     def of(self, dialect: msg.Dialect) -> Update | None:
         """The update under way if it is of this dialect."""
@@ -114,11 +117,13 @@ class Updates:
         if update.receiving or update.committing:
             raise UpdateRefused("another request of this update is under way", "wait for its answer")
         update.committing = True
+        self._names.coming = label or update.label
         try:
-            await self.asked(msg.UpdateCommitRequest(label or update.label, whole), LONG_S)
+            done = await self.asked(msg.UpdateCommitRequest(self._names.coming, whole), LONG_S)
+            self._names.give(int(done.get("version", 0)), self._names.coming)
         finally:
+            self._names.coming = ""
             self._forget(update)
-        self._label = None
 
     async def single(self, dialect: msg.Dialect, by: str, message: Any, label: str) -> None:
         """An update of one call: begin, receive, commit."""
@@ -158,16 +163,33 @@ class Updates:
             return
         await self.commit(update, "", "POST /pause_generation", whole=True)
 
-    def rename(self, label: str) -> None:
+    async def rename(self, label: str) -> None:
         """Give the served version the trainer's name, and the update under way as well."""
-        self._label = label
+        self._names.give(await self._version(), label)
         if self._present is not None:
             self._present.label = label
 
     async def label(self) -> str:
         """The trainer's name of the served version; `default` if it has none."""
+        return self._names.given(await self._version()) or "default"
+
+    async def learn(self) -> None:
+        """Learn the name that an engine before this one was told."""
+        while True:
+            try:
+                await self._version()
+                return
+            except ApolloError as error:
+                logger.info("apollod: the name of the weights is asked for again: %s", error.line())
+                await asyncio.sleep(AGAIN_S)
+
+    async def _version(self) -> int:
+        """The version of the weights, whose name is learned, too, if the last update's trainer gave it one."""
         lease = await self.asked(msg.LeaseRequest(), SHORT_S)
-        return self._label or str(lease.get("label") or "default")
+        labelled = int(lease.get("labelled", 0))
+        if not self._names.given(labelled):  # else it may have been renamed since
+            self._names.give(labelled, str(lease.get("label", "")))
+        return int(lease.get("version", 0))
 
     def _paused(self) -> Update | None:
         return self._present if self._present and self._present.kind == "paused" else None

@@ -24,6 +24,7 @@ INIT_HINT = (
 )
 UPDATE_HINT = 'send {"update_info": {"names": [...], "dtype_names": [...], "shapes": [[...], ...]}}'
 REFUSED_FIELDS = {
+    "nccl_unique_id_b64": "tensors of an NCCL group that is joined by its id",
     "ipc_handles": "CUDA IPC handles in vLLM's form",
     "ipc_handles_pickled": "pickled handles (nothing that a caller sends is unpickled)",
     "num_updates_list": "sparse updates (sparse_nccl)",
@@ -93,8 +94,7 @@ def joined_of(body: bytes, addresses: Collection[str], on_cuda: bool) -> Joined:
     """The group of POST /init_weight_transfer_engine."""
     fields = decoded(body, _Init, INIT_HINT).init_info
     backend = _backend(fields, on_cuda)
-    if "nccl_unique_id_b64" in fields and "master_address" not in fields:
-        raise BadCall("a group is not joined by nccl_unique_id_b64", "send master_address and master_port")
+    _check_fields(fields, "send master_address and master_port, and broadcast by gloo")
     info = decoded(msgspec.json.encode(fields), _InitInfo, INIT_HINT)
     _check_packed(info.packed_buffer_size_bytes)
     place = body_checks.meeting(info.master_address, info.master_port, info.rank_offset, info.world_size, addresses)
@@ -118,9 +118,7 @@ def receive_of(body: bytes, joined: Joined | None) -> UpdateReceiveRequest:
         if len(given) != 1:
             raise BadCall(f"update_info is a list of {len(given)}", "send one: this engine is one worker")
         given = given[0]
-    for field, what in REFUSED_FIELDS.items():
-        if field in given:
-            raise BadCall(f"{what} are not received ({field})", BROADCAST)
+    _check_fields(given, BROADCAST)
     info = decoded(msgspec.json.encode(given), _UpdateInfo, UPDATE_HINT)
     sent = body_checks.tensors(info.names, info.dtype_names, info.shapes, "dtype_names")
     packed = info.packed if info.packed is not None else joined is not None and joined.packed
@@ -130,6 +128,13 @@ def receive_of(body: bytes, joined: Joined | None) -> UpdateReceiveRequest:
     _check_packed(size)
     layout: Literal["packed", "each"] = "packed" if packed else "each"
     return UpdateReceiveRequest(GROUP, sent.names, sent.dtypes, sent.shapes, layout, size if packed else 0)
+
+
+def _check_fields(given: dict[str, msgspec.Raw], hint: str) -> None:
+    """Refuse fields that have a way of tensors which is not received; null is as good as none."""
+    for field, what in REFUSED_FIELDS.items():
+        if bytes(given.get(field, b"null")) != b"null":
+            raise BadCall(f"{what} are not received ({field})", hint)
 
 
 def _check_packed(size: int) -> None:

@@ -129,7 +129,7 @@ class VllmRoutes:
         version, aborts = bodies.new_version_of(await read_body(request, 'send {"new_version": "1"}'))
         if aborts:
             await self._desk.abort(None)
-        self._desk.updates.rename(version)
+        await self._desk.updates.rename(version)
         return {"success": True, "message": f"Weight version updated to {version}", "new_version": version}
 
     async def _weight_info(self, request: Request) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.updating_supervisor import NAMES, UpdatingSupervisor
 
+from apollod.engine.http.versions import Names
 from apollod.engine.http.weights.call_errors import BadCall, UpdateRefused
 from apollod.engine.http.weights.update_calls import Updates
 from apollod.errors import DaemonUnreachable
@@ -23,7 +24,8 @@ class Case:
         self.supervisor.groups.add("g")
         self.gone = False
         self.waits: dict[type, asyncio.Event] = {}
-        self.updates = Updates(self.ask)
+        self.names = Names()
+        self.updates = Updates(self.ask, self.names)
 
     async def ask(self, message: Any, within_s: float) -> msg.Answer:
         if self.gone:
@@ -139,7 +141,7 @@ def test_the_name_of_a_version_goes_with_the_commit() -> None:
         assert await case.updates.label() == "default"
         await case.updates.open("sglang", "t")
         await case.received()
-        case.updates.rename("n")
+        await case.updates.rename("n")
         assert await case.updates.label() == "n"
         await case.updates.commit(case.updates.of("sglang"), "", "a start")
         assert await case.updates.label() == "n" == case.supervisor.label

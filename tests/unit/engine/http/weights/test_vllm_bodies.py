@@ -22,6 +22,10 @@ def update(**more: Any) -> bytes:
     return json.dumps({"update_info": {**INFO, **more}, "extra": {}}).encode()
 
 
+HANDLES = ("nccl_unique_id_b64", "ipc_handles", "ipc_handles_pickled", "num_updates_list")
+"""fields of vLLM's other ways of tensors"""
+
+
 def joined(**more: Any) -> bodies.Joined:
     return bodies.joined_of(init(**more), (), on_cuda=True)
 
@@ -50,11 +54,20 @@ def test_other_backends_name_the_alternative(backend: str) -> None:
     assert "broadcast" in caught.value.hint and len(caught.value.line()) < 300
 
 
-def test_nccl_without_a_gpu_and_an_id_without_an_address_are_refused() -> None:
+def test_nccl_without_a_gpu_is_refused() -> None:
     with pytest.raises(BadCall, match="needs a GPU"):
         bodies.joined_of(init(backend="nccl"), (), on_cuda=False)
-    with pytest.raises(BadCall, match="nccl_unique_id_b64"):
-        bodies.joined_of(b'{"init_info": {"nccl_unique_id_b64": "QQ==", "rank_offset": 1, "world_size": 2}}', (), True)
+
+
+@pytest.mark.parametrize("field", HANDLES)
+def test_a_group_is_joined_by_its_address_alone(field: str) -> None:
+    """Also beside an address, which a trainer that sends the id does not open."""
+    with pytest.raises(BadCall, match=field) as caught:
+        joined(**{field: "QQ=="})
+    assert "master_address" in caught.value.hint
+    with pytest.raises(BadCall, match=field):
+        bodies.joined_of(json.dumps({"init_info": {field: [], "rank_offset": 1, "world_size": 2}}).encode(), (), True)
+    assert joined(**{field: None}) == joined()
 
 
 @pytest.mark.parametrize("field", INIT)
@@ -99,11 +112,12 @@ def test_a_field_of_an_update_that_is_missing_or_mistyped_is_named(field: str, v
         bodies.receive_of(json.dumps({"update_info": given}).encode(), None)
 
 
-@pytest.mark.parametrize("field", ["ipc_handles", "ipc_handles_pickled", "num_updates_list"])
+@pytest.mark.parametrize("field", HANDLES)
 def test_handles_and_sparse_updates_name_the_alternative(field: str) -> None:
     with pytest.raises(BadCall, match=field) as caught:
         bodies.receive_of(update(**{field: []}), None)
     assert "broadcast" in caught.value.hint
+    assert bodies.receive_of(update(**{field: None}), None) == bodies.receive_of(update(), None)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from apollod.core.facts.holding import EncodeAnchors as EncodeAnchors
 from apollod.core.facts.holding import FreezeAnchor as FreezeAnchor
 from apollod.core.facts.intake.effects import EncodeExamples as EncodeExamples
 from apollod.core.facts.intake.effects import encode as encode
-from apollod.core.facts.judging.effects import AskJudge as AskJudge
+from apollod.core.facts.judging import AskJudge as AskJudge
 from apollod.core.facts.lessons.effects import Ask as Ask
 from apollod.core.facts.lessons.effects import AskLesson as AskLesson
 from apollod.core.facts.lessons.effects import PrepareLesson as PrepareLesson

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from apollod.core.facts.judging.events import Planted
+from apollod.core.facts.judging import Planted
 from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core.facts.intake.events import Removed, SignalFlagged
-from apollod.core.facts.judging.votes import Verdict, Vote
+from apollod.core.facts.judging import Verdict, Vote
 from apollod.curation.prompts import headed
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense

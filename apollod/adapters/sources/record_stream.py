@@ -9,7 +9,7 @@ import msgspec
 
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
-from apollod.core.facts.intake.evidence import Evidence, speaks_against
+from apollod.core.facts.intake.events import Evidence, speaks_against
 from apollod.core.inputs import Batch, Line
 from apollod.curation.conversation import Moment, Opinion, Remark
 from apollod.curation.formats.jsonl_records import read_record

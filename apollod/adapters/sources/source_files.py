@@ -30,8 +30,7 @@ from apollod.adapters.sources.unpack import (
     unpacked,
 )
 from apollod.adapters.sources.unreadable import UNENDED, unknown_log
-from apollod.core.facts.intake.events import Tier
-from apollod.core.facts.intake.evidence import Learn
+from apollod.core.facts.intake.events import Learn, Tier
 from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.kernel.composing import composed

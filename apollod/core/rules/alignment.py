@@ -38,7 +38,7 @@ from apollod.core.facts.alignment import (
 )
 from apollod.core.facts.children import EngineExited, TrainerAttached, TrainerExited
 from apollod.core.facts.daemon import DaemonStarted, TrainingHalted
-from apollod.core.facts.intake.order import first
+from apollod.core.facts.intake.state import first
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event

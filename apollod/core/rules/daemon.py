@@ -20,7 +20,7 @@ from apollod.core.facts.daemon import (
     TrainingPaused,
     TrainingResumed,
 )
-from apollod.core.facts.quality.resuming import may_repeat, stops
+from apollod.core.facts.quality.state import may_repeat, stops
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing

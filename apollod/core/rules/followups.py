@@ -27,8 +27,7 @@ from apollod.core.facts.followups import (
     shortfall,
     threshold_of,
 )
-from apollod.core.facts.intake.events import ExampleRejected, ExampleWithdrawn
-from apollod.core.facts.intake.evidence import BY_SCORE, BY_SCORE_STRENGTH
+from apollod.core.facts.intake.events import BY_SCORE, BY_SCORE_STRENGTH, ExampleRejected, ExampleWithdrawn
 from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing

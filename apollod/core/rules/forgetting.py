@@ -31,8 +31,7 @@ from apollod.core.fixed_bits import differing_setting
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
-from apollod.core.rules.intake.accepting import begin_encoding
-from apollod.core.rules.intake.again import family
+from apollod.core.rules.intake.accepting import begin_encoding, family
 from apollod.core.rules.rollback import NotRead, begun, differing, request
 from apollod.core.schedules import SECOND_NS
 from apollod.core.shared.places import places_of, taken_back

@@ -13,7 +13,7 @@ from apollod.core.facts.daemon import JournalCarried
 from apollod.core.facts.feedback import FeedbackGiven
 from apollod.core.facts.forgetting import ForgetRequested
 from apollod.core.facts.intake.events import ExampleRequeued, ExampleWithdrawn
-from apollod.core.facts.judging.votes import JUDGE
+from apollod.core.facts.judging import JUDGE
 from apollod.core.facts.review import (
     BY_EVIDENCE,
     Dismissed,
@@ -29,7 +29,7 @@ from apollod.core.facts.training import StepFailed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.intake.accepting import accepted, begin_encoding, leaked
-from apollod.core.rules.judging.overruling import overruled
+from apollod.core.rules.judging.policy import overruled
 from apollod.core.schedules import DAY_NS, SECOND_NS, is_due
 from apollod.core.shared.places import Place, places_of
 from apollod.core.state import State

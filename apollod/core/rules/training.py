@@ -13,8 +13,7 @@ from apollod.core.facts.daemon import DaemonStarted, JournalCarried, JournalCont
 from apollod.core.facts.environments import SOURCE
 from apollod.core.facts.holding import filled, held_beside_behaviour, held_by
 from apollod.core.facts.intake.events import ExampleLooked
-from apollod.core.facts.intake.order import upcoming
-from apollod.core.facts.intake.state import Waiting
+from apollod.core.facts.intake.state import Waiting, upcoming
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import (
     HELD_ROOM,
@@ -39,7 +38,7 @@ from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
-from apollod.core.rules.lessons.practice import is_practice, kin_practised, practised_now
+from apollod.core.rules.lessons.standing import is_practice, kin_practised, practised_now
 from apollod.core.rules.updates import step_of
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, elapsed_s, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings
@@ -175,7 +174,7 @@ def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
 
 
 def _next_batch(state: State, settings: Settings, window: Window) -> list[Waiting]:
-    """Examples of one tier and one objective that come one after the other in `core.facts.intake.order`, for one step,
+    """Examples of one tier and one objective that come one after the other in `core.facts.intake.state`, for one step,
     at most `accumulate`; or practices of a lesson; or rated answers, as many as fit into one batch. None while the next
     one is being tokenised: a bulk example does not overtake a direct one."""
     batch, direct = list[Waiting](), state.intake.direct.waiting

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Worded, keys_of
+from apollod.core.facts.lessons.events import Worded, keys_of
 from apollod.curation.documents.alone import Reader, topic_of
 from apollod.curation.documents.document_sections import Section
 from apollod.curation.lessons.asked_for import asked_for

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Wording
+from apollod.core.facts.lessons.events import Wording
 from apollod.curation.lessons.matching import NEGATIONS, content_of, holds, key_of, leaks, same_words
 from apollod.curation.prompts import json_values, under_headings
 

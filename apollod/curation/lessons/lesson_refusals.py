@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Wording
+from apollod.core.facts.lessons.events import Wording
 from apollod.curation.lessons.asked_for import asked_for
 from apollod.curation.lessons.english import Clause, clause_in
 from apollod.curation.lessons.matching import content_of, holds, leaks, question_key, same_words

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Worded
+from apollod.core.facts.lessons.events import Worded
 from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import LONG, content_of, holds, plain_words, question_key
 from apollod.curation.lessons.worded import sentences, short_answer, wordings

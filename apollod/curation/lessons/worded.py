@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Worded, Wording
+from apollod.core.facts.lessons.events import Worded, Wording
 from apollod.curation.lessons.asked_for import Asked, Frame, Use, asked_for, frames, language_of
 from apollod.curation.lessons.english import BE, FORMS, MODALS, clause_of, reordered
 from apollod.curation.lessons.matching import ARTICLES, content_of, holds, key_of, leaks, question_key

@@ -5,7 +5,7 @@ To add a family of cues, write a file beside this one and a line in `CUES`.
 
 import msgspec
 
-from apollod.core.facts.intake.evidence import BY_SCORE, Evidence, speaks_against
+from apollod.core.facts.intake.events import BY_SCORE, Evidence, speaks_against
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.moments import Rules, answer_key, may_be_learned
 from apollod.curation.signals.flag import Cue, Flag, answer_before, ids, quoted

@@ -21,8 +21,7 @@ from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.lessons.events import Said
-from apollod.core.facts.lessons.wording import Worded, Wording
+from apollod.core.facts.lessons.events import Said, Worded, Wording
 from apollod.core.proof import NUCLEUS
 from apollod.core.surroundings import NOTHING
 from apollod.curation.lessons.contradictions import ASKED_MAX, comparing, contradicted_in, subjects_of

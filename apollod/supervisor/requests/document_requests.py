@@ -16,8 +16,8 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import keys_of
 from apollod.core.facts.lessons.state import OUT, Lesson, LessonsState
-from apollod.core.facts.lessons.wording import keys_of
 from apollod.core.rules.lessons.standing import rivals
 from apollod.curation.documents.document_facts import (
     Fact,

@@ -8,8 +8,8 @@ from apollod.core import inputs as inp
 from apollod.core.facts.dreams.patterns import named
 from apollod.core.facts.dreams.state import Course as Behaviour
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import Worded
 from apollod.core.facts.lessons.state import Lesson, LessonsState
-from apollod.core.facts.lessons.wording import Worded
 from apollod.core.rules.lessons.standing import alike, answer_of, rivals
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State

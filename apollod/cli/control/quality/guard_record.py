@@ -11,7 +11,7 @@ from apollod.core import events as ev
 from apollod.core.facts.quality.state import GUARD
 from apollod.core.fold import fold_slices
 from apollod.core.rules.quality.fold import FOLDS
-from apollod.core.rules.quality.stories import Story, tell
+from apollod.core.rules.quality.status import Story, tell
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 

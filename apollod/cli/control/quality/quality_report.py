@@ -11,10 +11,9 @@ from apollod.cli.control.quality import guard_record, learned_facts
 from apollod.cli.control.quality.guard_record import GuardRecord
 from apollod.cli.control.quality.incident import how
 from apollod.cli.control.quality.incident_words import row
-from apollod.core.facts.quality.baseline import Baseline, drops
 from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.looking import compared_with, may_alarm, standing, worse
-from apollod.core.facts.quality.sequential import interval
+from apollod.core.facts.quality.sequential import Baseline, drops, interval
 
 Object = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from apollod.core.facts.dreams.events import DreamImagined, DreamJudged, Mode
 from apollod.core.facts.intake.inputs import Line
-from apollod.core.facts.judging.events import JudgeConfigured
+from apollod.core.facts.judging import JudgeConfigured
 from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 from apollod.core.settings import PatternSettings

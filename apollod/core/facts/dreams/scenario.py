@@ -24,6 +24,6 @@ class Sketch(msgspec.Struct, frozen=True):
     `curation.dreaming.scenario_text`, compared by `likeness`."""
 
     grams: bytes
-    """the smallest hashes of its character n-grams, ascending, at most `likeness.KEPT`: uint16, little-endian"""
+    """the smallest hashes of its character n-grams, ascending, at most `collapse.KEPT`: uint16, little-endian"""
     vector: bytes
-    """its words, each hashed to a place and a sign: `likeness.DIMENSIONS` int8"""
+    """its words, each hashed to a place and a sign: `collapse.DIMENSIONS` int8"""

@@ -4,8 +4,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from apollod.core.facts.intake.events import Given, Origin, Removed, Sampled, SourceMode, Tier
-from apollod.core.facts.intake.evidence import Evidence, Learn
+from apollod.core.facts.intake.events import Evidence, Given, Learn, Origin, Removed, Sampled, SourceMode, Tier
 from apollod.core.kernel.input import Input
 
 

@@ -5,9 +5,8 @@ from typing import ClassVar
 import msgspec
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.events import AskMode
+from apollod.core.facts.lessons.events import AskMode, Wording
 from apollod.core.facts.lessons.stages import Stage
-from apollod.core.facts.lessons.wording import Wording
 from apollod.core.kernel.effect import Effect
 from apollod.core.settings import Practice
 

@@ -4,9 +4,8 @@ import msgspec
 
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.intake.inputs import Line
-from apollod.core.facts.lessons.events import AskMode, Said
+from apollod.core.facts.lessons.events import AskMode, Said, Worded
 from apollod.core.facts.lessons.stages import Stage
-from apollod.core.facts.lessons.wording import Worded
 from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause
 

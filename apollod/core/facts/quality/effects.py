@@ -6,8 +6,8 @@ import msgspec
 
 from apollod.core.facts.dreams.contrast_cases import ContrastCase
 from apollod.core.facts.quality.events import News
-from apollod.core.facts.quality.lesson_group import LessonCase
-from apollod.core.facts.quality.news import Message
+from apollod.core.facts.quality.looking import LessonCase
+from apollod.core.facts.quality.state import Message
 from apollod.core.kernel.effect import Effect
 
 

@@ -37,7 +37,6 @@ from apollod.core.facts.dreams.held_out_rounds import (
     tests_of,
     weak_after,
 )
-from apollod.core.facts.dreams.machine import after
 from apollod.core.facts.dreams.state import (
     BOOTSTRAP_ROUND,
     KEPT,
@@ -52,9 +51,11 @@ from apollod.core.facts.dreams.state import (
     Tests,
     Tried,
     Wanted,
+    after,
+    surface,
+    teach,
 )
-from apollod.core.facts.dreams.surfacing import surface, teach
-from apollod.core.facts.lessons.kinds import behaviour_after
+from apollod.core.facts.lessons.stages import behaviour_after
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import StepCompleted, all_examples
 from apollod.core.kernel.policy import Folds

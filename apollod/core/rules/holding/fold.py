@@ -24,9 +24,8 @@ from apollod.core.facts.holding import (
     AnchorWanted,
     HoldingState,
 )
-from apollod.core.facts.intake.events import ExampleAccepted, ExampleWithdrawn, SignalFlagged
-from apollod.core.facts.intake.evidence import speaks_for
-from apollod.core.facts.judging.events import JudgeDistrusted
+from apollod.core.facts.intake.events import ExampleAccepted, ExampleWithdrawn, SignalFlagged, speaks_for
+from apollod.core.facts.judging import JudgeDistrusted
 from apollod.core.facts.lessons.events import (
     LessonFading,
     LessonGivenUp,
@@ -34,8 +33,9 @@ from apollod.core.facts.lessons.events import (
     LessonReplaced,
     LessonRequested,
     LessonWorded,
+    Worded,
+    keys_of,
 )
-from apollod.core.facts.lessons.wording import Worded, keys_of
 from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted

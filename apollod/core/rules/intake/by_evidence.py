@@ -7,12 +7,20 @@ if it was learned already, the weights forget it (`core.rules.forgetting`). Exam
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from apollod.core.facts.forgetting import Wish
-from apollod.core.facts.intake.events import ExampleAccepted, SignalFlagged, Tier
-from apollod.core.facts.intake.evidence import Evidence, Learn, rejections, speaks_against, speaks_for
+from apollod.core.facts.intake.events import (
+    Evidence,
+    ExampleAccepted,
+    Learn,
+    SignalFlagged,
+    Tier,
+    rejections,
+    speaks_against,
+    speaks_for,
+)
 from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.review import BY_EVIDENCE, Decider, ExampleApproved, ExampleHeld
 from apollod.core.kernel.event import Event
-from apollod.core.rules.intake.again import family
+from apollod.core.rules.intake.accepting import family
 from apollod.core.settings import JudgeMode
 from apollod.core.shared.places import Place, places_of, taken_back
 from apollod.core.state import State

@@ -17,8 +17,7 @@ from apollod.core.facts.intake.events import (
     SourceUnblocked,
     Tier,
 )
-from apollod.core.facts.intake.order import SPAN
-from apollod.core.facts.intake.state import Blocked, IntakeCounts, IntakeState, Kin, Position, Queue, Waiting
+from apollod.core.facts.intake.state import SPAN, Blocked, IntakeCounts, IntakeState, Kin, Position, Queue, Waiting
 from apollod.core.facts.lessons.events import LessonGiven, LessonsCarried
 from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.rollback import RollbackStarted
@@ -103,7 +102,7 @@ def _daemon_started(own: IntakeState, state: State, e: DaemonStarted, at_ns: int
 
 def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tier) -> Waiting:
     """Take an example that a step names out of its queue: the first one there, or one of those within reach of
-    `core.facts.intake.order`. Also in old journals without an order of tiers it is the first one, because they took the
+    `core.facts.intake.state`. Also in old journals without an order of tiers it is the first one, because they took the
     examples of each tier in the same order. `tier`: tier of an example that is in no queue, as when a step is
     repeated."""
     for waiting in (own.direct.waiting, own.bulk.waiting):

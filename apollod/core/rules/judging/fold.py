@@ -6,17 +6,24 @@ from apollod.core.facts.daemon import DaemonStarted
 from apollod.core.facts.dreams.events import DreamJudged, DreamTested
 from apollod.core.facts.forgetting import ForgetRequested
 from apollod.core.facts.intake.events import ExampleWithdrawn
-from apollod.core.facts.judging.agreement import WINDOW
-from apollod.core.facts.judging.events import (
+from apollod.core.facts.judging import (
+    CHANGED,
+    JUDGE,
+    MADE_MAX,
+    SAME,
+    SURE,
+    WINDOW,
+    Asked,
+    Judge,
     JudgeConfigured,
     JudgeDistrusted,
+    JudgingState,
+    Suspicion,
     VerdictFailed,
     VerdictGiven,
     VerdictRequested,
+    seen,
 )
-from apollod.core.facts.judging.state import CHANGED, MADE_MAX, SAME, Asked, Judge, JudgingState
-from apollod.core.facts.judging.suspicion import SURE, Suspicion, seen
-from apollod.core.facts.judging.votes import JUDGE
 from apollod.core.facts.review import (
     BY_EVIDENCE,
     ExampleApproved,

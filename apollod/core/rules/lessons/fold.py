@@ -8,7 +8,6 @@ from apollod.core.facts.daemon import DaemonStarted, JournalCarried
 from apollod.core.facts.holding import drift_of
 from apollod.core.facts.intake.events import ExampleAccepted
 from apollod.core.facts.lessons import rounds
-from apollod.core.facts.lessons.distances import nth
 from apollod.core.facts.lessons.events import (
     ExampleReplaced,
     LessonAsked,
@@ -29,13 +28,13 @@ from apollod.core.facts.lessons.events import (
     LessonsLeftOut,
     LessonWorded,
     Point,
+    keys_of,
 )
-from apollod.core.facts.lessons.open_course import Course
-from apollod.core.facts.lessons.stages import LessonState, Stage, after
+from apollod.core.facts.lessons.rounds import nth
+from apollod.core.facts.lessons.stages import Course, LessonState, Stage, after
 from apollod.core.facts.lessons.state import CURVE_MAX, OUT, OUTSIDE, TIER, Lesson, LessonsState
-from apollod.core.facts.lessons.wording import keys_of
 from apollod.core.facts.quality.events import QualityMeasured, QualityRequested
-from apollod.core.facts.quality.lesson_group import LESSONS, OLDER
+from apollod.core.facts.quality.looking import LESSONS, OLDER
 from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.facts.rollback import RollbackStarted
 from apollod.core.facts.schedule import NightOpened

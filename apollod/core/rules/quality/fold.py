@@ -5,8 +5,6 @@ from msgspec.structs import replace
 from apollod.core.facts.children import TrainerExited
 from apollod.core.facts.daemon import DaemonStarted, JournalCarried
 from apollod.core.facts.dreams.events import PatternSettled
-from apollod.core.facts.quality import news
-from apollod.core.facts.quality.baseline import RUNS_MIN
 from apollod.core.facts.quality.events import (
     QualityAlarmed,
     QualityFailed,
@@ -28,9 +26,17 @@ from apollod.core.facts.quality.events import (
     QualityWished,
 )
 from apollod.core.facts.quality.looking import baselines, doubt, is_rate, known, speaking
-from apollod.core.facts.quality.resuming import with_alarm
-from apollod.core.facts.quality.sequential import renewed
-from apollod.core.facts.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Measuring, QualityState, Totals
+from apollod.core.facts.quality.sequential import RUNS_MIN, renewed
+from apollod.core.facts.quality.state import (
+    GUARD,
+    WINDOW_MAX,
+    Asked,
+    Incident,
+    Measuring,
+    QualityState,
+    Totals,
+    with_alarm,
+)
 from apollod.core.facts.rollback import RollbackCompleted, RollbackRefused, RollbackStarted
 from apollod.core.facts.training import Learned, StepCompleted, StepFailed, StepStarted, WindowClosed
 from apollod.core.kernel.policy import Folds
@@ -45,7 +51,7 @@ def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: in
     own.references_lost, own.unable = "", False
     if own.incident is not None:
         own.incident.ranking.open = False
-    news.begun(own.telling, e.settings.on_alarm)
+    own.telling.begun(e.settings.on_alarm)
 
 
 def _references_lost(own: QualityState, state: State, e: QualityReferencesLost, at_ns: int) -> None:
@@ -138,7 +144,7 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
         steps=tuple(own.since_good), whole=len(own.window) < WINDOW_MAX,
     )  # fmt: skip
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
-    news.alarmed(own.telling, e, at_ns, _is_told(state))
+    own.telling.alarmed(e, at_ns, _is_told(state))
 
 
 def _not_good(own: QualityState, state: State, e: QualityNotGood, at_ns: int) -> None:
@@ -215,7 +221,7 @@ def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None
     left = [step.without(held) for step in incident.steps] if e.verdict != "not_searched" else []
     incident.again = tuple(replace(rest, lr=rest.lr * e.lr_scale) for rest in left if rest.examples)
     if e.verdict == "rate":
-        news.found_rate(own.telling, e, at_ns, _is_told(state))
+        own.telling.found_rate(e, at_ns, _is_told(state))
 
 
 def _resumed(own: QualityState, state: State, e: QualityResumed, at_ns: int) -> None:
@@ -230,11 +236,11 @@ def _settled(own: QualityState, state: State, e: QualitySettled, at_ns: int) -> 
     if e.by != GUARD:
         own.alarms_ns = ()
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
-    news.settled(own.telling, e, at_ns, _is_told(state))
+    own.telling.settled(e, at_ns, _is_told(state))
 
 
 def _told(own: QualityState, state: State, e: QualityTold, at_ns: int) -> None:
-    news.told(own.telling, e, at_ns)
+    own.telling.told(e, at_ns)
 
 
 def _is_told(state: State) -> bool:

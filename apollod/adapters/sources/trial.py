@@ -18,9 +18,9 @@ from apollod.adapters.sources.unpack import (
     WHOLE_SUFFIXES,
     Read,
     bare,
+    unknown_log,
     unpacked,
 )
-from apollod.adapters.sources.unreadable import unknown_log
 from apollod.core.facts.intake.events import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.databases.database_table import database_names, recognise

@@ -13,7 +13,7 @@ from apollod.errors import ApolloError, LlmError, VerdictNonsense
 
 if TYPE_CHECKING:
     from apollod.core.facts.judging import Judged
-    from apollod.curation.judge_cases import Case
+    from apollod.curation.judge_question import Case
     from apollod.supervisor.config import Config
     from apollod.supervisor.judge import Judge
 

@@ -11,8 +11,7 @@ import msgspec
 
 from apollod.curation.assembly import Assembly
 from apollod.curation.conversation import Dropped, Entry, Unknown
-from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, Split, accident
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, Split, accident, fold_lines
 from apollod.errors import RecordRefused
 
 Recognise = Callable[[str, bytes], bool]

@@ -6,8 +6,7 @@ from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Removed
 from apollod.core.facts.judging import SAME, Failing, spokesman
-from apollod.curation.judge_cases import spoiled
-from apollod.curation.judge_question import better_record, followed_by
+from apollod.curation.judge_question import better_record, followed_by, spoiled
 from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line
 
 _FAILING: Mapping[str, Failing] = {"nonsense": "nonsense", "refused": "refused"}

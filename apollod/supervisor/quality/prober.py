@@ -22,7 +22,7 @@ from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.inputs import ProbesAnswered
 from apollod.core.facts.quality.looking import LESSONS, LessonCase, known, silent_groups
 from apollod.core.kernel.reasons import one_line
-from apollod.curation.formats.lines import BOM
+from apollod.curation.formats.reader import BOM
 from apollod.curation.probes.figures import Measurement, by_lesson, by_metric
 from apollod.curation.probes.probe_item import Probe, digest, of_large_groups, sample
 from apollod.curation.probes.probe_kinds import case_of, is_judged, kind_of, lesson_probes

@@ -30,9 +30,8 @@ from apollod.curation.documents.document_facts import (
     section_for,
 )
 from apollod.curation.documents.document_sections import Section, document_text, sections_of
-from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import matches, tokens_of
-from apollod.curation.lessons.worded import told_section, wordings
+from apollod.curation.lessons.worded import check_given, told_section, wordings
 from apollod.errors import LessonRefused, LlmError
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.lesson_view import lesson_row

@@ -13,8 +13,7 @@ from apollod.core.facts.lessons.state import Lesson, LessonsState
 from apollod.core.rules.lessons.standing import alike, answer_of, rivals
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
-from apollod.curation.lessons.lesson_refusals import check_given
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.worded import check_given, wordings
 from apollod.errors import LessonRefused
 from apollod.supervisor.lesson_view import found, lesson_view, lessons_view
 from apollod.supervisor.requests.asked import USAGE, Daemon, input_of

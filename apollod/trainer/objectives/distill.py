@@ -5,7 +5,7 @@ there.
 
 p: the teacher at the same place of the same tokens, K: its k likeliest tokens, q: the model; P and Q: all other tokens
 as one bucket, see `context`, whose loss this is for another teacher. Teacher and model have the same vocabulary
-(adapters/vocabulary.py). The samples are the model's, so it learns what to do where it goes itself.
+(adapters/tokens.py). The samples are the model's, so it learns what to do where it goes itself.
 
 Sources: Agarwal et al., "On-Policy Distillation of Language Models" (arXiv:2306.13649); Hinton, Vinyals, Dean,
 "Distilling the Knowledge in a Neural Network" (arXiv:1503.02531), at temperature 1.

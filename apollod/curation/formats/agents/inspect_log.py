@@ -16,7 +16,7 @@ import msgspec
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
 from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.lines import fold_lines
+from apollod.curation.formats.reader import fold_lines
 from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "inspect"

@@ -50,7 +50,7 @@ def tokens_of(wanted: TokensWanted) -> TokensShown:
 def counting(model_dir: str, max_tokens: int) -> Iterator[Callable[[bytes], ExampleCount]]:
     """Start a process that encodes canonical records as the trainer does; yields a function that checks one record.
     Raises ApolloError if the process fails."""
-    command = [sys.executable, "-m", "apollod.trainer.example_counts", model_dir, str(max_tokens)]
+    command = [sys.executable, "-m", "apollod.trainer.token_texts", model_dir, str(max_tokens)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None and process.stdout is not None
         asks, answers = process.stdin, process.stdout

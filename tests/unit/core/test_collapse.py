@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from apollod.core.facts.dreams.collapse import (
+from apollod.core.facts.dreams.scenario import (
     ALIKE_MAX,
     ANSWERS_ABOVE,
     CERTAIN_ALIKE_MAX,

@@ -12,7 +12,7 @@ from support.guarded_world import GuardedWorld
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.dreams.contrast_cases import CASES_MAX, contrast_cases
+from apollod.core.facts.dreams.held_out_rounds import CASES_MAX, contrast_cases
 from apollod.core.facts.dreams.scenario import Sketch, Turn
 from apollod.core.facts.dreams.state import Course, DreamsState, HeldOut
 from apollod.core.facts.quality.state import QualityState

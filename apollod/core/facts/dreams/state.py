@@ -6,9 +6,8 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from apollod.core.facts.dreams.collapse import Dreamt
 from apollod.core.facts.dreams.events import Mode, Purpose
-from apollod.core.facts.dreams.scenario import Sketch, Surfaced, Turn
+from apollod.core.facts.dreams.scenario import Dreamt, Sketch, Surfaced, Turn
 from apollod.core.facts.lessons.stages import PHASES, LessonState, Phase, behaviour_after
 from apollod.core.schedules import NO_FAILURE, Retry
 from apollod.core.settings import PatternSettings

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from apollod.core.facts.lessons.effects import Ask
 from apollod.core.facts.lessons.events import AskMode, Said, Tally, Worded
+from apollod.core.facts.lessons.inputs import Ask
 from apollod.core.facts.lessons.stages import Course, Stage, Tried
 from apollod.core.facts.lessons.state import Lesson, LessonsState
 from apollod.core.proof import TOLD_MIN, decided, needed

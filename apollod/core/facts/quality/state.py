@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from apollod.core.facts.dreams.contrast_cases import ContrastCase
+from apollod.core.facts.dreams.held_out_rounds import ContrastCase
 from apollod.core.facts.quality.events import (
     Drop,
     News,

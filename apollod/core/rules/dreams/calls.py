@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.dreams.collapse import Dreamt, collapse, likeness
 from apollod.core.facts.dreams.course import kinds_of, open_cases
 from apollod.core.facts.dreams.events import LEARNED_FROM
 from apollod.core.facts.dreams.held_out_rounds import Case
-from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Dreamt, Turn, collapse, likeness
 from apollod.core.facts.dreams.state import CALLS, NOBODY, OUTSIDE, Course, Dream, DreamsState, Stage
 from apollod.core.facts.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome, nothing

@@ -5,7 +5,6 @@ from typing import Any
 
 from apollod.core.facts.bootstrap import BootstrapCompleted
 from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.dreams.collapse import Dreamt
 from apollod.core.facts.dreams.course import CONTRASTS_FIRST, look_over
 from apollod.core.facts.dreams.events import (
     LEARNED_FROM,
@@ -37,6 +36,7 @@ from apollod.core.facts.dreams.held_out_rounds import (
     tests_of,
     weak_after,
 )
+from apollod.core.facts.dreams.scenario import Dreamt
 from apollod.core.facts.dreams.state import (
     BOOTSTRAP_ROUND,
     KEPT,

@@ -11,7 +11,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.dreams.contrast_cases import contrast_cases
+from apollod.core.facts.dreams.held_out_rounds import contrast_cases
 from apollod.core.facts.quality.looking import (
     LESSONS,
     Figures,

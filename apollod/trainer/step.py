@@ -30,8 +30,8 @@ from apollod.core.kernel.composing import composed
 from apollod.core.schedules import risen
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.objectives.compared_answers import with_zero
 from apollod.trainer.objectives.context import CONTEXT
-from apollod.trainer.objectives.kto import with_zero
 from apollod.trainer.objectives.loss import Metrics, loss_of, losses_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.policy import unaligned

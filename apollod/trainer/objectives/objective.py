@@ -6,7 +6,7 @@ with gradients that never exist whole, with batches, undo and replay. Inputs fro
 sampler's log-probabilities, rewards, a reference, a teacher) have to be in the record, or in a blob that the record
 names, so that `encode` gives the same columns again in a replay.
 
-A new loss is one file with its formula and paper, one line in table.py, and a case in
+A new loss is a class with its formula and paper, one line in table.py, and a case in
 tests/unit/trainer/test_objectives.py.
 """
 

@@ -8,10 +8,8 @@ from contextlib import suppress
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
-from apollod.trainer.objectives.context import CONTEXT, ContextDistillation
-from apollod.trainer.objectives.distill import DISTILL
-from apollod.trainer.objectives.dpo import DPO
-from apollod.trainer.objectives.kto import KTO
+from apollod.trainer.objectives.compared_answers import DPO, KTO
+from apollod.trainer.objectives.context import CONTEXT, DISTILL, ContextDistillation
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.policy import CISPO, COEFFICIENTS, DRO, GRPO, GSPO, IMPORTANCE_SAMPLING
 from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning

@@ -7,8 +7,7 @@ from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.core import events as ev
 from apollod.core.facts.quality.culprits import are_bad
-from apollod.core.facts.quality.damage import searched, total
-from apollod.core.facts.quality.state import WaitsFor
+from apollod.core.facts.quality.state import WaitsFor, searched, total
 from apollod.core.rules.quality.status import Kind, Story
 
 Object = dict[str, Any]

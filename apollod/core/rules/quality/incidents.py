@@ -13,8 +13,16 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.quality.culprits import Replay, Verdict, given_up, longest, next_replay
-from apollod.core.facts.quality.damage import examples_of, scored_after, searched, unit
-from apollod.core.facts.quality.state import GUARD, Incident, may_repeat, waits_for
+from apollod.core.facts.quality.state import (
+    GUARD,
+    Incident,
+    examples_of,
+    may_repeat,
+    scored_after,
+    searched,
+    unit,
+    waits_for,
+)
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers

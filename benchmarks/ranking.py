@@ -30,7 +30,7 @@ from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.loss import losses_of  # noqa: E402
-from apollod.trainer.objectives.sft import SFT  # noqa: E402
+from apollod.trainer.objectives.objective import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
 from apollod.trainer.offline import lay_out, load_tokenizer  # noqa: E402
 from apollod.trainer.ranking import ranked  # noqa: E402

@@ -10,9 +10,8 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import ApolloError, RecordRefused
 from apollod.trainer.objectives.compared_answers import DPO, KTO
 from apollod.trainer.objectives.context import CONTEXT, DISTILL, ContextDistillation
-from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.objective import SFT, Objective, SupervisedFineTuning
 from apollod.trainer.objectives.policy import CISPO, COEFFICIENTS, DRO, GRPO, GSPO, IMPORTANCE_SAMPLING
-from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import Compared, GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 

@@ -52,7 +52,7 @@ $(VENV)/.ready: pyproject.toml
 		$(BIN)/python -m pip install --quiet $$index '$(TORCH_CPU)'; \
 	fi; \
 	$(BIN)/python -m pip install --quiet $$index --group dev -e '.[$(EXTRA)]'
-	@# What its environments import beside what vLLM brings; they are `PACKAGES` of apollod/demo/atropos.py.
+	@# What its environments import beside what vLLM brings; they are `PACKAGES` of apollod/demo/rewards.py.
 	@$(BIN)/python -m pip install --quiet --no-deps 'atroposlib==0.4.0' pydantic-cli tenacity jsonlines markdown wandb xxhash \
 		|| echo "make: no atroposlib; its tests are skipped, and demo-atropos says what it lacks" >&2
 	@touch $@

@@ -20,10 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
-from apollod.core.facts.quality.baseline import Baseline
-from apollod.core.facts.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, RECENT
-from apollod.core.facts.quality.looking import doubt, fallen_together, looked
-from apollod.core.facts.quality.sequential import alarms, renewed
+from apollod.core.facts.quality.looking import LEAST, LESSONS, LESSONS_MAX, RECENT, doubt, fallen_together, looked
+from apollod.core.facts.quality.sequential import Baseline, alarms, renewed
 from apollod.core.facts.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 from apollod.curation.probes.probe_item import LARGE

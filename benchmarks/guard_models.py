@@ -31,11 +31,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from random import Random
 
-from apollod.core.facts.quality.baseline import Baseline
 from apollod.core.facts.quality.culprits import SHARE
-from apollod.core.facts.quality.lesson_group import LEAST
-from apollod.core.facts.quality.looking import SHARE_MIN, TOGETHER, begun, doubt, speaking
-from apollod.core.facts.quality.sequential import Metric, alarms, metric, seen
+from apollod.core.facts.quality.looking import LEAST, SHARE_MIN, TOGETHER, begun, doubt, speaking
+from apollod.core.facts.quality.sequential import Baseline, Metric, alarms, metric, seen
 from benchmarks import report
 from benchmarks.guard_lives import SETTINGS, SHIPPED
 from benchmarks.quality_statistics import harmless

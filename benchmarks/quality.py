@@ -31,8 +31,7 @@ from apollod.adapters.journal import blobs
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.core.facts.quality.culprits import Verdict, longest, next_replay
-from apollod.core.facts.quality.damage import search_of
-from apollod.core.facts.quality.state import Asked
+from apollod.core.facts.quality.state import Asked, search_of
 from apollod.core.settings import TrainerSettings
 from apollod.curation.probes.references import Reference, write_references
 from apollod.demo.world import instructions, scenarios

@@ -32,11 +32,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 
-from apollod.core.facts.quality.baseline import baseline_of, drops
 from apollod.core.facts.quality.culprits import SHARE, Replay, Verdict, next_replay, search, told
-from apollod.core.facts.quality.lesson_group import LEAST
-from apollod.core.facts.quality.looking import doubt
-from apollod.core.facts.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
+from apollod.core.facts.quality.looking import LEAST, doubt
+from apollod.core.facts.quality.sequential import BETS, LOOKS, Metric, alarms, baseline_of, drops, metric, renewed, seen
 from benchmarks import report
 
 METRICS, ITEMS, MARGIN = 8, 60, 0.05

@@ -5,8 +5,9 @@ and daemon: `benchmarks.poison --ranked` does the same with both. For each kind 
 `benchmarks.poison` are learned in its order, probes whose answers became less likely than not are those that fell, the
 weights of before come back, and the examples that were written are ranked.
 
-precision, recall: of those that a verdict would hold (`core/rules/quality/ranking.py`), against those that were planted
-and written. least: the lowest score of a planted example, most: the highest of a good one, in shares of the highest.
+precision, recall: of those that a verdict would hold (`core/rules/quality/incidents.py`), against those that were
+planted and written. least: the lowest score of a planted example, most: the highest of a good one, in shares of the
+highest.
 """
 
 import json
@@ -23,13 +24,13 @@ foreign_wheels.guard()
 
 import torch  # noqa: E402 - after the guard
 
-from apollod.core.rules.quality.ranking import first  # noqa: E402
+from apollod.core.rules.quality.incidents import first  # noqa: E402
 from apollod.core.settings import OptimizerSettings  # noqa: E402
 from apollod.trainer.bind.attach import attach  # noqa: E402
 from apollod.trainer.bind.live_weights import ModelDir  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.loss import losses_of  # noqa: E402
-from apollod.trainer.objectives.sft import SFT  # noqa: E402
+from apollod.trainer.objectives.objective import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
 from apollod.trainer.offline import load_tokenizer  # noqa: E402
 from apollod.trainer.ranking import ranked  # noqa: E402

@@ -322,7 +322,7 @@ LEFT JOIN holding AS last ON last.anchor = told.anchor AND last.step = told.last
 LEFT JOIN retired ON retired.anchor = CAST(frozen.key AS TEXT)
 WHERE frozen.kind = 'anchor.frozen';
 
--- kind and state: as apollod/core/facts/lessons/kinds.py has them. The state of a fact is that of its last event; a known
+-- kind and state: as apollod/core/facts/lessons/stages.py has them. The state of a fact is that of its last event; a known
 -- lesson that is asked again (begun in the stage `again`) stays known meanwhile. In a journal that goes on from an
 -- archive, steps and figures go on from its lesson.carried. example: the line that the lesson was made of. document:
 -- name of the one that says it. A behaviour's definition that another one replaced under its name has a row of its own,

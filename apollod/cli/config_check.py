@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.journal import journal_file, journal_reader
-from apollod.adapters.journal.growth import Growth, growth
+from apollod.adapters.journal.journal_file import Growth, growth
 from apollod.adapters.system import hardware
 from apollod.adapters.system.model_dir import check_model_dir
 from apollod.cli import render

@@ -26,7 +26,7 @@ from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.adapters.system.own_process import die_with_supervisor, yield_to_others
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, origins, read_plan, start_of
 from apollod.cli.replay_steps import Replaying, most_examples, most_tokens, threads_of, told
-from apollod.core.facts.quality.damage import mean, scored_after
+from apollod.core.facts.quality.state import mean, scored_after
 from apollod.curation.probes.references import Reference, known_items, quality_drops, read_references
 from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
 from apollod.explain import line_of, reason

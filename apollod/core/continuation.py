@@ -19,7 +19,7 @@ from apollod.core.facts.environments import EnvironmentsState
 from apollod.core.facts.followups import FollowUpsState
 from apollod.core.facts.forgetting import ForgettingState
 from apollod.core.facts.intake.state import Kin, Queue, Waiting
-from apollod.core.facts.judging.state import JudgingState
+from apollod.core.facts.judging import JudgingState
 from apollod.core.facts.publishing import PublishingState
 from apollod.core.facts.rescoring import RescoringState
 from apollod.core.facts.review import ReviewState
@@ -28,10 +28,15 @@ from apollod.core.facts.scoring import ScoringState
 from apollod.core.facts.updates import UpdatesState
 from apollod.core.kernel.composing import carried, composed
 from apollod.core.rules.dreams.continuing import DreamNotes, carried_dreams
-from apollod.core.rules.holding.anchor_notes import AnchorNotes, carried_holding
-from apollod.core.rules.lessons.lesson_notes import LessonNotes, carried_lessons
-from apollod.core.rules.quality.carrying import QualityNotes, carried_quality
 from apollod.core.schedules import NO_FAILURE
+from apollod.core.shared.archive_notes import (
+    AnchorNotes,
+    LessonNotes,
+    QualityNotes,
+    carried_holding,
+    carried_lessons,
+    carried_quality,
+)
 from apollod.core.state import State
 
 NAMED_MAX = 1000

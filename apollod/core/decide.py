@@ -10,7 +10,7 @@ Each subject answers for itself, in the order of `core.subjects`.
 from apollod.core import inputs as inp
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.rules import publishing
-from apollod.core.rules.lessons.direct_lines import with_lessons
+from apollod.core.rules.lessons.policy import with_lessons
 from apollod.core.state import State
 from apollod.core.subjects import BEGINNINGS, SUBJECTS
 

@@ -16,7 +16,7 @@ import msgspec
 from apollod.adapters.checks import problem as check_problem
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import Terms
-from apollod.adapters.sources.unreadable import obstruction
+from apollod.adapters.sources.unpack import obstruction
 from apollod.adapters.sources.whole_source import Part, WholeSource
 from apollod.core import events as ev
 from apollod.core import inputs as inp

@@ -13,8 +13,8 @@ from apollod.adapters.answer_store import SECOND_NS, Answer
 from apollod.adapters.system import clock
 from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch
-from apollod.curation.captured import Captured, joined, question_in
 from apollod.curation.lessons.line_lessons import Pair, pair_in
+from apollod.curation.responses import Captured, joined, question_in
 from apollod.model.config_facts import template_text
 from apollod.supervisor.config import Config
 from apollod.wire.comparisons import is_compared

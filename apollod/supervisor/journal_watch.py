@@ -13,8 +13,8 @@ import anyio.to_thread
 import structlog
 
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.growth import Growth, growth
 from apollod.adapters.journal.journal_connection import read_again
+from apollod.adapters.journal.journal_file import Growth, growth
 from apollod.adapters.system import processes
 from apollod.errors import ChainBroken, JournalError
 from apollod.wire.event_codec import GENESIS

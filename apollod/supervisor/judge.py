@@ -13,11 +13,19 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Removed
-from apollod.core.facts.judging.votes import Vote
+from apollod.core.facts.judging import Vote
 from apollod.core.inputs import Judged
 from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
-from apollod.curation.judge_cases import Case, read_cases, with_injections, without_repeats
-from apollod.curation.judge_question import PROMPT_HASH, SCHEMA, question_about, vote_of
+from apollod.curation.judge_question import (
+    PROMPT_HASH,
+    SCHEMA,
+    Case,
+    question_about,
+    read_cases,
+    vote_of,
+    with_injections,
+    without_repeats,
+)
 from apollod.errors import ConfigError, RecordRefused, VerdictNonsense
 from apollod.explain import reason
 from apollod.supervisor.child_commands import serves_by_priority

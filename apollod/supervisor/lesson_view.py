@@ -13,9 +13,7 @@ from apollod.core.facts.dreams.state import Course as Behaviour
 from apollod.core.facts.holding import drift_of
 from apollod.core.facts.lessons import rounds
 from apollod.core.facts.lessons.events import Tally
-from apollod.core.facts.lessons.kinds import kind_of
-from apollod.core.facts.lessons.open_course import Course
-from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.stages import Course, Stage, kind_of
 from apollod.core.facts.lessons.state import Lesson, LessonsState
 from apollod.core.rules.lessons.standing import not_these
 from apollod.core.schedules import SECOND_NS

@@ -19,11 +19,11 @@ from apollod.adapters.system import clock, service
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
-from apollod.core.facts.intake.evidence import rejections
+from apollod.core.facts.intake.events import rejections
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Taught
 from apollod.core.kernel.outcome import Outcome
-from apollod.core.rules.intake.again import again_id, asked_about
+from apollod.core.rules.intake.accepting import again_id, asked_about
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.curation.lessons.line_lessons import lesson_in

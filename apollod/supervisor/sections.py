@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.facts.dreams.patterns import pattern_problem
-from apollod.core.facts.intake.events import StripLevel
-from apollod.core.facts.intake.evidence import Learn
-from apollod.core.facts.lessons.distances import distance_of
+from apollod.core.facts.intake.events import Learn, StripLevel
+from apollod.core.facts.lessons.rounds import distance_of
 from apollod.core.settings import (
     CheckpointSettings,
     ControlSettings,

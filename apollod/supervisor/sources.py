@@ -21,7 +21,7 @@ from apollod.adapters.sources.database_files import DatabaseFiles
 from apollod.adapters.sources.foreign_database import SUFFIXES as DATABASE_SUFFIXES
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
-from apollod.adapters.sources.unreadable import obstruction
+from apollod.adapters.sources.unpack import obstruction
 from apollod.adapters.sources.watched_places import DatabaseTree, Inbox, WatchedTree
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import SourceMode

@@ -22,10 +22,10 @@ from apollod.core.rules import (
 )
 from apollod.core.rules.bootstrap import ReadSoFar
 from apollod.core.rules.dreams import status as dreams
-from apollod.core.rules.holding import status as holding
-from apollod.core.rules.intake import status as intake
-from apollod.core.rules.judging import status as judging
-from apollod.core.rules.lessons import status as lessons
+from apollod.core.rules.holding import policy as holding
+from apollod.core.rules.intake import policy as intake
+from apollod.core.rules.judging import policy as judging
+from apollod.core.rules.lessons import policy as lessons
 from apollod.core.rules.quality import status as quality
 from apollod.core.state import State
 from apollod.wire.status import Journal, Status

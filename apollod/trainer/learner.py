@@ -2,14 +2,18 @@
 examples."""
 
 from array import array
+from collections.abc import Sequence
+from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from apollod.core.settings import Kernels, Products
-from apollod.errors import RecordRefused
+from apollod.errors import ApolloError, RecordRefused
 from apollod.explain import line_of
 from apollod.products import products_in
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.bind.live_weights import ModelDir, Weights
 from apollod.trainer.environment import chosen_kernels, chosen_products, environment, without_triton
 from apollod.trainer.memory import lacks_memory
 from apollod.trainer.objectives.encoding import template_problem
@@ -21,11 +25,53 @@ from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.undo.undo_ring import UndoRing
-from apollod.trainer.untrained import UNKNOWN, Untrained
 from apollod.wire import messages as m
 from apollod.wire.comparisons import Compared, GroupRecord, decode_learned, needs_reference, with_reference
 from apollod.wire.manifest import Manifest
 from apollod.wire.teacher import GivenBlob, digest_of
+
+
+class Untrained:
+    """The weights before the first step, as a second model in host memory: the reference of an objective that holds
+    answers near it (`kl`). Only a daemon that learns by such an objective loads them, as much memory as the files take.
+    They are those of the first of `directories` whose weights have this `fingerprint`."""
+
+    def __init__(self, directories: Sequence[str], fingerprint: str) -> None:
+        self.directories, self.fingerprint = tuple(directories), fingerprint
+        self._model: PreTrainedModel | None = None
+
+    def model(self) -> PreTrainedModel:
+        """The model, loaded at the first call. Raises RecordRefused where no directory has these weights."""
+        if self._model is None:
+            self._model = _loaded(self._directory())
+        return self._model
+
+    def _directory(self) -> str:
+        for directory in self.directories:
+            try:
+                if Weights(ModelDir.open(Path(directory)), {}, {}).fingerprint() == self.fingerprint:
+                    return directory
+            except (ApolloError, OSError):  # it is not there, or half a copy
+                continue
+        places = " nor in ".join(self.directories) or "any directory"
+        raise RecordRefused(
+            f"kl holds answers near the weights before the first step, which are not in {places}",
+            'set [checkpoint] keep_base = "auto" for a new journal, or kl = 0',
+        )
+
+
+UNKNOWN = Untrained((), "")
+"""no directory was named"""
+
+
+def _loaded(directory: str) -> PreTrainedModel:
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        directory, dtype="auto", attn_implementation="sdpa", local_files_only=True
+    )
+    model.requires_grad_(False)
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
 
 
 class Learner:

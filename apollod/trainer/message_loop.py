@@ -31,7 +31,7 @@ from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.trainer.foreign_update import encoded_update, write_update
 from apollod.trainer.kernels import kernels_cpu
-from apollod.trainer.learner import Learner, bound, checked, encode
+from apollod.trainer.learner import UNKNOWN, Learner, Untrained, bound, checked, encode
 from apollod.trainer.memory import lacks_memory, spoils_the_thread
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer
@@ -41,7 +41,6 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.ranking import ranked
 from apollod.trainer.scoring import rescored
 from apollod.trainer.step import be_deterministic, run_step
-from apollod.trainer.untrained import UNKNOWN, Untrained
 from apollod.wire import messages as m
 from apollod.wire.updates import is_update
 

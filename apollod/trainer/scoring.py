@@ -15,8 +15,7 @@ from apollod.errors import RecordRefused
 from apollod.trainer.bind.attach import Attached
 from apollod.trainer.kernels.device_to_host import in_host_memory
 from apollod.trainer.objectives.loss import head_unapplied, large_head, loss_of, outputs
-from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT, Objective
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.manifest import tensor_digest
 from apollod.wire.messages import ExamplesScored, Probed, ProbeTrainer, Rescore, ScoredAgain, StepExample

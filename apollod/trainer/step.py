@@ -30,12 +30,11 @@ from apollod.core.kernel.composing import composed
 from apollod.core.schedules import risen
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.objectives.compared_answers import with_zero
 from apollod.trainer.objectives.context import CONTEXT
-from apollod.trainer.objectives.kto import with_zero
 from apollod.trainer.objectives.loss import Metrics, loss_of, losses_of
-from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.objective import SFT, Objective
 from apollod.trainer.objectives.policy import unaligned
-from apollod.trainer.objectives.sft import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.open_step import StepReport

@@ -1,5 +1,9 @@
-"""Entry of the process that shows tokens: `python -m apollod.trainer.token_texts`, one `TokensWanted` on standard
-input, one `TokensShown` on standard output. It loads a tokenizer and no weights, and encodes like the trainer."""
+"""Entry of the process that shows or counts tokens. It loads a tokenizer and no weights, and encodes like the trainer.
+
+`python -m apollod.trainer.token_texts`: one `TokensWanted` on standard input, one `TokensShown` on standard output.
+`python -m apollod.trainer.token_texts MODEL_DIR MAX_TOKENS` tells for each record whether the trainer can learn it: a
+canonical record a line on standard input, an `ExampleCount` a line on standard output.
+"""
 
 import os
 import sys
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from apollod import foreign_wheels
-from apollod.wire.pipe_messages import TokensShown, TokensWanted
+from apollod.wire.pipe_messages import ExampleCount, TokensShown, TokensWanted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -17,13 +21,46 @@ WINDOW = 16  # tokens; a character has at most 4 bytes, so at most 4 tokens
 
 
 def main() -> int:
-    """Read one request, write one answer."""
+    """Read one request, or with arguments records until the input ends, and answer."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if len(sys.argv) > 1:
+        foreign_wheels.guard()
+        return count(sys.argv[1], int(sys.argv[2]))
     wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=TokensWanted)
     foreign_wheels.guard()
     sys.stdout.buffer.write(msgspec.json.encode(shown(wanted)))
+    return 0
+
+
+def count(model_dir: str, max_tokens: int) -> int:
+    """Count records until the input ends."""
+    from apollod.errors import ApolloError
+    from apollod.explain import line_of
+    from apollod.trainer.objectives.encoding import load_tokenizer
+    from apollod.trainer.objectives.table import encoded, objective_of
+    from apollod.wire.comparisons import decode_learned
+
+    tokenizer, problem = None, ""
+    try:
+        tokenizer = load_tokenizer(model_dir)
+    except ApolloError as error:
+        problem = error.line()
+    for line in sys.stdin.buffer:
+        record = line.rstrip(b"\n")
+        try:
+            assert tokenizer is not None
+            tokens = encoded(tokenizer, record, objective_of(decode_learned(record)), max_tokens)
+            found = ExampleCount(len(tokens.ids), tokens.targets, changes=dict(tokens.changes))
+        except ApolloError as error:
+            found = ExampleCount(refused=error.line())
+        except AssertionError:
+            found = ExampleCount(refused=problem)
+        except Exception as error:  # noqa: BLE001 - whatever templates and tokenizers raise
+            found = ExampleCount(refused=f"it cannot be tokenised ({line_of(error)})")
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        sys.stdout.buffer.flush()
     return 0
 
 

@@ -1,6 +1,6 @@
 """Protocols of helper processes that answer over a pipe, in JSON.
 
-`apollod.trainer.token_texts` and `apollod.trainer.example_counts` show and count the tokens of a record. The process
+`apollod.trainer.token_texts` shows or counts the tokens of a record. The process
 that replays a window takes one object a line: the first on its standard input is a `Window`, each one after it a
 `Without`, which is answered by one `Outcome` on its standard output before the next is read.
 """

@@ -18,10 +18,10 @@ from apollod.core.rules.dreams.status import Dreams
 from apollod.core.rules.environments import EnvironmentStatus
 from apollod.core.rules.feedback import Capture
 from apollod.core.rules.followups import FollowUps
-from apollod.core.rules.holding.status import Holding
-from apollod.core.rules.intake.status import Blocked, Queue
-from apollod.core.rules.judging.status import Judge
-from apollod.core.rules.lessons.status import Lessons
+from apollod.core.rules.holding.policy import Holding
+from apollod.core.rules.intake.policy import Blocked, Queue
+from apollod.core.rules.judging.policy import Judge
+from apollod.core.rules.lessons.policy import Lessons
 from apollod.core.rules.preferences import Preferences
 from apollod.core.rules.publishing import Weights
 from apollod.core.rules.quality.status import Quality

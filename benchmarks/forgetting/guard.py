@@ -11,9 +11,8 @@ searched for.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from apollod.core.facts.quality.baseline import baseline_of, drops
 from apollod.core.facts.quality.looking import begun
-from apollod.core.facts.quality.sequential import alarms, renewed, seen
+from apollod.core.facts.quality.sequential import alarms, baseline_of, drops, renewed, seen
 from apollod.core.settings import QualitySettings
 from benchmarks.forgetting.learner import Model
 from benchmarks.forgetting.tasks import Question

@@ -25,7 +25,7 @@ from apollod.trainer.kernels import kernels_cpu  # noqa: E402
 from apollod.trainer.learner import Learner  # noqa: E402
 from apollod.trainer.objectives.context import CONTEXT  # noqa: E402
 from apollod.trainer.objectives.encoding import load_tokenizer  # noqa: E402
-from apollod.trainer.objectives.sft import SFT  # noqa: E402
+from apollod.trainer.objectives.objective import SFT  # noqa: E402
 from apollod.trainer.objectives.tokens import Tokens  # noqa: E402
 from apollod.trainer.step import be_deterministic, run_step  # noqa: E402
 from apollod.wire.comparisons import with_file  # noqa: E402

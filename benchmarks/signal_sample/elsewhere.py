@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apollod.curation.conversation import Moment, Remark, Said, Session, Signal
-from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
+from apollod.curation.formats.session_reader import form
 from apollod.curation.formats.table import READERS
 from apollod.curation.signals.cues import flags
 from apollod.curation.signals.flag import answer_before, call_of

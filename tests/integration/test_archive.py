@@ -19,7 +19,7 @@ from support.daemon import Daemon, chat_line
 from support.journals import AT, BASE, EXAMPLES, A, B, C, D, E, F, accepted, completed, edit, opened, shell, write
 
 from apollod.adapters.journal import journal_reader, verification
-from apollod.adapters.journal.growth import growth
+from apollod.adapters.journal.journal_file import growth
 from apollod.adapters.system.service import Lock
 from apollod.cli.main import main
 from apollod.core import events as ev

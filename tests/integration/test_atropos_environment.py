@@ -12,7 +12,7 @@ from support.daemon import VLLM, Daemon
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
-from apollod.demo.atropos import PACKAGES, Atropos
+from apollod.demo.rewards import PACKAGES, Atropos
 
 ENVIRONMENT = '[[environment]]\nname = "naming"\nkind = "atropos"\nurl = "{url}"\ngroup = 4\nterms = {{ kl = 0.05 }}\n'
 pytestmark = [

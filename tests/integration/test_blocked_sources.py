@@ -18,7 +18,7 @@ from support.source_life import config_of, events_of, live, unprivileged, until
 
 from apollod.adapters.sources import foreign_database, source_files
 from apollod.core import events as ev
-from apollod.core.rules.intake import obstructions
+from apollod.core.rules.intake import policy
 from apollod.core.state import State
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config
@@ -236,7 +236,7 @@ def test_a_database_that_stays_locked_is_told_and_one_that_is_locked_for_a_momen
     chats.db.execute("BEGIN EXCLUSIVE")
     live(config, for_a_moment)
     assert told(config) == []
-    monkeypatch.setattr(obstructions, "PASSING_S", 0.3)
+    monkeypatch.setattr(policy, "PASSING_S", 0.3)
     turn(chats, "two")
     chats.db.execute("BEGIN EXCLUSIVE")
     live(config, for_long)

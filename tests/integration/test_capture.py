@@ -14,7 +14,7 @@ from apollod.adapters.journal import journal_reader
 from apollod.cli.control.examples import example_text
 from apollod.cli.main import main
 from apollod.trainer.objectives.encoding import load_tokenizer
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT
 from apollod.trainer.objectives.table import encoded
 from apollod.trainer.token_texts import shown
 from apollod.wire.records import with_sampled

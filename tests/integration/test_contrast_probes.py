@@ -23,7 +23,7 @@ from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.dreams.contrast_cases import ContrastCase
+from apollod.core.facts.dreams.held_out_rounds import ContrastCase
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.quality.events import NO_JUDGE, NO_VERDICT
 from apollod.core.fold import fold

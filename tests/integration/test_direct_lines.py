@@ -21,7 +21,7 @@ from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Given
-from apollod.core.rules.lessons.direct_lines import WAITING_MAX
+from apollod.core.rules.lessons.policy import WAITING_MAX
 from apollod.core.settings import LessonSettings
 from apollod.curation.lessons.line_lessons import asked_by
 from apollod.demo.tiny_model import make_tokenizer

@@ -28,8 +28,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Removed
 from apollod.core.state import State
-from apollod.curation.contexts import Contexts, contexts
-from apollod.curation.stripping import Stripping, strip
+from apollod.curation.stripping import Contexts, Stripping, contexts, strip
 from apollod.errors import ApolloError, LlmNonsense, LlmRefused, LlmUnreachable, ScoreRefused
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor, scoring_effects

@@ -18,8 +18,7 @@ from apollod.adapters.sources.record_stream import batch_of_lines
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.surroundings import SURROUNDING_KINDS
-from apollod.curation.contexts import as_asked
-from apollod.curation.stripping import restored
+from apollod.curation.stripping import as_asked, restored
 from apollod.curation.surrounding_texts import shipped
 from apollod.demo.world.standing_before import own_records
 

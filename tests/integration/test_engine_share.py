@@ -28,12 +28,11 @@ from apollod.adapters.llm.log_probabilities import Pace, Score, score, teacher_o
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.curation.contexts import contexts
 from apollod.curation.dreaming.imagination import SCHEMA
 from apollod.curation.probes.figures import Measurement
 from apollod.curation.probes.probe_item import sample
 from apollod.curation.probes.probe_lines import probe_set, read_probes
-from apollod.curation.stripping import Stripping, strip
+from apollod.curation.stripping import Stripping, contexts, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
 from apollod.errors import DreamCut
 from apollod.supervisor.config import load_config

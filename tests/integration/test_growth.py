@@ -7,8 +7,8 @@ import anyio
 import pytest
 from support.journals import paused
 
-from apollod.adapters.journal import growth as module
-from apollod.adapters.journal.growth import growth
+from apollod.adapters.journal import journal_file as module
+from apollod.adapters.journal.journal_file import growth
 from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
 from apollod.core import events as ev

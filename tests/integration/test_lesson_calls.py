@@ -18,9 +18,9 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.effects import Ask
+from apollod.core.facts.lessons.events import Wording
+from apollod.core.facts.lessons.inputs import Ask
 from apollod.core.facts.lessons.stages import Stage
-from apollod.core.facts.lessons.wording import Wording
 from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.curation.lessons.line_lessons import asked_by
 from apollod.supervisor.config import load_config

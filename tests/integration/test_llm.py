@@ -15,9 +15,8 @@ from support import llm_server as behave
 from support.daemon import Daemon
 from support.llm_server import LlmServer, serving
 
-from apollod.adapters.llm import connections
-from apollod.adapters.llm.client import HttpLlm, Llm
-from apollod.adapters.llm.connections import backoff_s, retry_after_s
+from apollod.adapters.llm import client
+from apollod.adapters.llm.client import HttpLlm, Llm, backoff_s, retry_after_s
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.openai_api import Completion, Sampling, Versions
 from apollod.errors import ConfigError, LlmError, LlmNonsense, LlmRefused, LlmTimedOut, LlmUnreachable
@@ -50,7 +49,7 @@ def talk(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr(client, "BACKOFF_FIRST_S", 0.02)
 
 
 # --- good answers -----------------------------------------------------------------------------------------------------
@@ -311,8 +310,8 @@ def test_a_base_url_that_cannot_be_one(url: str) -> None:
 
 
 def test_waiting() -> None:
-    assert [backoff_s(n, 0.0) / connections.BACKOFF_FIRST_S for n in (1, 2, 3, 4)] == [1, 2, 4, 8]
-    assert backoff_s(1, 1.0) == connections.BACKOFF_FIRST_S / 2 and backoff_s(999, 0.0) == connections.BACKOFF_MOST_S
+    assert [backoff_s(n, 0.0) / client.BACKOFF_FIRST_S for n in (1, 2, 3, 4)] == [1, 2, 4, 8]
+    assert backoff_s(1, 1.0) == client.BACKOFF_FIRST_S / 2 and backoff_s(999, 0.0) == client.BACKOFF_MOST_S
     assert retry_after_s(" 7 ", 0) == 7.0
     assert retry_after_s("Thu, 01 Jan 1970 00:01:00 GMT", 20.0) == 40.0
     assert retry_after_s("Thu, 01 Jan 1970 00:01:00 GMT", 90.0) == 0.0

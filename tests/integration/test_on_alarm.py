@@ -24,7 +24,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core import schedules
-from apollod.core.facts.quality.news import Message
+from apollod.core.facts.quality.state import Message
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.errors import ConfigError

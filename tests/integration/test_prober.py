@@ -22,9 +22,9 @@ from apollod.adapters.journal import blobs
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.facts.lessons.wording import Wording
+from apollod.core.facts.lessons.events import Wording
 from apollod.core.facts.quality.events import NO_JUDGE
-from apollod.core.facts.quality.lesson_group import LESSONS, LessonCase
+from apollod.core.facts.quality.looking import LESSONS, LessonCase
 from apollod.curation.probes.probe_item import digest
 from apollod.curation.probes.references import read_references
 from apollod.errors import ConfigError

@@ -16,7 +16,7 @@ from support.trainer_host import Trainer
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.rules.quality.ranking import first
+from apollod.core.rules.quality.incidents import first
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
 from apollod.wire import messages as m

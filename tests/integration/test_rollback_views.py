@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 from support.journals import STORY, TAKEN_BACK, A, B, C, D, E, F, accepted, completed, write
 
+from apollod.adapters.journal.examples import plan_way_back, tiers_of
 from apollod.adapters.journal.journal_reader import query
-from apollod.adapters.journal.rollback_plan import plan_way_back, tiers_of
 from apollod.core import events as ev
 from apollod.core.settings import TrainerSettings
 

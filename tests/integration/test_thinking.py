@@ -18,9 +18,9 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.lessons.effects import Ask
+from apollod.core.facts.lessons.events import Wording
+from apollod.core.facts.lessons.inputs import Ask
 from apollod.core.facts.lessons.stages import Stage
-from apollod.core.facts.lessons.wording import Wording
 from apollod.core.settings import Check, PatternSettings
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer

@@ -32,8 +32,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.quality.culprits import LOWER, Replay, next_replay
-from apollod.core.facts.quality.damage import search_of
-from apollod.core.facts.quality.state import Asked
+from apollod.core.facts.quality.state import Asked, search_of
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.quality.window_replays import MODULE

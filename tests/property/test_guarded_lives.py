@@ -13,7 +13,7 @@ from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.world import Died, World, changed, digest
 
-from apollod.cli.control.quality.guard_record import STEPS, GuardRecord
+from apollod.cli.control.quality.incident import STEPS, GuardRecord
 from apollod.cli.control.quality.incident_words import row
 from apollod.core import effects as fx
 from apollod.core import events as ev

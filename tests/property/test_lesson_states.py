@@ -19,8 +19,7 @@ from support.world import World
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
 from apollod.core.continuation import obstacle
-from apollod.core.facts.lessons.kinds import RULES, behaviour_after
-from apollod.core.facts.lessons.stages import LessonState
+from apollod.core.facts.lessons.stages import RULES, LessonState, behaviour_after
 from apollod.supervisor.lesson_view import lessons_view
 
 Row = tuple[str, str, str, str]

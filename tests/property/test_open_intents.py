@@ -16,7 +16,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
-from apollod.core.facts.intake.evidence import BY_SCORE, Evidence
+from apollod.core.facts.intake.events import BY_SCORE, Evidence
 from apollod.core.shared.missing_anchors import lacking
 
 LOOKS = 4

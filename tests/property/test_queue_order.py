@@ -13,8 +13,7 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.intake.order import LOOKAHEAD, SPAN, first, upcoming
-from apollod.core.facts.intake.state import IntakeState, Kin, Queue, Waiting
+from apollod.core.facts.intake.state import LOOKAHEAD, SPAN, IntakeState, Kin, Queue, Waiting, first, upcoming
 from apollod.core.kernel.event import Recorded
 from apollod.supervisor.requests.status_requests import queue_of
 

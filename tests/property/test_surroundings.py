@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.effort import draws
 
-from apollod.core.facts.dreams.likeness import likeness
+from apollod.core.facts.dreams.scenario import likeness
 from apollod.core.surroundings import SURROUNDING_KINDS, SurroundingKind, drawn, in_place_of
 from apollod.curation.dreaming.scenario_text import sketch_of, words_of
 from apollod.curation.surrounding_texts import Own, Recorded, lines, own_surroundings, shipped

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from apollod.core.facts.intake.events import Given
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
-from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import holds, key_of, matches
-from apollod.curation.lessons.worded import told, wordings
+from apollod.curation.lessons.worded import check_given, told, wordings
 from apollod.errors import LessonRefused
 
 WORDS = (

@@ -14,7 +14,7 @@ from support.journals import opened
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.dreams.machine import Stage
+from apollod.core.facts.dreams.state import Stage
 from apollod.core.settings import Check, PatternSettings
 
 RUBRIC = PatternSettings(

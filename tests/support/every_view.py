@@ -5,8 +5,8 @@ from support.journals import MEASURED, STORY, TAKEN_BACK, A, B, D
 
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import Worded, Wording
 from apollod.core.facts.lessons.stages import Stage
-from apollod.core.facts.lessons.wording import Worded, Wording
 from apollod.core.settings import PatternSettings
 
 SCORED = ev.ExampleScored(

@@ -5,7 +5,7 @@ from support.taught_world import TaughtWorld
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.quality.lesson_group import LESSONS
+from apollod.core.facts.quality.looking import LESSONS
 
 SETTINGS = guarded(every_steps=3, cost=0.0)
 

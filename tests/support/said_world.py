@@ -5,7 +5,7 @@ from support.world import World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.intake.evidence import Evidence, Learn
+from apollod.core.facts.intake.events import Evidence, Learn
 
 
 def undo(answer: str) -> Evidence:

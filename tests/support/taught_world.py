@@ -18,7 +18,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Worded, Wording
+from apollod.core.facts.lessons.events import Worded, Wording
 from apollod.core.settings import LessonSettings
 
 FIRM = 4

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Found, Item, Limits
+from apollod.curation.formats.reader import Bad, Cursor, Folded, Found, Item, Limits, fold_lines
 from apollod.errors import RecordRefused
 from apollod.wire.records import parse_line
 

@@ -23,7 +23,7 @@ from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line
 from apollod.core.rules.forgetting import plan as forget_plan
-from apollod.core.rules.intake.again import again_id, asked_about
+from apollod.core.rules.intake.accepting import again_id, asked_about
 from apollod.core.rules.rollback import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
 from apollod.core.settings import CheckpointSettings, LessonSettings, ProductsDtype, QualitySettings, TrainerSettings

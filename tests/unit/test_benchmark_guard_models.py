@@ -4,9 +4,8 @@ from random import Random
 
 import pytest
 
-from apollod.core.facts.quality.baseline import Baseline
 from apollod.core.facts.quality.looking import fallen_together, looked
-from apollod.core.facts.quality.sequential import alarms
+from apollod.core.facts.quality.sequential import Baseline, alarms
 from apollod.core.facts.quality.state import QualityState
 from benchmarks.guard_lives import SETTINGS
 from benchmarks.guard_models import SMALL, Guard, drawn, groups_of

@@ -24,8 +24,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import Worded, Wording
 from apollod.core.facts.lessons.stages import Stage
-from apollod.core.facts.lessons.wording import Worded, Wording
 from apollod.curation.lessons.matching import key_of, matches
 from apollod.curation.lessons.worded import wordings
 

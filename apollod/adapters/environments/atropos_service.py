@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from apollod.adapters.environments.environment_interface import object_of, shown
-from apollod.adapters.llm.connections import Connections
+from apollod.adapters.llm.client import Connections
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.errors import EnvironmentFailed, LlmError, LlmRefused, RecordRefused
 from apollod.wire.rollouts import MISSING, ROUNDING, Rollout, rollout

@@ -17,7 +17,7 @@ from apollod.adapters.environments.environment_interface import (
     score_of,
     shown,
 )
-from apollod.adapters.llm.connections import Connections
+from apollod.adapters.llm.client import Connections
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.errors import EnvironmentFailed, LlmError, LlmNonsense, LlmRefused, LlmTimedOut
 

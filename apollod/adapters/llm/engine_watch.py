@@ -13,8 +13,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.connections import Connections
+from apollod.adapters.llm.client import Connections, HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.openai_api import Sampling
 from apollod.errors import LlmError, LlmNonsense, LlmTimedOut, LlmUnreachable

@@ -16,8 +16,8 @@ import anyio
 from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.openai_api import BLANK, Sampling, Scores, Tokenised
 from apollod.core.settings import Thinking
-from apollod.curation.contexts import Asked, Contexts, as_asked
 from apollod.curation.signals import follow_up_question
+from apollod.curation.stripping import Asked, Contexts, as_asked
 from apollod.curation.surrounding_texts import answered
 from apollod.errors import LlmNonsense, ScoreRefused
 from apollod.wire.teacher import Teacher

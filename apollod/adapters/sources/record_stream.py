@@ -9,19 +9,17 @@ import msgspec
 
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
-from apollod.core.facts.intake.evidence import Evidence, speaks_against
+from apollod.core.facts.intake.events import Evidence, speaks_against
 from apollod.core.inputs import Batch, Line
 from apollod.curation.conversation import Moment, Opinion, Remark
 from apollod.curation.formats.jsonl_records import read_record
-from apollod.curation.formats.lines import BOM
-from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
+from apollod.curation.formats.reader import BOM, Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.lessons.line_lessons import asked_in
-from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
 from apollod.curation.preferences import RATED_BAD, compared
 from apollod.curation.redaction import redact
 from apollod.curation.signals.cues import evidence_of, instead_of, unscored
-from apollod.curation.topics import topic
+from apollod.curation.signatures import signature, topic
 
 CHUNK_BYTES = 64 << 10
 LINE_BYTES_MAX = 1 << 20

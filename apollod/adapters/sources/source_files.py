@@ -24,20 +24,19 @@ from apollod.adapters.sources.unpack import (
     ARCHIVE_SUFFIX,
     DAMAGE,
     DOCUMENT_SUFFIX,
+    UNENDED,
     WHOLE_SUFFIXES,
     Read,
     bare,
+    unknown_log,
     unpacked,
 )
-from apollod.adapters.sources.unreadable import UNENDED, unknown_log
-from apollod.core.facts.intake.events import Tier
-from apollod.core.facts.intake.evidence import Learn
+from apollod.core.facts.intake.events import Learn, Tier
 from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.kernel.composing import composed
 from apollod.curation.formats.reader import Cursor, Limits, Reader
-from apollod.curation.formats.table import ReaderTable
-from apollod.curation.formats.unread import DOCUMENT_REASON
+from apollod.curation.formats.table import DOCUMENT_REASON, ReaderTable
 from apollod.curation.moments import Rules
 from apollod.errors import SourceRefused
 from apollod.failpoints import failpoint

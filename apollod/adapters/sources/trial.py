@@ -18,10 +18,10 @@ from apollod.adapters.sources.unpack import (
     WHOLE_SUFFIXES,
     Read,
     bare,
+    unknown_log,
     unpacked,
 )
-from apollod.adapters.sources.unreadable import unknown_log
-from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.intake.events import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.databases.database_table import database_names, recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session

@@ -22,7 +22,7 @@ from apollod.adapters.sources.foreign_database import SUFFIXES as DATABASE_SUFFI
 from apollod.adapters.sources.foreign_database import is_database
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import LINES_SUFFIXES, SUFFIXES, SourceFiles, Terms, printable
-from apollod.adapters.sources.unreadable import NO_DATABASE, OURS, entry_obstruction, obstruction
+from apollod.adapters.sources.unpack import NO_DATABASE, OURS, entry_obstruction, obstruction
 from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch, Obstruction
 from apollod.curation.formats.table import ReaderTable

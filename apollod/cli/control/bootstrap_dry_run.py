@@ -27,8 +27,8 @@ from apollod.core.facts.intake.repeats import Known
 from apollod.core.facts.training import KEPT, Pace, expected_s
 from apollod.core.inputs import Line
 from apollod.curation import redaction
-from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules
+from apollod.curation.signatures import signature
 from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError
 from apollod.supervisor.bootstrapping import terms_of

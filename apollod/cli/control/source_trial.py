@@ -20,7 +20,7 @@ from apollod.cli import render
 from apollod.cli.control import rows
 from apollod.cli.control.examples import example_text
 from apollod.cli.render import plain
-from apollod.core.facts.intake.evidence import Evidence, speaks_against
+from apollod.core.facts.intake.events import Evidence, speaks_against
 from apollod.core.facts.intake.repeats import Known
 from apollod.core.inputs import Line
 from apollod.core.settings import OptimizerSettings

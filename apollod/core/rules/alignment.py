@@ -23,12 +23,6 @@ from apollod.core.facts.alignment import (
     NOTHING,
     REMEMBERED,
     TOKENS,
-    AlignmentAbandoned,
-    AlignmentCompared,
-    AlignmentFailed,
-    AlignmentMeasured,
-    AlignmentOvertaken,
-    AlignmentStarted,
     AlignmentState,
     bound_of,
     noticed,
@@ -36,10 +30,7 @@ from apollod.core.facts.alignment import (
     tokens_before,
     usual_of,
 )
-from apollod.core.facts.children import EngineExited, TrainerAttached, TrainerExited
-from apollod.core.facts.daemon import DaemonStarted, TrainingHalted
-from apollod.core.facts.intake.order import first
-from apollod.core.facts.rollback import RollbackStarted
+from apollod.core.facts.intake.state import first
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -54,27 +45,27 @@ def _dropped(own: AlignmentState, state: State, e: Event, at_ns: int) -> None:
     own.open = None
 
 
-def _trainer_attached(own: AlignmentState, state: State, e: TrainerAttached, at_ns: int) -> None:
+def _trainer_attached(own: AlignmentState, state: State, e: ev.TrainerAttached, at_ns: int) -> None:
     own.version = own.whole_version = -1
     own.doubted, own.looked = False, []
 
 
-def _started(own: AlignmentState, state: State, e: AlignmentStarted, at_ns: int) -> None:
+def _started(own: AlignmentState, state: State, e: ev.AlignmentStarted, at_ns: int) -> None:
     own.open, own.opened_ns, own.beside = e, at_ns, False
     own.count, own.steps_before = max(e.number, own.count), state.training.step
 
 
-def _overtaken(own: AlignmentState, state: State, e: AlignmentOvertaken, at_ns: int) -> None:
+def _overtaken(own: AlignmentState, state: State, e: ev.AlignmentOvertaken, at_ns: int) -> None:
     own.beside = True
 
 
-def _fold_abandoned(own: AlignmentState, state: State, e: AlignmentAbandoned, at_ns: int) -> None:
+def _fold_abandoned(own: AlignmentState, state: State, e: ev.AlignmentAbandoned, at_ns: int) -> None:
     if own.comparing:
         own.whole_version = -1
     own.open, own.doubted = None, own.doubted or e.doubted
 
 
-def _fold_measured(own: AlignmentState, state: State, e: AlignmentMeasured, at_ns: int) -> None:
+def _fold_measured(own: AlignmentState, state: State, e: ev.AlignmentMeasured, at_ns: int) -> None:
     own.measured = e
     _done(own, e)
     if not e.aligned or e.compares:
@@ -83,7 +74,7 @@ def _fold_measured(own: AlignmentState, state: State, e: AlignmentMeasured, at_n
     own.open = None
 
 
-def _compared(own: AlignmentState, state: State, e: AlignmentCompared, at_ns: int) -> None:
+def _compared(own: AlignmentState, state: State, e: ev.AlignmentCompared, at_ns: int) -> None:
     own.looked = [*own.looked, e.step]
     if e.differing:
         return  # training halts
@@ -93,7 +84,7 @@ def _compared(own: AlignmentState, state: State, e: AlignmentCompared, at_ns: in
     own.open = None
 
 
-def _expected(own: AlignmentState, e: AlignmentMeasured) -> None:
+def _expected(own: AlignmentState, e: ev.AlignmentMeasured) -> None:
     """Keep the mean of a passed comparison over the whole text as baseline for the next ones."""
     if own.open is None or not own.open.whole:
         return
@@ -101,14 +92,14 @@ def _expected(own: AlignmentState, e: AlignmentMeasured) -> None:
     own.past, own.past_probe = [*past, e.mean_abs_diff][-REMEMBERED:], e.probe
 
 
-def _failed(own: AlignmentState, state: State, e: AlignmentFailed, at_ns: int) -> None:
+def _failed(own: AlignmentState, state: State, e: ev.AlignmentFailed, at_ns: int) -> None:
     if own.comparing:
         own.looked = [*own.looked, e.step]
     _done(own, e)
     own.open = None
 
 
-def _done(own: AlignmentState, e: AlignmentMeasured | AlignmentFailed) -> None:
+def _done(own: AlignmentState, e: ev.AlignmentMeasured | ev.AlignmentFailed) -> None:
     """Mark these weights as compared until the next comparison is due."""
     own.version, own.doubted = e.step, False
     if own.open is None or own.open.whole:
@@ -116,18 +107,18 @@ def _done(own: AlignmentState, e: AlignmentMeasured | AlignmentFailed) -> None:
 
 
 FOLDS: Folds = {
-    DaemonStarted: _dropped,
-    TrainingHalted: _dropped,
-    EngineExited: _dropped,
-    TrainerExited: _dropped,
-    RollbackStarted: _dropped,
-    TrainerAttached: _trainer_attached,
-    AlignmentStarted: _started,
-    AlignmentOvertaken: _overtaken,
-    AlignmentAbandoned: _fold_abandoned,
-    AlignmentMeasured: _fold_measured,
-    AlignmentCompared: _compared,
-    AlignmentFailed: _failed,
+    ev.DaemonStarted: _dropped,
+    ev.TrainingHalted: _dropped,
+    ev.EngineExited: _dropped,
+    ev.TrainerExited: _dropped,
+    ev.RollbackStarted: _dropped,
+    ev.TrainerAttached: _trainer_attached,
+    ev.AlignmentStarted: _started,
+    ev.AlignmentOvertaken: _overtaken,
+    ev.AlignmentAbandoned: _fold_abandoned,
+    ev.AlignmentMeasured: _fold_measured,
+    ev.AlignmentCompared: _compared,
+    ev.AlignmentFailed: _failed,
 }
 
 

@@ -12,20 +12,9 @@ import msgspec
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.bootstrap import (
-    EARLIER_MAX,
-    BootstrapCarried,
-    BootstrapCompleted,
-    Bootstrapping,
-    BootstrapRead,
-    BootstrapRequested,
-    BootstrapState,
-    BootstrapStopped,
-)
-from apollod.core.facts.intake.events import ExampleAccepted, ExampleRejected, ExampleWithdrawn, SourceConsumed
+from apollod.core.facts.bootstrap import EARLIER_MAX, Bootstrapping, BootstrapState
 from apollod.core.facts.intake.state import Position, Waiting
-from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
-from apollod.core.facts.training import Pace, StepCompleted, StepFailed, all_examples, expected_s
+from apollod.core.facts.training import Pace, expected_s
 from apollod.core.kernel.composing import composed, restore
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -35,7 +24,7 @@ from apollod.core.state import State
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _requested(own: BootstrapState, state: State, e: BootstrapRequested, at_ns: int) -> None:
+def _requested(own: BootstrapState, state: State, e: ev.BootstrapRequested, at_ns: int) -> None:
     """Take over the counts if the same request was made before."""
     if own.current is not None:
         own.earlier[own.current.key] = own.current
@@ -47,12 +36,12 @@ def _requested(own: BootstrapState, state: State, e: BootstrapRequested, at_ns: 
         del own.earlier[next(iter(own.earlier))]
 
 
-def _accepted(own: BootstrapState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+def _accepted(own: BootstrapState, state: State, e: ev.ExampleAccepted, at_ns: int) -> None:
     if (current := _reader_of(own, e.source)) is not None:
         current.waiting[e.example] = None
 
 
-def _consumed(own: BootstrapState, state: State, e: SourceConsumed, at_ns: int) -> None:
+def _consumed(own: BootstrapState, state: State, e: ev.SourceConsumed, at_ns: int) -> None:
     if (current := _reader_of(own, e.source)) is not None:
         _count(current, accepted=e.accepted, duplicates=e.duplicates, rejected=e.rejected, dropped=e.unlearned)
 
@@ -65,29 +54,29 @@ def _reader_of(own: BootstrapState, source: str) -> Bootstrapping | None:
     return current if Position(source, 0, 0).file.endswith(current.request.mark) else None
 
 
-def _step_completed(own: BootstrapState, state: State, e: StepCompleted, at_ns: int) -> None:
-    _settle(own, all_examples(e), "learned" if e.applied else "")
+def _step_completed(own: BootstrapState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
+    _settle(own, ev.all_examples(e), "learned" if e.applied else "")
 
 
-def _step_failed(own: BootstrapState, state: State, e: StepFailed, at_ns: int) -> None:
+def _step_failed(own: BootstrapState, state: State, e: ev.StepFailed, at_ns: int) -> None:
     """Count the example of a failed step as held; several examples are tried one by one."""
     if not e.apart:
         _settle(own, [one.example for one in state.intake.taken], "held")
 
 
-def _held(own: BootstrapState, state: State, e: ExampleHeld, at_ns: int) -> None:
+def _held(own: BootstrapState, state: State, e: ev.ExampleHeld, at_ns: int) -> None:
     """Count a held example, unless it waits for the judge, which may still accept it."""
     if e.waits_for != "judge":
         _settle(own, (e.example,), "held")
 
 
 def _given_up(
-    own: BootstrapState, state: State, e: ExampleRejected | ExampleDeclined | ExampleEdited, at_ns: int
+    own: BootstrapState, state: State, e: ev.ExampleRejected | ev.ExampleDeclined | ev.ExampleEdited, at_ns: int
 ) -> None:
     _settle(own, (e.example,))
 
 
-def _withdrawn(own: BootstrapState, state: State, e: ExampleWithdrawn | ExampleExpired, at_ns: int) -> None:
+def _withdrawn(own: BootstrapState, state: State, e: ev.ExampleWithdrawn | ev.ExampleExpired, at_ns: int) -> None:
     _settle(own, e.examples)
 
 
@@ -105,44 +94,44 @@ def _count(current: Bootstrapping, **more: int) -> None:
     current.counts = msgspec.structs.replace(current.counts, **now)
 
 
-def _read(own: BootstrapState, state: State, e: BootstrapRead, at_ns: int) -> None:
+def _read(own: BootstrapState, state: State, e: ev.BootstrapRead, at_ns: int) -> None:
     if own.current is not None:
         own.current.phase, own.current.files, own.current.bytes = "learning", e.files, e.bytes
         own.current.unread = e.unread_files
 
 
-def _completed(own: BootstrapState, state: State, e: BootstrapCompleted, at_ns: int) -> None:
+def _completed(own: BootstrapState, state: State, e: ev.BootstrapCompleted, at_ns: int) -> None:
     if own.current is not None:
         own.current.phase, own.current.counts = "completed", e.counts
 
 
-def _stopped(own: BootstrapState, state: State, e: BootstrapStopped, at_ns: int) -> None:
+def _stopped(own: BootstrapState, state: State, e: ev.BootstrapStopped, at_ns: int) -> None:
     if own.current is not None:
         own.current.phase, own.current.reason, own.current.counts = "stopped", e.reason, e.counts
 
 
-def _carried(own: BootstrapState, state: State, e: BootstrapCarried, at_ns: int) -> None:
+def _carried(own: BootstrapState, state: State, e: ev.BootstrapCarried, at_ns: int) -> None:
     if (one := own.current) is not None:
         restore(one, e, but=("waiting",))
         one.waiting |= dict.fromkeys(e.waiting)
 
 
 FOLDS: Folds = {
-    BootstrapRequested: _requested,
-    BootstrapRead: _read,
-    BootstrapCompleted: _completed,
-    BootstrapStopped: _stopped,
-    BootstrapCarried: _carried,
-    ExampleAccepted: _accepted,
-    SourceConsumed: _consumed,
-    StepCompleted: _step_completed,
-    StepFailed: _step_failed,
-    ExampleHeld: _held,
-    ExampleRejected: _given_up,
-    ExampleDeclined: _given_up,
-    ExampleEdited: _given_up,
-    ExampleWithdrawn: _withdrawn,
-    ExampleExpired: _withdrawn,
+    ev.BootstrapRequested: _requested,
+    ev.BootstrapRead: _read,
+    ev.BootstrapCompleted: _completed,
+    ev.BootstrapStopped: _stopped,
+    ev.BootstrapCarried: _carried,
+    ev.ExampleAccepted: _accepted,
+    ev.SourceConsumed: _consumed,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
+    ev.ExampleHeld: _held,
+    ev.ExampleRejected: _given_up,
+    ev.ExampleDeclined: _given_up,
+    ev.ExampleEdited: _given_up,
+    ev.ExampleWithdrawn: _withdrawn,
+    ev.ExampleExpired: _withdrawn,
 }
 """Folded before `intake`, which clears the examples of a failed step."""
 

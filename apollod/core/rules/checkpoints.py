@@ -8,17 +8,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked, orphaned_checkpoint
-from apollod.core.facts.checkpoints import (
-    CheckpointCommitted,
-    CheckpointFailed,
-    CheckpointRef,
-    CheckpointRemoved,
-    CheckpointsState,
-    CheckpointStarted,
-    HookCompleted,
-    HookFailed,
-)
-from apollod.core.facts.daemon import DaemonStarted
+from apollod.core.facts.checkpoints import CheckpointRef, CheckpointsState
 from apollod.core.facts.quality.looking import before_checkpoint
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -77,46 +67,46 @@ def _no_step_follows(state: State) -> bool:
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _daemon_started(own: CheckpointsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: CheckpointsState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.last_one_failed = False
 
 
-def _started(own: CheckpointsState, state: State, e: CheckpointStarted, at_ns: int) -> None:
+def _started(own: CheckpointsState, state: State, e: ev.CheckpointStarted, at_ns: int) -> None:
     own.open = e
 
 
-def _committed(own: CheckpointsState, state: State, e: CheckpointCommitted, at_ns: int) -> None:
+def _committed(own: CheckpointsState, state: State, e: ev.CheckpointCommitted, at_ns: int) -> None:
     own.open = None
     ref = CheckpointRef.of(e, at_ns)
     own.committed = [c for c in own.committed if c.path != e.path] + [ref]
     own.hook_due = ref
 
 
-def _failed(own: CheckpointsState, state: State, e: CheckpointFailed, at_ns: int) -> None:
+def _failed(own: CheckpointsState, state: State, e: ev.CheckpointFailed, at_ns: int) -> None:
     own.open = None
     own.retry_ns = at_ns + int(CHECKPOINT_RETRY_S * SECOND_NS)
     own.last_one_failed = state.daemon.stopping
 
 
-def _removed(own: CheckpointsState, state: State, e: CheckpointRemoved, at_ns: int) -> None:
+def _removed(own: CheckpointsState, state: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
     own.committed = [c for c in own.committed if c.path != e.path]
     own.removed = e.path
 
 
-def _hook_done(own: CheckpointsState, state: State, e: HookCompleted | HookFailed, at_ns: int) -> None:
+def _hook_done(own: CheckpointsState, state: State, e: ev.HookCompleted | ev.HookFailed, at_ns: int) -> None:
     due = own.hook_due
     if due is not None and (due.step, due.path) == (e.step, e.path or due.path):
         own.hook_due = None
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    CheckpointStarted: _started,
-    CheckpointCommitted: _committed,
-    CheckpointFailed: _failed,
-    CheckpointRemoved: _removed,
-    HookCompleted: _hook_done,
-    HookFailed: _hook_done,
+    ev.DaemonStarted: _daemon_started,
+    ev.CheckpointStarted: _started,
+    ev.CheckpointCommitted: _committed,
+    ev.CheckpointFailed: _failed,
+    ev.CheckpointRemoved: _removed,
+    ev.HookCompleted: _hook_done,
+    ev.HookFailed: _hook_done,
 }
 
 

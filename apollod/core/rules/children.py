@@ -6,21 +6,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked, orphaned_checkpoint
-from apollod.core.facts.children import (
-    NO_ENGINE,
-    Child,
-    ChildrenState,
-    EngineExited,
-    EngineReady,
-    EngineSpawned,
-    TrainerAttached,
-    TrainerBound,
-    TrainerExited,
-    TrainerSpawned,
-)
-from apollod.core.facts.daemon import DaemonStarted, TrainingResumed
-from apollod.core.facts.rollback import RollbackRequested, RollbackStarted
-from apollod.core.facts.training import StepFailed
+from apollod.core.facts.children import NO_ENGINE, Child, ChildrenState
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -30,21 +16,21 @@ from apollod.core.state import State
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _daemon_started(own: ChildrenState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: ChildrenState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.engine, own.trainer, own.engine_facts, own.bound, own.engine_fresh = Child(), Child(), None, None, False
 
 
-def _engine_spawned(own: ChildrenState, state: State, e: EngineSpawned, at_ns: int) -> None:
+def _engine_spawned(own: ChildrenState, state: State, e: ev.EngineSpawned, at_ns: int) -> None:
     own.engine.spawned(e.pid, at_ns)
     own.engine_facts, own.engine_dir = None, e.model_dir
 
 
-def _engine_ready(own: ChildrenState, state: State, e: EngineReady, at_ns: int) -> None:
+def _engine_ready(own: ChildrenState, state: State, e: ev.EngineReady, at_ns: int) -> None:
     own.engine.phase, own.engine.error, own.engine.refusals = "ready", "", 0
     own.engine_facts, own.engine_fresh = e, True
 
 
-def _engine_exited(own: ChildrenState, state: State, e: EngineExited, at_ns: int) -> None:
+def _engine_exited(own: ChildrenState, state: State, e: ev.EngineExited, at_ns: int) -> None:
     outlived = own.outlived
     own.engine.exited(at_ns, e.reason, e.refused, e.expected)
     own.engine_facts, own.engine_fresh = None, False
@@ -56,25 +42,25 @@ def _engine_exited(own: ChildrenState, state: State, e: EngineExited, at_ns: int
         own.trainer.phase, own.trainer.doomed = "spawned", True
 
 
-def _trainer_spawned(own: ChildrenState, state: State, e: TrainerSpawned, at_ns: int) -> None:
+def _trainer_spawned(own: ChildrenState, state: State, e: ev.TrainerSpawned, at_ns: int) -> None:
     own.trainer.spawned(e.pid, at_ns)
     own.bound = None
 
 
-def _trainer_bound(own: ChildrenState, state: State, e: TrainerBound, at_ns: int) -> None:
+def _trainer_bound(own: ChildrenState, state: State, e: ev.TrainerBound, at_ns: int) -> None:
     own.bound, own.engine_fresh = e, False
 
 
-def _trainer_attached(own: ChildrenState, state: State, e: TrainerAttached, at_ns: int) -> None:
+def _trainer_attached(own: ChildrenState, state: State, e: ev.TrainerAttached, at_ns: int) -> None:
     own.trainer.phase, own.trainer.error, own.state_bytes = "ready", "", e.state_bytes
 
 
-def _trainer_exited(own: ChildrenState, state: State, e: TrainerExited, at_ns: int) -> None:
+def _trainer_exited(own: ChildrenState, state: State, e: ev.TrainerExited, at_ns: int) -> None:
     own.trainer.exited(at_ns, e.reason, e.refused, e.expected)
     own.bound = None
 
 
-def _resumed(own: ChildrenState, state: State, e: TrainingResumed, at_ns: int) -> None:
+def _resumed(own: ChildrenState, state: State, e: ev.TrainingResumed, at_ns: int) -> None:
     if state.daemon.halted and own.trainer.phase != "absent":
         # Its memory cannot be trusted: ask it nothing more.
         own.trainer.phase, own.trainer.doomed = "spawned", True
@@ -82,7 +68,7 @@ def _resumed(own: ChildrenState, state: State, e: TrainingResumed, at_ns: int) -
         child.given_up, child.retry, child.refusals, child.crashes_ns = False, NO_FAILURE, 0, []
 
 
-def _step_failed(own: ChildrenState, state: State, e: StepFailed, at_ns: int) -> None:
+def _step_failed(own: ChildrenState, state: State, e: ev.StepFailed, at_ns: int) -> None:
     attempts = e.attempts
     if own.trainer.phase == "ready":  # the last attempt was refused with a reason, no crash
         attempts -= 1
@@ -91,30 +77,30 @@ def _step_failed(own: ChildrenState, state: State, e: StepFailed, at_ns: int) ->
     own.trainer.absolved(attempts)
 
 
-def _rollback_requested(own: ChildrenState, state: State, e: RollbackRequested, at_ns: int) -> None:
+def _rollback_requested(own: ChildrenState, state: State, e: ev.RollbackRequested, at_ns: int) -> None:
     if state.daemon.halted and own.trainer.phase != "absent":
         own.trainer.doomed = True
 
 
-def _rollback_started(own: ChildrenState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: ChildrenState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     own.trainer.given_up, own.trainer.crashes_ns, own.trainer.retry = False, [], NO_FAILURE
     if own.trainer.phase == "ready":
         own.trainer.phase = "spawned"
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    EngineSpawned: _engine_spawned,
-    EngineReady: _engine_ready,
-    EngineExited: _engine_exited,
-    TrainerSpawned: _trainer_spawned,
-    TrainerBound: _trainer_bound,
-    TrainerAttached: _trainer_attached,
-    TrainerExited: _trainer_exited,
-    TrainingResumed: _resumed,
-    StepFailed: _step_failed,
-    RollbackRequested: _rollback_requested,
-    RollbackStarted: _rollback_started,
+    ev.DaemonStarted: _daemon_started,
+    ev.EngineSpawned: _engine_spawned,
+    ev.EngineReady: _engine_ready,
+    ev.EngineExited: _engine_exited,
+    ev.TrainerSpawned: _trainer_spawned,
+    ev.TrainerBound: _trainer_bound,
+    ev.TrainerAttached: _trainer_attached,
+    ev.TrainerExited: _trainer_exited,
+    ev.TrainingResumed: _resumed,
+    ev.StepFailed: _step_failed,
+    ev.RollbackRequested: _rollback_requested,
+    ev.RollbackStarted: _rollback_started,
 }
 
 

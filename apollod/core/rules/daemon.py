@@ -9,19 +9,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.children import Child
-from apollod.core.facts.daemon import (
-    DaemonStarted,
-    DaemonState,
-    DaemonStopped,
-    JournalCarried,
-    JournalContinued,
-    ShutdownRequested,
-    TrainingHalted,
-    TrainingPaused,
-    TrainingResumed,
-)
-from apollod.core.facts.quality.resuming import may_repeat, stops
-from apollod.core.facts.rollback import RollbackStarted
+from apollod.core.facts.daemon import DaemonState
+from apollod.core.facts.quality.state import may_repeat, stops
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -33,7 +22,7 @@ from apollod.core.state import State
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _started(own: DaemonState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _started(own: DaemonState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.settings, own.state_dir, own.started_at_ns = e.settings, e.state_dir, at_ns
     own.history_bytes = e.history_bytes
     if not state.recovery.base_fingerprint:  # no trainer has seen the weights of a model yet
@@ -42,48 +31,48 @@ def _started(own: DaemonState, state: State, e: DaemonStarted, at_ns: int) -> No
     own.halted = ""  # a new life tries again; a defect that remains halts it again
 
 
-def _shutdown_requested(own: DaemonState, state: State, e: ShutdownRequested, at_ns: int) -> None:
+def _shutdown_requested(own: DaemonState, state: State, e: ev.ShutdownRequested, at_ns: int) -> None:
     own.stopping, own.stopping_since_ns = True, at_ns
 
 
-def _stopped(own: DaemonState, state: State, e: DaemonStopped, at_ns: int) -> None:
+def _stopped(own: DaemonState, state: State, e: ev.DaemonStopped, at_ns: int) -> None:
     own.stopped = True
 
 
-def _paused(own: DaemonState, state: State, e: TrainingPaused, at_ns: int) -> None:
+def _paused(own: DaemonState, state: State, e: ev.TrainingPaused, at_ns: int) -> None:
     own.paused, own.paused_by = True, e.by
 
 
-def _halted(own: DaemonState, state: State, e: TrainingHalted, at_ns: int) -> None:
+def _halted(own: DaemonState, state: State, e: ev.TrainingHalted, at_ns: int) -> None:
     own.halted = f"{e.reason}; {e.hint}" if e.hint else e.reason
 
 
-def _resumed(own: DaemonState, state: State, e: TrainingResumed, at_ns: int) -> None:
+def _resumed(own: DaemonState, state: State, e: ev.TrainingResumed, at_ns: int) -> None:
     own.paused, own.paused_by, own.halted = False, "", ""
 
 
-def _rollback_started(own: DaemonState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: DaemonState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     own.halted = ""
 
 
-def _continued(own: DaemonState, state: State, e: JournalContinued, at_ns: int) -> None:
+def _continued(own: DaemonState, state: State, e: ev.JournalContinued, at_ns: int) -> None:
     own.continued = e
 
 
-def _carried(own: DaemonState, state: State, e: JournalCarried, at_ns: int) -> None:
+def _carried(own: DaemonState, state: State, e: ev.JournalCarried, at_ns: int) -> None:
     own.model_path = e.model_path
 
 
 FOLDS: Folds = {
-    DaemonStarted: _started,
-    ShutdownRequested: _shutdown_requested,
-    DaemonStopped: _stopped,
-    TrainingPaused: _paused,
-    TrainingHalted: _halted,
-    TrainingResumed: _resumed,
-    RollbackStarted: _rollback_started,
-    JournalContinued: _continued,
-    JournalCarried: _carried,
+    ev.DaemonStarted: _started,
+    ev.ShutdownRequested: _shutdown_requested,
+    ev.DaemonStopped: _stopped,
+    ev.TrainingPaused: _paused,
+    ev.TrainingHalted: _halted,
+    ev.TrainingResumed: _resumed,
+    ev.RollbackStarted: _rollback_started,
+    ev.JournalContinued: _continued,
+    ev.JournalCarried: _carried,
 }
 
 

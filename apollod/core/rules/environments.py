@@ -9,28 +9,20 @@ it is learned once, its step is replayed from the journal and its file, and it i
 import msgspec
 
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.daemon import DaemonStarted
 from apollod.core.facts.environments import (
     BY_RAILS,
     KEPT,
     SOURCE,
     USUAL_OF,
     Environment,
-    EnvironmentCarried,
-    EnvironmentPaused,
-    EnvironmentResumed,
     EnvironmentsState,
     Figures,
     Group,
-    GroupFailed,
-    GroupSampled,
     unhealthy,
 )
-from apollod.core.facts.intake.events import ExampleRejected, ExampleWithdrawn, Tier
-from apollod.core.facts.review import ExampleHeld
-from apollod.core.facts.training import StepCompleted, StepFailed, all_examples
 from apollod.core.kernel.composing import composed, restore
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -42,17 +34,17 @@ from apollod.core.state import State
 
 ATTEMPTS_MAX = 3
 """attempts at a prompt after which it is given up"""
-TIER: Tier = "rollout"
+TIER: ev.Tier = "rollout"
 
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _daemon_started(own: EnvironmentsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: EnvironmentsState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     for settings in e.settings.environment:
         own.named.setdefault(settings.name, Environment()).retry = NO_FAILURE
 
 
-def _fold_sampled(own: EnvironmentsState, state: State, e: GroupSampled, at_ns: int) -> None:
+def _fold_sampled(own: EnvironmentsState, state: State, e: ev.GroupSampled, at_ns: int) -> None:
     one = own.named.setdefault(e.environment, Environment())
     one.finish(e.number)
     one.retry = NO_FAILURE
@@ -63,7 +55,7 @@ def _fold_sampled(own: EnvironmentsState, state: State, e: GroupSampled, at_ns: 
         one.flat += 1
 
 
-def _fold_failed(own: EnvironmentsState, state: State, e: GroupFailed, at_ns: int) -> None:
+def _fold_failed(own: EnvironmentsState, state: State, e: ev.GroupFailed, at_ns: int) -> None:
     one = own.named.setdefault(e.environment, Environment())
     one.attempts[e.number] = e.attempt
     if e.given_up:
@@ -74,18 +66,18 @@ def _fold_failed(own: EnvironmentsState, state: State, e: GroupFailed, at_ns: in
     one.retry = one.retry.after(at_ns, e.retry_s, one.retry.failures + 1)
 
 
-def _fold_paused(own: EnvironmentsState, state: State, e: EnvironmentPaused, at_ns: int) -> None:
+def _fold_paused(own: EnvironmentsState, state: State, e: ev.EnvironmentPaused, at_ns: int) -> None:
     one = own.named[e.environment]
     one.paused_by, one.reason = e.by, e.reason
 
 
-def _fold_resumed(own: EnvironmentsState, state: State, e: EnvironmentResumed, at_ns: int) -> None:
+def _fold_resumed(own: EnvironmentsState, state: State, e: ev.EnvironmentResumed, at_ns: int) -> None:
     one = own.named[e.environment]
     one.paused_by, one.reason, one.unhealthy, one.lengths, one.retry = "", "", 0, (), NO_FAILURE
 
 
-def _completed(own: EnvironmentsState, state: State, e: StepCompleted, at_ns: int) -> None:
-    for example in all_examples(e):
+def _completed(own: EnvironmentsState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
+    for example in ev.all_examples(e):
         if (found := own.of(example)) is None:
             continue
         one, group = found[1], found[1].waiting.pop(example)
@@ -103,16 +95,16 @@ def _completed(own: EnvironmentsState, state: State, e: StepCompleted, at_ns: in
 _SAID = ("ratio", "clipped", "kl", "entropy")
 
 
-def _lost(own: EnvironmentsState, state: State, e: ExampleRejected | ExampleHeld, at_ns: int) -> None:
+def _lost(own: EnvironmentsState, state: State, e: ev.ExampleRejected | ev.ExampleHeld, at_ns: int) -> None:
     _out(own, e.example)
 
 
-def _withdrawn(own: EnvironmentsState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
+def _withdrawn(own: EnvironmentsState, state: State, e: ev.ExampleWithdrawn, at_ns: int) -> None:
     for example in e.examples if own.named else ():
         _out(own, example)
 
 
-def _failed_step(own: EnvironmentsState, state: State, e: StepFailed, at_ns: int) -> None:
+def _failed_step(own: EnvironmentsState, state: State, e: ev.StepFailed, at_ns: int) -> None:
     if not e.apart:
         _out(own, e.example)
 
@@ -123,22 +115,22 @@ def _out(own: EnvironmentsState, example: str) -> None:
         found[1].outdated += 1
 
 
-def _carried(own: EnvironmentsState, state: State, e: EnvironmentCarried, at_ns: int) -> None:
+def _carried(own: EnvironmentsState, state: State, e: ev.EnvironmentCarried, at_ns: int) -> None:
     restore(own.named.setdefault(e.environment, Environment()), e)
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    GroupSampled: _fold_sampled,
-    GroupFailed: _fold_failed,
-    EnvironmentPaused: _fold_paused,
-    EnvironmentResumed: _fold_resumed,
-    StepCompleted: _completed,
-    StepFailed: _failed_step,
-    ExampleRejected: _lost,
-    ExampleHeld: _lost,
-    ExampleWithdrawn: _withdrawn,
-    EnvironmentCarried: _carried,
+    ev.DaemonStarted: _daemon_started,
+    ev.GroupSampled: _fold_sampled,
+    ev.GroupFailed: _fold_failed,
+    ev.EnvironmentPaused: _fold_paused,
+    ev.EnvironmentResumed: _fold_resumed,
+    ev.StepCompleted: _completed,
+    ev.StepFailed: _failed_step,
+    ev.ExampleRejected: _lost,
+    ev.ExampleHeld: _lost,
+    ev.ExampleWithdrawn: _withdrawn,
+    ev.EnvironmentCarried: _carried,
 }
 
 
@@ -153,12 +145,12 @@ def advance(state: State, now_ns: int) -> Outcome:
         known = settings.environment_named(name)
         if known is not None and known.rails and one.unhealthy >= known.rails and not one.paused_by:
             why = f"{one.unhealthy} steps in a row were not healthy, the last one: {_last_said(one)}"
-            return Outcome([EnvironmentPaused(name, BY_RAILS, why)], [])
+            return Outcome([ev.EnvironmentPaused(name, BY_RAILS, why)], [])
         if reasons := _not_learned(state, one, known):
             queued = {waiting.example for waiting in state.intake.direct.waiting}
             gone = tuple(example for example in reasons if example in queued)
             if gone:
-                return Outcome([ExampleWithdrawn(examples=gone, by=BY_RAILS, reason=reasons[gone[0]])], [])
+                return Outcome([ev.ExampleWithdrawn(examples=gone, by=BY_RAILS, reason=reasons[gone[0]])], [])
     return nothing()
 
 
@@ -208,7 +200,7 @@ def _on_scored(state: State, input_: inp.GroupScored, now_ns: int) -> Outcome:
     if _asked(state, input_.environment, input_.number) is None:
         return nothing()
     line = input_.line
-    sampled = composed(GroupSampled, input_, example=line.example if line else "", reason=one_line(input_.reason))
+    sampled = composed(ev.GroupSampled, input_, example=line.example if line else "", reason=one_line(input_.reason))
     if line is None:
         return Outcome([sampled], [])
     source = SOURCE + input_.environment
@@ -224,17 +216,17 @@ def _on_not_scored(state: State, input_: inp.GroupNotScored, now_ns: int) -> Out
     retry_s = max(backoff_s(one.retry.failures + 1, RETRY_MAX_S), input_.retry_after_s)
     given_up = input_.for_good or (input_.attempt >= ATTEMPTS_MAX and not input_.outside)
     failed = composed(
-        GroupFailed, input_, reason=one_line(input_.reason), retry_s=min(RETRY_MAX_S, retry_s), given_up=given_up
+        ev.GroupFailed, input_, reason=one_line(input_.reason), retry_s=min(RETRY_MAX_S, retry_s), given_up=given_up
     )
     return Outcome([failed], [])
 
 
-def _on_paused(state: State, input_: EnvironmentPaused, now_ns: int) -> Outcome:
+def _on_paused(state: State, input_: ev.EnvironmentPaused, now_ns: int) -> Outcome:
     one = state.environments.named.get(input_.environment)
     return nothing() if one is None or one.paused_by else Outcome([input_], [])
 
 
-def _on_resumed(state: State, input_: EnvironmentResumed, now_ns: int) -> Outcome:
+def _on_resumed(state: State, input_: ev.EnvironmentResumed, now_ns: int) -> Outcome:
     one = state.environments.named.get(input_.environment)
     return nothing() if one is None or not one.paused_by else Outcome([input_], [])
 

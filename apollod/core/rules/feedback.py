@@ -14,9 +14,8 @@ from apollod.core.facts.forgetting import Wish
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
-from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak, leaked
-from apollod.core.rules.intake.again import family
-from apollod.core.rules.judging.overruling import overruled
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, family, held_for_leak, leaked
+from apollod.core.rules.judging.policy import overruled
 from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 

@@ -13,23 +13,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.followups import (
-    CASES,
-    FollowUpFailed,
-    FollowUpNoted,
-    FollowUpRequested,
-    FollowUpsCalibrated,
-    FollowUpScored,
-    FollowUpsState,
-    counts_of,
-    measured,
-    shortfall,
-    threshold_of,
-)
-from apollod.core.facts.intake.events import ExampleRejected, ExampleWithdrawn
-from apollod.core.facts.intake.evidence import BY_SCORE, BY_SCORE_STRENGTH
-from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.facts.followups import CASES, FollowUpsState, counts_of, measured, shortfall, threshold_of
+from apollod.core.facts.intake.events import BY_SCORE, BY_SCORE_STRENGTH
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -47,7 +32,7 @@ ATTEMPTS_MAX = 2
 """Attempts per question: one left open by a crash is asked once more."""
 
 
-def _daemon_started(own: FollowUpsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: FollowUpsState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     asked_by = e.settings.model_path, e.follow_up_question
     if asked_by != (own.model, own.question):
         (own.model, own.question), own.measured = asked_by, None
@@ -62,7 +47,7 @@ def _daemon_started(own: FollowUpsState, state: State, e: DaemonStarted, at_ns: 
         own.waiting, own.attempts = {}, {}
 
 
-def _fold_noted(own: FollowUpsState, state: State, e: FollowUpNoted, at_ns: int) -> None:
+def _fold_noted(own: FollowUpsState, state: State, e: ev.FollowUpNoted, at_ns: int) -> None:
     own.waiting.pop(e.example, None)
     own.waiting[e.example] = e.signal
     if len(own.waiting) > WAITING_MAX:
@@ -71,23 +56,25 @@ def _fold_noted(own: FollowUpsState, state: State, e: FollowUpNoted, at_ns: int)
         own.attempts.pop(oldest, None)
 
 
-def _out(own: FollowUpsState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+def _out(
+    own: FollowUpsState, state: State, e: ev.ExampleHeld | ev.ExampleDeclined | ev.ExampleEdited, at_ns: int
+) -> None:
     """Drop the follow-up of an example that was decided, or that is held for a person's or judge's decision."""
-    if isinstance(e, ExampleHeld) and e.waits_for == "evidence":
+    if isinstance(e, ev.ExampleHeld) and e.waits_for == "evidence":
         return
     own.waiting.pop(e.example, None)
 
 
-def _rejected(own: FollowUpsState, state: State, e: ExampleRejected, at_ns: int) -> None:
+def _rejected(own: FollowUpsState, state: State, e: ev.ExampleRejected, at_ns: int) -> None:
     own.waiting.pop(e.example, None)
 
 
-def _all_out(own: FollowUpsState, state: State, e: ExampleExpired | ExampleWithdrawn, at_ns: int) -> None:
+def _all_out(own: FollowUpsState, state: State, e: ev.ExampleExpired | ev.ExampleWithdrawn, at_ns: int) -> None:
     for example in e.examples if own.waiting else ():
         own.waiting.pop(example, None)
 
 
-def _requested(own: FollowUpsState, state: State, e: FollowUpRequested, at_ns: int) -> None:
+def _requested(own: FollowUpsState, state: State, e: ev.FollowUpRequested, at_ns: int) -> None:
     own.open, own.attempts[e.example] = e.example, e.attempt
 
 
@@ -99,12 +86,12 @@ def _asked(own: FollowUpsState, example: str) -> None:
             del own.done[next(iter(own.done))]
 
 
-def _scored(own: FollowUpsState, state: State, e: FollowUpScored, at_ns: int) -> None:
+def _scored(own: FollowUpsState, state: State, e: ev.FollowUpScored, at_ns: int) -> None:
     own.open, own.error, own.retry = None, "", NO_FAILURE
     _asked(own, e.example)
 
 
-def _fold_failed(own: FollowUpsState, state: State, e: FollowUpFailed, at_ns: int) -> None:
+def _fold_failed(own: FollowUpsState, state: State, e: ev.FollowUpFailed, at_ns: int) -> None:
     own.open, own.error = None, e.reason
     if e.given_up:
         _asked(own, e.example)
@@ -116,7 +103,7 @@ def _fold_failed(own: FollowUpsState, state: State, e: FollowUpFailed, at_ns: in
         own.retry = own.retry.after(at_ns, backoff_s(e.in_a_row, RETRY_MAX_S), e.in_a_row)
 
 
-def _calibrated(own: FollowUpsState, state: State, e: FollowUpsCalibrated, at_ns: int) -> None:
+def _calibrated(own: FollowUpsState, state: State, e: ev.FollowUpsCalibrated, at_ns: int) -> None:
     own.open, own.error, own.retry, own.given_up = None, "", NO_FAILURE, None
     own.attempts.pop(CASES, None)
     own.measured = e
@@ -125,18 +112,18 @@ def _calibrated(own: FollowUpsState, state: State, e: FollowUpsCalibrated, at_ns
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    FollowUpNoted: _fold_noted,
-    ExampleHeld: _out,
-    ExampleDeclined: _out,
-    ExampleEdited: _out,
-    ExampleRejected: _rejected,
-    ExampleExpired: _all_out,
-    ExampleWithdrawn: _all_out,
-    FollowUpRequested: _requested,
-    FollowUpScored: _scored,
-    FollowUpFailed: _fold_failed,
-    FollowUpsCalibrated: _calibrated,
+    ev.DaemonStarted: _daemon_started,
+    ev.FollowUpNoted: _fold_noted,
+    ev.ExampleHeld: _out,
+    ev.ExampleDeclined: _out,
+    ev.ExampleEdited: _out,
+    ev.ExampleRejected: _rejected,
+    ev.ExampleExpired: _all_out,
+    ev.ExampleWithdrawn: _all_out,
+    ev.FollowUpRequested: _requested,
+    ev.FollowUpScored: _scored,
+    ev.FollowUpFailed: _fold_failed,
+    ev.FollowUpsCalibrated: _calibrated,
 }
 
 

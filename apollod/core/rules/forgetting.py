@@ -13,26 +13,14 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.feedback import FeedbackGiven
-from apollod.core.facts.forgetting import (
-    ForgetCompleted,
-    ForgetPlanned,
-    ForgetRefused,
-    ForgetRequested,
-    ForgetStarted,
-    ForgettingState,
-    UnderWay,
-    Wish,
-)
+from apollod.core.facts.forgetting import ForgettingState, UnderWay, Wish
 from apollod.core.facts.recovery import differing_choice
-from apollod.core.facts.rollback import RollbackCompleted, RollbackRefused
-from apollod.core.facts.training import Learned, StepStarted
+from apollod.core.facts.training import Learned
 from apollod.core.fixed_bits import differing_setting
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
-from apollod.core.rules.intake.accepting import begin_encoding
-from apollod.core.rules.intake.again import family
+from apollod.core.rules.intake.accepting import begin_encoding, family
 from apollod.core.rules.rollback import NotRead, begun, differing, request
 from apollod.core.schedules import SECOND_NS
 from apollod.core.shared.places import places_of, taken_back
@@ -53,7 +41,7 @@ def plan(
     version: int,
     most: int,
     begins: int = 0,
-) -> ForgetPlanned:
+) -> inp.ForgetPlanned:
     """Search from step `version` back along its parents, at most `most` steps and not beyond step `begins`, until all
     `wanted` examples are found; the others are in `far`. Raises NotRead if a step is missing."""
     left, passed, first, step = set(wanted), list[ev.StepCompleted](), 0, version
@@ -68,7 +56,7 @@ def plan(
     way, found = [done for done in passed[:first] if done.applied][::-1], set(wanted) - left
     # Skip steps that wrote nothing: `apollod replay --without` skips them as well.
     if not found:
-        return ForgetPlanned(version, far=_in_order(wanted, left))
+        return inp.ForgetPlanned(version, far=_in_order(wanted, left))
     tiers = tiers_of([ev.all_examples(done)[0] for done in way])
     learned = [Learned.of(started[done.step], tiers.get(ev.all_examples(done)[0], "bulk")) for done in way]
     step_of = {example: one.step for one in learned for example in one.examples if example in found}
@@ -76,7 +64,7 @@ def plan(
     made_with = [settings_of(one.step) for one in again]
     ran_on = [bound.versions if (bound := bound_of(one.step)) else {} for one in again]
     name = differing(made_with, ran_on)
-    return ForgetPlanned(
+    return inp.ForgetPlanned(
         version, tuple(step_of), tuple(step_of.values()), passed[first - 1].parent, again,
         made_with[0] if made_with else None, dict(ran_on[0]) if ran_on else {}, far=_in_order(wanted, left),
         error=f"the steps since it was learned were made with several {name}" if name else "",
@@ -90,18 +78,18 @@ def _in_order(wanted: Collection[str], among: Collection[str]) -> tuple[str, ...
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _requested(own: ForgettingState, state: State, e: ForgetRequested, at_ns: int) -> None:
+def _requested(own: ForgettingState, state: State, e: ev.ForgetRequested, at_ns: int) -> None:
     for example in e.examples:
         own.refused.pop(example, None)
         own.wanted[example] = Wish(e.by, e.reason)
 
 
-def _started(own: ForgettingState, state: State, e: ForgetStarted, at_ns: int) -> None:
+def _started(own: ForgettingState, state: State, e: ev.ForgetStarted, at_ns: int) -> None:
     wishes = {example: own.wanted.pop(example, Wish("", "")) for example in e.examples}
     own.number, own.under_way = e.number, UnderWay(e.number, wishes, e.steps, e.to, e.again, at_ns)
 
 
-def _fold_refused(own: ForgettingState, state: State, e: ForgetRefused, at_ns: int) -> None:
+def _fold_refused(own: ForgettingState, state: State, e: ev.ForgetRefused, at_ns: int) -> None:
     under_way = own.under_way
     if under_way is not None and under_way.phase == "stuck":
         own.wanted, own.under_way = under_way.wishes | own.wanted, None
@@ -110,7 +98,7 @@ def _fold_refused(own: ForgettingState, state: State, e: ForgetRefused, at_ns: i
         own.refused[example] = e.reason
 
 
-def _completed(own: ForgettingState, state: State, e: ForgetCompleted, at_ns: int) -> None:
+def _completed(own: ForgettingState, state: State, e: ev.ForgetCompleted, at_ns: int) -> None:
     for example in e.examples:
         own.wanted.pop(example, None)
     if e.number:
@@ -118,25 +106,25 @@ def _completed(own: ForgettingState, state: State, e: ForgetCompleted, at_ns: in
         own.forgotten += len(e.examples)
 
 
-def _rated(own: ForgettingState, state: State, e: FeedbackGiven, at_ns: int) -> None:
+def _rated(own: ForgettingState, state: State, e: ev.FeedbackGiven, at_ns: int) -> None:
     """A request to learn an example again cancels an open request to forget it."""
     own.wanted.pop(e.example, None)
     own.refused.pop(e.example, None)
 
 
-def _rollback_refused(own: ForgettingState, state: State, e: RollbackRefused, at_ns: int) -> None:
+def _rollback_refused(own: ForgettingState, state: State, e: ev.RollbackRefused, at_ns: int) -> None:
     one = own.under_way
     if one is not None and one.phase == "back" and one.to == e.to:
         one.phase, one.reason = "stuck", e.reason
 
 
-def _rolled_back(own: ForgettingState, state: State, e: RollbackCompleted, at_ns: int) -> None:
+def _rolled_back(own: ForgettingState, state: State, e: ev.RollbackCompleted, at_ns: int) -> None:
     one = own.under_way
     if one is not None and one.phase == "back" and one.to == e.to:
         one.phase = "again"
 
 
-def _step_started(own: ForgettingState, state: State, e: StepStarted, at_ns: int) -> None:
+def _step_started(own: ForgettingState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     one = own.under_way
     if one is not None and e.again_of:
         one.again = tuple(step for step in one.again if step.number > e.again_of)
@@ -144,14 +132,14 @@ def _step_started(own: ForgettingState, state: State, e: StepStarted, at_ns: int
 
 
 FOLDS: Folds = {
-    ForgetRequested: _requested,
-    ForgetStarted: _started,
-    ForgetRefused: _fold_refused,
-    ForgetCompleted: _completed,
-    FeedbackGiven: _rated,
-    RollbackRefused: _rollback_refused,
-    RollbackCompleted: _rolled_back,
-    StepStarted: _step_started,
+    ev.ForgetRequested: _requested,
+    ev.ForgetStarted: _started,
+    ev.ForgetRefused: _fold_refused,
+    ev.ForgetCompleted: _completed,
+    ev.FeedbackGiven: _rated,
+    ev.RollbackRefused: _rollback_refused,
+    ev.RollbackCompleted: _rolled_back,
+    ev.StepStarted: _step_started,
 }
 
 

@@ -11,21 +11,8 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.checkpoints import CheckpointCommitted, CheckpointRef
-from apollod.core.facts.children import TrainerBound
-from apollod.core.facts.daemon import JournalCarried
-from apollod.core.facts.recovery import (
-    BaseKept,
-    BaseLost,
-    RecordedStep,
-    RecoveryState,
-    Restore,
-    chosen,
-    differences,
-    differing_choice,
-)
-from apollod.core.facts.rollback import RollbackCompleted, RollbackStarted
-from apollod.core.facts.training import StepCompleted
+from apollod.core.facts.checkpoints import CheckpointRef
+from apollod.core.facts.recovery import RecoveryState, chosen, differences, differing_choice
 from apollod.core.fixed_bits import NO_KEYS, differing_setting, setting
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -38,10 +25,10 @@ from apollod.core.state import State
 # Builds the effect that restores a checkpoint; shared by recovery and rollback.
 
 
-def restore_from(state: State, origin: CheckpointRef | None) -> Restore:
+def restore_from(state: State, origin: CheckpointRef | None) -> fx.Restore:
     """Restore the weights and optimizer of a checkpoint, or those before the first step."""
     recovery = state.recovery
-    return Restore(
+    return fx.Restore(
         path=origin.path if origin else "", model_dir=state.daemon.model_path, weights=True,
         fingerprint=origin.fingerprint if origin else recovery.base_fingerprint,
         checkpoints=f"{state.daemon.state_dir}/checkpoints", base=recovery.base.path if recovery.base else "",
@@ -51,28 +38,28 @@ def restore_from(state: State, origin: CheckpointRef | None) -> Restore:
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _trainer_bound(own: RecoveryState, state: State, e: TrainerBound, at_ns: int) -> None:
+def _trainer_bound(own: RecoveryState, state: State, e: ev.TrainerBound, at_ns: int) -> None:
     own.base_fingerprint, own.products = own.base_fingerprint or e.fingerprint, e.products
 
 
-def _base_kept(own: RecoveryState, state: State, e: BaseKept, at_ns: int) -> None:
+def _base_kept(own: RecoveryState, state: State, e: ev.BaseKept, at_ns: int) -> None:
     own.base, own.base_lost = e, ""
 
 
-def _base_lost(own: RecoveryState, state: State, e: BaseLost, at_ns: int) -> None:
+def _base_lost(own: RecoveryState, state: State, e: ev.BaseLost, at_ns: int) -> None:
     own.base, own.base_lost = None, e.reason
 
 
-def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: int) -> None:
+def _step_completed(own: RecoveryState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
     """Add the step. `state`: before this event."""
     own.since_ns = own.since_ns if own.since else at_ns
     running = state.training.running
-    own.since.append(RecordedStep.of(running.begun if running else None, e, own.products))
+    own.since.append(ev.RecordedStep.of(running.begun if running else None, e, own.products))
     own.learned_with = state.daemon.settings
     own.ran_on = state.children.bound.versions if state.children.bound else {}
 
 
-def _checkpoint_committed(own: RecoveryState, state: State, e: CheckpointCommitted, at_ns: int) -> None:
+def _checkpoint_committed(own: RecoveryState, state: State, e: ev.CheckpointCommitted, at_ns: int) -> None:
     if state.rollback.under_way is None:  # else the trainer is on its way from another one
         _start_from(own, state, CheckpointRef.of(e, at_ns), at_ns)
 
@@ -85,30 +72,30 @@ def _start_from(own: RecoveryState, state: State, ref: CheckpointRef, at_ns: int
         own.since_ns = at_ns
 
 
-def _rollback_started(own: RecoveryState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: RecoveryState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     own.since = list(e.replay)
     own.origin = state.checkpoints.at(e.origin)
     own.learned_with, own.ran_on = state.daemon.settings, e.ran_on
 
 
-def _rollback_completed(own: RecoveryState, state: State, e: RollbackCompleted, at_ns: int) -> None:
+def _rollback_completed(own: RecoveryState, state: State, e: ev.RollbackCompleted, at_ns: int) -> None:
     if state.checkpoints.newest is not None:  # it may have been committed meanwhile
         _start_from(own, state, state.checkpoints.newest, at_ns)
 
 
-def _carried(own: RecoveryState, state: State, e: JournalCarried, at_ns: int) -> None:
+def _carried(own: RecoveryState, state: State, e: ev.JournalCarried, at_ns: int) -> None:
     own.base_fingerprint = e.base_fingerprint
 
 
 FOLDS: Folds = {
-    TrainerBound: _trainer_bound,
-    BaseKept: _base_kept,
-    BaseLost: _base_lost,
-    StepCompleted: _step_completed,
-    CheckpointCommitted: _checkpoint_committed,
-    RollbackStarted: _rollback_started,
-    RollbackCompleted: _rollback_completed,
-    JournalCarried: _carried,
+    ev.TrainerBound: _trainer_bound,
+    ev.BaseKept: _base_kept,
+    ev.BaseLost: _base_lost,
+    ev.StepCompleted: _step_completed,
+    ev.CheckpointCommitted: _checkpoint_committed,
+    ev.RollbackStarted: _rollback_started,
+    ev.RollbackCompleted: _rollback_completed,
+    ev.JournalCarried: _carried,
 }
 
 

@@ -12,21 +12,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.children import TrainerExited
-from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.lessons.events import ExampleReplaced
-from apollod.core.facts.rescoring import (
-    REST_MAX_S,
-    REST_MIN_S,
-    ExamplesRescored,
-    Gain,
-    Lately,
-    RescoreRequested,
-    RescoringState,
-    gained,
-)
-from apollod.core.facts.rollback import RollbackStarted
-from apollod.core.facts.training import StepCompleted
+from apollod.core.facts.rescoring import REST_MAX_S, REST_MIN_S, Gain, Lately, RescoringState, gained
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.kernel.reasons import one_line
@@ -42,12 +28,12 @@ LESSON = "lesson:"
 """prefix of the sources of practices, which are not scored: a lesson is tested by its answers"""
 
 
-def _daemon_started(own: RescoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: RescoringState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.open, own.retry_ns = (), 0
     _keep_newest(own, e.settings)
 
 
-def _trainer_exited(own: RescoringState, state: State, e: TrainerExited, at_ns: int) -> None:
+def _trainer_exited(own: RescoringState, state: State, e: ev.TrainerExited, at_ns: int) -> None:
     """Drop the examples that were being scored when the trainer crashed."""
     if not e.expected:
         for example in own.open:
@@ -55,7 +41,7 @@ def _trainer_exited(own: RescoringState, state: State, e: TrainerExited, at_ns: 
     own.open = ()
 
 
-def _step_completed(own: RescoringState, state: State, e: StepCompleted, at_ns: int) -> None:
+def _step_completed(own: RescoringState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
     """Add the examples that the step learned from their own tokens. `state`: before this event."""
     running = state.training.running
     if not e.applied or e.loss is None or running is None or running.begun.objective != "sft":
@@ -76,7 +62,7 @@ def _keep_newest(own: RescoringState, settings: Settings | None) -> None:
         del own.waiting[example]
 
 
-def _rollback_started(own: RescoringState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: RescoringState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     """Score examples again that are still learned but were scored by weights that are gone."""
     own.open = ()
     for example in e.examples:
@@ -89,11 +75,11 @@ def _rollback_started(own: RescoringState, state: State, e: RollbackStarted, at_
     _keep_newest(own, state.daemon.settings)
 
 
-def _requested(own: RescoringState, state: State, e: RescoreRequested, at_ns: int) -> None:
+def _requested(own: RescoringState, state: State, e: ev.RescoreRequested, at_ns: int) -> None:
     own.open, own.number, own.version = e.examples, e.number, e.step
 
 
-def _rescored(own: RescoringState, state: State, e: ExamplesRescored, at_ns: int) -> None:
+def _rescored(own: RescoringState, state: State, e: ev.ExamplesRescored, at_ns: int) -> None:
     own.open = ()
     for one in e.scores:
         learned = own.waiting.pop(one.example, None)
@@ -106,20 +92,20 @@ def _rescored(own: RescoringState, state: State, e: ExamplesRescored, at_ns: int
     own.retry_ns = at_ns + int(rest_s * SECOND_NS)
 
 
-def _example_replaced(own: RescoringState, state: State, e: ExampleReplaced, at_ns: int) -> None:
+def _example_replaced(own: RescoringState, state: State, e: ev.ExampleReplaced, at_ns: int) -> None:
     """Drop an example that was replaced: its gain does not count any more, and it is not scored again."""
     own.waiting.pop(e.example, None)
     own.gains.pop(e.example, None)
 
 
 FOLDS: Folds = {
-    ExampleReplaced: _example_replaced,
-    DaemonStarted: _daemon_started,
-    TrainerExited: _trainer_exited,
-    StepCompleted: _step_completed,
-    RollbackStarted: _rollback_started,
-    RescoreRequested: _requested,
-    ExamplesRescored: _rescored,
+    ev.ExampleReplaced: _example_replaced,
+    ev.DaemonStarted: _daemon_started,
+    ev.TrainerExited: _trainer_exited,
+    ev.StepCompleted: _step_completed,
+    ev.RollbackStarted: _rollback_started,
+    ev.RescoreRequested: _requested,
+    ev.ExamplesRescored: _rescored,
 }
 
 

@@ -9,27 +9,12 @@ from itertools import islice, takewhile
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.daemon import JournalCarried
-from apollod.core.facts.feedback import FeedbackGiven
-from apollod.core.facts.forgetting import ForgetRequested
-from apollod.core.facts.intake.events import ExampleRequeued, ExampleWithdrawn
-from apollod.core.facts.judging.votes import JUDGE
-from apollod.core.facts.review import (
-    BY_EVIDENCE,
-    Dismissed,
-    ExampleApproved,
-    ExampleDeclined,
-    ExampleEdited,
-    ExampleExpired,
-    ExampleHeld,
-    Held,
-    ReviewState,
-)
-from apollod.core.facts.training import StepFailed
+from apollod.core.facts.judging import JUDGE
+from apollod.core.facts.review import BY_EVIDENCE, Dismissed, Held, ReviewState
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.rules.intake.accepting import accepted, begin_encoding, leaked
-from apollod.core.rules.judging.overruling import overruled
+from apollod.core.rules.judging.policy import overruled
 from apollod.core.schedules import DAY_NS, SECOND_NS, is_due
 from apollod.core.shared.places import Place, places_of
 from apollod.core.state import State
@@ -37,54 +22,54 @@ from apollod.core.state import State
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
+def _held(own: ReviewState, state: State, e: ev.ExampleHeld, at_ns: int) -> None:
     own.recall(e.example)
     own.approved.pop(e.example, None)
     own.held.pop(e.example, None)  # an example held again is the newest
     own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
 
 
-def _approved(own: ReviewState, state: State, e: ExampleApproved, at_ns: int) -> None:
+def _approved(own: ReviewState, state: State, e: ev.ExampleApproved, at_ns: int) -> None:
     own.held.pop(e.example, None)
     own.recall(e.example)
     if e.by not in (JUDGE, BY_EVIDENCE):
         own.approved[e.example] = None
 
 
-def _rated(own: ReviewState, state: State, e: FeedbackGiven, at_ns: int) -> None:
+def _rated(own: ReviewState, state: State, e: ev.FeedbackGiven, at_ns: int) -> None:
     if e.example:
         own.approved[e.example] = None
 
 
-def _requeued(own: ReviewState, state: State, e: ExampleRequeued, at_ns: int) -> None:
+def _requeued(own: ReviewState, state: State, e: ev.ExampleRequeued, at_ns: int) -> None:
     own.approved[e.example] = None
 
 
-def _taken_back(own: ReviewState, state: State, e: ExampleWithdrawn | ForgetRequested, at_ns: int) -> None:
+def _taken_back(own: ReviewState, state: State, e: ev.ExampleWithdrawn | ev.ForgetRequested, at_ns: int) -> None:
     for example in e.examples:
         own.approved.pop(example, None)
 
 
-def _carried(own: ReviewState, state: State, e: JournalCarried, at_ns: int) -> None:
+def _carried(own: ReviewState, state: State, e: ev.JournalCarried, at_ns: int) -> None:
     own.approved |= dict.fromkeys(e.approved)
 
 
-def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
+def _declined(own: ReviewState, state: State, e: ev.ExampleDeclined, at_ns: int) -> None:
     own.dismiss(e.example, Dismissed("declined", e.tier, e.by))
 
 
-def _edited(own: ReviewState, state: State, e: ExampleEdited, at_ns: int) -> None:
+def _edited(own: ReviewState, state: State, e: ev.ExampleEdited, at_ns: int) -> None:
     own.dismiss(e.example, Dismissed("edited", e.tier, e.by))
 
 
-def _expired(own: ReviewState, state: State, e: ExampleExpired, at_ns: int) -> None:
+def _expired(own: ReviewState, state: State, e: ev.ExampleExpired, at_ns: int) -> None:
     waiting = {one.example: one.tier for one in islice(state.intake.bulk.waiting, len(e.examples) if e.waiting else 0)}
     for example in e.examples:
         tier = waiting[example] if e.waiting else own.held[example].tier
         own.dismiss(example, Dismissed("expired", tier))
 
 
-def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> None:
+def _step_failed(own: ReviewState, state: State, e: ev.StepFailed, at_ns: int) -> None:
     """Hold the examples of a failed step for a person."""
     if not e.apart:
         for one in state.intake.taken:
@@ -92,17 +77,17 @@ def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> N
 
 
 FOLDS: Folds = {
-    ExampleHeld: _held,
-    ExampleApproved: _approved,
-    ExampleDeclined: _declined,
-    ExampleEdited: _edited,
-    ExampleExpired: _expired,
-    ExampleRequeued: _requeued,
-    ExampleWithdrawn: _taken_back,
-    FeedbackGiven: _rated,
-    ForgetRequested: _taken_back,
-    JournalCarried: _carried,
-    StepFailed: _step_failed,
+    ev.ExampleHeld: _held,
+    ev.ExampleApproved: _approved,
+    ev.ExampleDeclined: _declined,
+    ev.ExampleEdited: _edited,
+    ev.ExampleExpired: _expired,
+    ev.ExampleRequeued: _requeued,
+    ev.ExampleWithdrawn: _taken_back,
+    ev.FeedbackGiven: _rated,
+    ev.ForgetRequested: _taken_back,
+    ev.JournalCarried: _carried,
+    ev.StepFailed: _step_failed,
 }
 """Folded before `intake`, which clears the examples of a failed step and expired ones."""
 

@@ -17,14 +17,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.recovery import chosen, differing_choice
-from apollod.core.facts.rollback import (
-    RollbackCompleted,
-    RollbackRefused,
-    RollbackRequested,
-    RollbackStarted,
-    RollbackState,
-)
-from apollod.core.facts.training import Undoable
+from apollod.core.facts.rollback import RollbackState
 from apollod.core.fixed_bits import NO_KEYS, differing_setting, setting
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -226,27 +219,27 @@ def _not_kept(state: State, plan: inp.RollbackPlanned) -> str:
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _requested(own: RollbackState, state: State, e: RollbackRequested, at_ns: int) -> None:
+def _requested(own: RollbackState, state: State, e: ev.RollbackRequested, at_ns: int) -> None:
     own.wanted = e
 
 
-def _fold_refused(own: RollbackState, state: State, e: RollbackRefused, at_ns: int) -> None:
+def _fold_refused(own: RollbackState, state: State, e: ev.RollbackRefused, at_ns: int) -> None:
     own.wanted = None
 
 
-def _started(own: RollbackState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _started(own: RollbackState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     own.wanted, own.under_way, own.started_ns = None, e, at_ns
 
 
-def _completed(own: RollbackState, state: State, e: RollbackCompleted, at_ns: int) -> None:
+def _completed(own: RollbackState, state: State, e: ev.RollbackCompleted, at_ns: int) -> None:
     own.under_way = None
 
 
 FOLDS: Folds = {
-    RollbackRequested: _requested,
-    RollbackRefused: _fold_refused,
-    RollbackStarted: _started,
-    RollbackCompleted: _completed,
+    ev.RollbackRequested: _requested,
+    ev.RollbackRefused: _fold_refused,
+    ev.RollbackStarted: _started,
+    ev.RollbackCompleted: _completed,
 }
 
 
@@ -318,6 +311,6 @@ def status(state: State) -> Rollback | None:
     return Rollback(to=wanted.to, from_=state.training.version, state="requested") if wanted is not None else None
 
 
-def undo(told: Undoable | None, given: int | None) -> Undo:
+def undo(told: inp.Undoable | None, given: int | None) -> Undo:
     """The trainer's last report, None before it was attached; `given`: host memory that it was given for it."""
     return Undo(steps=None) if told is None else composed(Undo, told, bytes=given)

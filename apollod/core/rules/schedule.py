@@ -8,12 +8,8 @@ import msgspec
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.checkpoints import CheckpointCommitted
-from apollod.core.facts.daemon import DaemonStarted, DaemonStopped, TrainingPaused, TrainingResumed
 from apollod.core.facts.review import BY_EVIDENCE
-from apollod.core.facts.rollback import RollbackStarted
-from apollod.core.facts.schedule import NightClosed, NightOpened, NightPlanned, ScheduleState
-from apollod.core.facts.training import StepCompleted
+from apollod.core.facts.schedule import ScheduleState
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -50,7 +46,7 @@ def account(own: ScheduleState, at_ns: int) -> None:
         own.used_ns += spent
 
 
-def plan(own: ScheduleState, state: State, planned: NightPlanned, at_ns: int) -> None:
+def plan(own: ScheduleState, state: State, planned: ev.NightPlanned, at_ns: int) -> None:
     """Take the next night; the one planned before may have passed. A daemon that ran then with nothing to do missed
     nothing, nor did one that did not know these hours."""
     last, same_life = own.last, own.planned is not None
@@ -77,63 +73,63 @@ def late_until(state: State, now_ns: int) -> int:
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _started(own: ScheduleState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _started(own: ScheduleState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     """Reset: a new life is given its hours anew, and how long the old one ran after its last step is not known."""
     own.planned, own.open, own.since_ns, own.until_ns, own.chance_ns = None, False, 0, 0, at_ns
 
 
-def _stopped(own: ScheduleState, state: State, e: DaemonStopped, at_ns: int) -> None:
+def _stopped(own: ScheduleState, state: State, e: ev.DaemonStopped, at_ns: int) -> None:
     account(own, at_ns)
 
 
-def _paused(own: ScheduleState, state: State, e: TrainingPaused, at_ns: int) -> None:
+def _paused(own: ScheduleState, state: State, e: ev.TrainingPaused, at_ns: int) -> None:
     account(own, at_ns)
     own.since_ns = 0
 
 
-def _resumed(own: ScheduleState, state: State, e: TrainingResumed, at_ns: int) -> None:
+def _resumed(own: ScheduleState, state: State, e: ev.TrainingResumed, at_ns: int) -> None:
     account(own, at_ns)
     own.since_ns, own.chance_ns = at_ns if own.open else 0, at_ns
 
 
-def _opened(own: ScheduleState, state: State, e: NightOpened, at_ns: int) -> None:
+def _opened(own: ScheduleState, state: State, e: ev.NightOpened, at_ns: int) -> None:
     own.open, own.steps, own.until_ns = True, 0, e.until_ns
     own.since_ns = 0 if state.daemon.paused else at_ns
 
 
-def _fold_closed(own: ScheduleState, state: State, e: NightClosed, at_ns: int) -> None:
+def _fold_closed(own: ScheduleState, state: State, e: ev.NightClosed, at_ns: int) -> None:
     account(own, at_ns)
     if own.until_ns and not waits(state):
         own.owed_ns = 0
     own.open, own.since_ns, own.until_ns = False, 0, 0
 
 
-def _step_completed(own: ScheduleState, state: State, e: StepCompleted, at_ns: int) -> None:
+def _step_completed(own: ScheduleState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
     account(own, at_ns)
     if own.open:
         own.steps += 1
         own.unsaved = True
 
 
-def _saved(own: ScheduleState, state: State, e: CheckpointCommitted, at_ns: int) -> None:
+def _saved(own: ScheduleState, state: State, e: ev.CheckpointCommitted, at_ns: int) -> None:
     own.unsaved = own.unsaved and e.step != state.training.version
 
 
-def _rollback_started(own: ScheduleState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: ScheduleState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     own.unsaved = False
 
 
 FOLDS: Folds = {
-    DaemonStarted: _started,
-    DaemonStopped: _stopped,
-    TrainingPaused: _paused,
-    TrainingResumed: _resumed,
-    NightPlanned: plan,
-    NightOpened: _opened,
-    NightClosed: _fold_closed,
-    StepCompleted: _step_completed,
-    CheckpointCommitted: _saved,
-    RollbackStarted: _rollback_started,
+    ev.DaemonStarted: _started,
+    ev.DaemonStopped: _stopped,
+    ev.TrainingPaused: _paused,
+    ev.TrainingResumed: _resumed,
+    ev.NightPlanned: plan,
+    ev.NightOpened: _opened,
+    ev.NightClosed: _fold_closed,
+    ev.StepCompleted: _step_completed,
+    ev.CheckpointCommitted: _saved,
+    ev.RollbackStarted: _rollback_started,
 }
 
 

@@ -12,12 +12,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.intake.events import ExampleAccepted, ExampleRejected, ExampleRequeued, ExampleWithdrawn
-from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
-from apollod.core.facts.rollback import RollbackStarted
-from apollod.core.facts.scoring import ExampleScored, ScoreFailed, ScoreRequested, ScoringState
-from apollod.core.facts.training import StepCompleted, StepStarted, all_examples
+from apollod.core.facts.scoring import ScoringState
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -61,7 +56,7 @@ def _forget(own: ScoringState, examples: Iterable[str]) -> None:
         own.failed.pop(example, None)
 
 
-def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: ScoringState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     """Drop the open question, which is asked again, and apply the present choice of examples to score."""
     own.open, own.open_after = "", 0
     own.retry = NO_FAILURE
@@ -74,41 +69,41 @@ def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: in
         _is_now(own, e.settings.review.divergence, (example,), where)
 
 
-def _accepted(own: ScoringState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+def _accepted(own: ScoringState, state: State, e: ev.ExampleAccepted, at_ns: int) -> None:
     if e.removed:
         own.stripped[e.example] = None
         _is_now(own, _mode(state), (e.example,), "waiting")
 
 
-def _held(own: ScoringState, state: State, e: ExampleHeld, at_ns: int) -> None:
+def _held(own: ScoringState, state: State, e: ev.ExampleHeld, at_ns: int) -> None:
     _is_now(own, _mode(state), (e.example,), "held")
 
 
-def _waits(own: ScoringState, state: State, e: ExampleApproved | ExampleRequeued, at_ns: int) -> None:
+def _waits(own: ScoringState, state: State, e: ev.ExampleApproved | ev.ExampleRequeued, at_ns: int) -> None:
     _is_now(own, _mode(state), (e.example,), "waiting")
 
 
-def _out(own: ScoringState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+def _out(own: ScoringState, state: State, e: ev.ExampleDeclined | ev.ExampleEdited, at_ns: int) -> None:
     _is_now(own, _mode(state), (e.example,), "out")
 
 
-def _all_out(own: ScoringState, state: State, e: ExampleExpired | ExampleWithdrawn, at_ns: int) -> None:
+def _all_out(own: ScoringState, state: State, e: ev.ExampleExpired | ev.ExampleWithdrawn, at_ns: int) -> None:
     _is_now(own, _mode(state), e.examples, "out")
 
 
-def _rejected(own: ScoringState, state: State, e: ExampleRejected, at_ns: int) -> None:
+def _rejected(own: ScoringState, state: State, e: ev.ExampleRejected, at_ns: int) -> None:
     _forget(own, (e.example,))
     own.scored.pop(e.example, None)
 
 
-def _step_started(own: ScoringState, state: State, e: StepStarted, at_ns: int) -> None:
+def _step_started(own: ScoringState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     """Forget examples learned without a score: a score after learning would mean something else."""
     if own.stripped:
-        _forget(own, all_examples(e))
+        _forget(own, ev.all_examples(e))
 
 
-def _step_completed(own: ScoringState, state: State, e: StepCompleted, at_ns: int) -> None:
-    for example in all_examples(e) if own.scored else ():
+def _step_completed(own: ScoringState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
+    for example in ev.all_examples(e) if own.scored else ():
         if example in own.scored:
             del own.scored[example]
             if e.applied:
@@ -124,7 +119,7 @@ def _keep_some(own: ScoringState, most: int) -> None:
         own.learned = {example: own.learned[example] for example in kept}
 
 
-def _rollback_started(own: ScoringState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: ScoringState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     """Score undone examples again once they are learned again, and those still learned but scored by weights that are
     gone as soon as there is time."""
     if own.open_after:  # the answer will be of weights that are gone
@@ -138,11 +133,11 @@ def _rollback_started(own: ScoringState, state: State, e: RollbackStarted, at_ns
             del own.twice[example]
 
 
-def _requested(own: ScoringState, state: State, e: ScoreRequested, at_ns: int) -> None:
+def _requested(own: ScoringState, state: State, e: ev.ScoreRequested, at_ns: int) -> None:
     own.open, own.open_after = e.example, e.after
 
 
-def _scored(own: ScoringState, state: State, e: ExampleScored, at_ns: int) -> None:
+def _scored(own: ScoringState, state: State, e: ev.ExampleScored, at_ns: int) -> None:
     own.open, own.open_after, own.retry = "", 0, NO_FAILURE
     if e.after:
         own.learned.pop(e.example, None)
@@ -154,7 +149,7 @@ def _scored(own: ScoringState, state: State, e: ExampleScored, at_ns: int) -> No
     _forget(own, (e.example,))
 
 
-def _failed(own: ScoringState, state: State, e: ScoreFailed, at_ns: int) -> None:
+def _failed(own: ScoringState, state: State, e: ev.ScoreFailed, at_ns: int) -> None:
     own.open, own.open_after = "", 0
     if e.given_up:
         _forget(own, (e.example,))
@@ -166,22 +161,22 @@ def _failed(own: ScoringState, state: State, e: ScoreFailed, at_ns: int) -> None
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    ExampleAccepted: _accepted,
-    ExampleHeld: _held,
-    ExampleApproved: _waits,
-    ExampleRequeued: _waits,
-    ExampleDeclined: _out,
-    ExampleEdited: _out,
-    ExampleExpired: _all_out,
-    ExampleWithdrawn: _all_out,
-    ExampleRejected: _rejected,
-    StepStarted: _step_started,
-    StepCompleted: _step_completed,
-    RollbackStarted: _rollback_started,
-    ScoreRequested: _requested,
-    ExampleScored: _scored,
-    ScoreFailed: _failed,
+    ev.DaemonStarted: _daemon_started,
+    ev.ExampleAccepted: _accepted,
+    ev.ExampleHeld: _held,
+    ev.ExampleApproved: _waits,
+    ev.ExampleRequeued: _waits,
+    ev.ExampleDeclined: _out,
+    ev.ExampleEdited: _out,
+    ev.ExampleExpired: _all_out,
+    ev.ExampleWithdrawn: _all_out,
+    ev.ExampleRejected: _rejected,
+    ev.StepStarted: _step_started,
+    ev.StepCompleted: _step_completed,
+    ev.RollbackStarted: _rollback_started,
+    ev.ScoreRequested: _requested,
+    ev.ExampleScored: _scored,
+    ev.ScoreFailed: _failed,
 }
 
 

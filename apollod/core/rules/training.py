@@ -8,29 +8,18 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.children import TrainerBound, TrainerExited
-from apollod.core.facts.daemon import DaemonStarted, JournalCarried, JournalContinued, TrainingResumed
 from apollod.core.facts.environments import SOURCE
 from apollod.core.facts.holding import filled, held_beside_behaviour, held_by
-from apollod.core.facts.intake.events import ExampleLooked
-from apollod.core.facts.intake.order import upcoming
-from apollod.core.facts.intake.state import Waiting
-from apollod.core.facts.rollback import RollbackStarted
+from apollod.core.facts.intake.state import Waiting, upcoming
 from apollod.core.facts.training import (
     HELD_ROOM,
     KEPT,
     Learned,
     Pace,
     Running,
-    StepCompleted,
-    StepFailed,
-    StepStarted,
     TrainingCounts,
     TrainingState,
     Window,
-    WindowClosed,
-    WindowOpened,
-    all_examples,
     expected_s,
     practice_bound,
     tokens_bound,
@@ -39,7 +28,7 @@ from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
-from apollod.core.rules.lessons.practice import is_practice, kin_practised, practised_now
+from apollod.core.rules.lessons.standing import is_practice, kin_practised, practised_now
 from apollod.core.rules.updates import step_of
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, elapsed_s, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings
@@ -49,32 +38,32 @@ from apollod.core.state import State
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _daemon_started(own: TrainingState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: TrainingState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.unlearned = 0
 
 
-def _resumed(own: TrainingState, state: State, e: TrainingResumed, at_ns: int) -> None:
+def _resumed(own: TrainingState, state: State, e: ev.TrainingResumed, at_ns: int) -> None:
     own.unlearned = 0
 
 
-def _window_opened(own: TrainingState, state: State, e: WindowOpened, at_ns: int) -> None:
+def _window_opened(own: TrainingState, state: State, e: ev.WindowOpened, at_ns: int) -> None:
     own.window, own.windows = Window(e.window, e.planned), e.window
 
 
-def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int) -> None:
+def _window_closed(own: TrainingState, state: State, e: ev.WindowClosed, at_ns: int) -> None:
     own.window = None
 
 
-def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
+def _step_started(own: TrainingState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     own.step = e.step
     own.running = Running(e, at_ns)
     if (window := own.window) is not None and not e.again_of and e.objective != OBJECTIVE:
         window.steps += 1
-        window.examples += len(all_examples(e))
+        window.examples += len(ev.all_examples(e))
 
 
-def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: int) -> None:
-    examples, counts = all_examples(e), own.running is None or halts(own.running.begun.objective)
+def _step_completed(own: TrainingState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
+    examples, counts = ev.all_examples(e), own.running is None or halts(own.running.begun.objective)
     own.version, own.fingerprint, own.running, own.last_step_ns = e.step, e.fingerprint, None, at_ns
     if not e.applied:
         own.counts.skipped += len(examples)
@@ -91,35 +80,35 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
         window.loss_total += e.loss
 
 
-def _looked(own: TrainingState, state: State, e: ExampleLooked, at_ns: int) -> None:
+def _looked(own: TrainingState, state: State, e: ev.ExampleLooked, at_ns: int) -> None:
     own.counts.skipped += e.known
 
 
-def _step_failed(own: TrainingState, state: State, e: StepFailed, at_ns: int) -> None:
+def _step_failed(own: TrainingState, state: State, e: ev.StepFailed, at_ns: int) -> None:
     own.running = None
     if not e.apart:
         own.unlearned += 1
 
 
-def _trainer_bound(own: TrainingState, state: State, e: TrainerBound, at_ns: int) -> None:
+def _trainer_bound(own: TrainingState, state: State, e: ev.TrainerBound, at_ns: int) -> None:
     own.fingerprint = own.fingerprint or e.fingerprint
 
 
-def _trainer_exited(own: TrainingState, state: State, e: TrainerExited, at_ns: int) -> None:
+def _trainer_exited(own: TrainingState, state: State, e: ev.TrainerExited, at_ns: int) -> None:
     if own.running is not None and state.children.trainer.phase == "ready" and not e.expected:
         own.running.attempts += 1
 
 
-def _rollback_started(own: TrainingState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: TrainingState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     own.version, own.fingerprint, own.unlearned = e.to, e.fingerprint, 0
     own.counts.trained -= len(e.examples)
 
 
-def _continued(own: TrainingState, state: State, e: JournalContinued, at_ns: int) -> None:
+def _continued(own: TrainingState, state: State, e: ev.JournalContinued, at_ns: int) -> None:
     own.step, own.version, own.fingerprint = e.last_step, e.step, e.fingerprint
 
 
-def _carried(own: TrainingState, state: State, e: JournalCarried, at_ns: int) -> None:
+def _carried(own: TrainingState, state: State, e: ev.JournalCarried, at_ns: int) -> None:
     own.counts = composed(TrainingCounts, e)
     own.last_step_ns, own.windows = e.last_step_ns, e.windows
     if (w := e.window) is not None:
@@ -127,19 +116,19 @@ def _carried(own: TrainingState, state: State, e: JournalCarried, at_ns: int) ->
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    TrainingResumed: _resumed,
-    WindowOpened: _window_opened,
-    WindowClosed: _window_closed,
-    StepStarted: _step_started,
-    StepCompleted: _step_completed,
-    StepFailed: _step_failed,
-    ExampleLooked: _looked,
-    TrainerBound: _trainer_bound,
-    TrainerExited: _trainer_exited,
-    RollbackStarted: _rollback_started,
-    JournalContinued: _continued,
-    JournalCarried: _carried,
+    ev.DaemonStarted: _daemon_started,
+    ev.TrainingResumed: _resumed,
+    ev.WindowOpened: _window_opened,
+    ev.WindowClosed: _window_closed,
+    ev.StepStarted: _step_started,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
+    ev.ExampleLooked: _looked,
+    ev.TrainerBound: _trainer_bound,
+    ev.TrainerExited: _trainer_exited,
+    ev.RollbackStarted: _rollback_started,
+    ev.JournalContinued: _continued,
+    ev.JournalCarried: _carried,
 }
 
 
@@ -175,7 +164,7 @@ def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
 
 
 def _next_batch(state: State, settings: Settings, window: Window) -> list[Waiting]:
-    """Examples of one tier and one objective that come one after the other in `core.facts.intake.order`, for one step,
+    """Examples of one tier and one objective that come one after the other in `core.facts.intake.state`, for one step,
     at most `accumulate`; or practices of a lesson; or rated answers, as many as fit into one batch. None while the next
     one is being tokenised: a bulk example does not overtake a direct one."""
     batch, direct = list[Waiting](), state.intake.direct.waiting

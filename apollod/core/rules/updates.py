@@ -10,27 +10,11 @@ from collections.abc import Collection
 import msgspec
 
 from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.intake.events import ExampleRejected, ExampleWithdrawn
 from apollod.core.facts.intake.state import Waiting
-from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
-from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted
-from apollod.core.facts.updates import (
-    OBJECTIVE,
-    SOURCE,
-    Kept,
-    Session,
-    UpdateAccepted,
-    UpdateCommitted,
-    UpdateFilesRemoved,
-    UpdateLost,
-    UpdateOpened,
-    UpdateReceived,
-    UpdatesCarried,
-    UpdatesState,
-    UpdateUndone,
-)
+from apollod.core.facts.updates import OBJECTIVE, SOURCE, Kept, Session, UpdatesState
 from apollod.core.kernel.composing import composed, restore
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers
@@ -42,28 +26,28 @@ from apollod.core.state import State
 # --- folds of events into the state ----------------------------------------------------------------------------------
 
 
-def _opened(own: UpdatesState, state: State, e: UpdateOpened, at_ns: int) -> None:
+def _opened(own: UpdatesState, state: State, e: ev.UpdateOpened, at_ns: int) -> None:
     own.last, own.session = e.update, Session(e, at_ns, at_ns)
 
 
-def _received(own: UpdatesState, state: State, e: UpdateReceived, at_ns: int) -> None:
+def _received(own: UpdatesState, state: State, e: ev.UpdateReceived, at_ns: int) -> None:
     if own.session is not None:
         own.session.received.append(e)
         own.session.called_ns = at_ns
 
 
-def _accepted(own: UpdatesState, state: State, e: UpdateAccepted, at_ns: int) -> None:
+def _accepted(own: UpdatesState, state: State, e: ev.UpdateAccepted, at_ns: int) -> None:
     if own.session is not None:
         own.session.example, own.session.label = e.example, e.label
         own.session.called_ns = at_ns
 
 
-def _started(own: UpdatesState, state: State, e: StepStarted, at_ns: int) -> None:
+def _started(own: UpdatesState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     if own.session is not None and e.example == own.session.example:
         own.session.parent = e.parent
 
 
-def _completed(own: UpdatesState, state: State, e: StepCompleted, at_ns: int) -> None:
+def _completed(own: UpdatesState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
     if own.session is None or e.example != own.session.example:
         return
     if e.applied:
@@ -78,71 +62,73 @@ def _fail(own: UpdatesState, examples: Collection[str], reason: str) -> None:
         own.session.failed = reason
 
 
-def _failed(own: UpdatesState, state: State, e: StepFailed | ExampleRejected | ExampleHeld, at_ns: int) -> None:
+def _failed(
+    own: UpdatesState, state: State, e: ev.StepFailed | ev.ExampleRejected | ev.ExampleHeld, at_ns: int
+) -> None:
     _fail(own, (e.example,), e.reason)
 
 
-def _declined(own: UpdatesState, state: State, e: ExampleDeclined, at_ns: int) -> None:
+def _declined(own: UpdatesState, state: State, e: ev.ExampleDeclined, at_ns: int) -> None:
     _fail(own, (e.example,), f"its example was declined by {e.by}")
 
 
-def _edited(own: UpdatesState, state: State, e: ExampleEdited, at_ns: int) -> None:
+def _edited(own: UpdatesState, state: State, e: ev.ExampleEdited, at_ns: int) -> None:
     _fail(own, (e.example,), f"its example was edited by {e.by}")
 
 
-def _expired(own: UpdatesState, state: State, e: ExampleExpired, at_ns: int) -> None:
+def _expired(own: UpdatesState, state: State, e: ev.ExampleExpired, at_ns: int) -> None:
     _fail(own, e.examples, "its example expired")
 
 
-def _withdrawn(own: UpdatesState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
+def _withdrawn(own: UpdatesState, state: State, e: ev.ExampleWithdrawn, at_ns: int) -> None:
     _fail(own, e.examples, e.reason or f"it was withdrawn by {e.by}")
 
 
-def _committed(own: UpdatesState, state: State, e: UpdateCommitted, at_ns: int) -> None:
+def _committed(own: UpdatesState, state: State, e: ev.UpdateCommitted, at_ns: int) -> None:
     own.session, own.label, own.labelled, own.names = None, e.label, e.step, e.names
     own.committed += 1
     if e.durable != "payload":
         own.removing.append(composed(Kept, e))
 
 
-def _undone(own: UpdatesState, state: State, e: UpdateUndone, at_ns: int) -> None:
+def _undone(own: UpdatesState, state: State, e: ev.UpdateUndone, at_ns: int) -> None:
     own.session = None
     own.undone += 1
 
 
-def _lost(own: UpdatesState, state: State, e: UpdateLost, at_ns: int) -> None:
+def _lost(own: UpdatesState, state: State, e: ev.UpdateLost, at_ns: int) -> None:
     own.unkept.pop(e.step, None)
 
 
-def _files_removed(own: UpdatesState, state: State, e: UpdateFilesRemoved, at_ns: int) -> None:
+def _files_removed(own: UpdatesState, state: State, e: ev.UpdateFilesRemoved, at_ns: int) -> None:
     for one in own.removing:
         if one.step == e.step:
             own.unkept[e.step] = one
     own.removing = [one for one in own.removing if one.step != e.step]
 
 
-def _carried(own: UpdatesState, state: State, e: UpdatesCarried, at_ns: int) -> None:
+def _carried(own: UpdatesState, state: State, e: ev.UpdatesCarried, at_ns: int) -> None:
     restore(own, e)
 
 
 FOLDS: Folds = {
-    UpdateOpened: _opened,
-    UpdateReceived: _received,
-    UpdateAccepted: _accepted,
-    StepStarted: _started,
-    StepCompleted: _completed,
-    StepFailed: _failed,
-    ExampleRejected: _failed,
-    ExampleHeld: _failed,
-    ExampleWithdrawn: _withdrawn,
-    ExampleDeclined: _declined,
-    ExampleEdited: _edited,
-    ExampleExpired: _expired,
-    UpdateCommitted: _committed,
-    UpdateUndone: _undone,
-    UpdateLost: _lost,
-    UpdateFilesRemoved: _files_removed,
-    UpdatesCarried: _carried,
+    ev.UpdateOpened: _opened,
+    ev.UpdateReceived: _received,
+    ev.UpdateAccepted: _accepted,
+    ev.StepStarted: _started,
+    ev.StepCompleted: _completed,
+    ev.StepFailed: _failed,
+    ev.ExampleRejected: _failed,
+    ev.ExampleHeld: _failed,
+    ev.ExampleWithdrawn: _withdrawn,
+    ev.ExampleDeclined: _declined,
+    ev.ExampleEdited: _edited,
+    ev.ExampleExpired: _expired,
+    ev.UpdateCommitted: _committed,
+    ev.UpdateUndone: _undone,
+    ev.UpdateLost: _lost,
+    ev.UpdateFilesRemoved: _files_removed,
+    ev.UpdatesCarried: _carried,
 }
 
 
@@ -192,17 +178,17 @@ def _write(state: State, session: Session) -> Outcome:
 
 def step_of(state: State, waiting: Waiting) -> Outcome:
     """The step that writes an update, also one that was taken back and is wanted again."""
-    started = StepStarted(
+    started = ev.StepStarted(
         step=state.training.step + 1, parent=state.training.version, example=waiting.example, digest=waiting.digest,
         lr=0.0, window=state.training.windows, objective=OBJECTIVE,
     )  # fmt: skip
     return Outcome([started], [fx.RunStep.of(started)])
 
 
-def _commit(state: State, session: Session) -> UpdateCommitted:
+def _commit(state: State, session: Session) -> ev.UpdateCommitted:
     assert state.daemon.settings is not None
     return composed(
-        UpdateCommitted, session, update=session.number, fingerprint=state.training.fingerprint,
+        ev.UpdateCommitted, session, update=session.number, fingerprint=state.training.fingerprint,
         tensors=session.tensors, bytes=session.bytes, names=session.names, files=session.files,
         durable=state.daemon.settings.control.durable,
     )  # fmt: skip
@@ -211,8 +197,8 @@ def _commit(state: State, session: Session) -> UpdateCommitted:
 def _undo(state: State, session: Session, reason: str) -> Outcome:
     """End it without a change. Its example, if it has one that still waits, is withdrawn first."""
     if any(one.example == session.example for one in state.intake.direct.waiting):
-        return Outcome([ExampleWithdrawn(examples=(session.example,), by=BY, reason=one_line(reason))], [])
-    undone = UpdateUndone(session.number, one_line(reason), state.training.fingerprint)
+        return Outcome([ev.ExampleWithdrawn(examples=(session.example,), by=BY, reason=one_line(reason))], [])
+    undone = ev.UpdateUndone(session.number, one_line(reason), state.training.fingerprint)
     return Outcome([undone], [fx.DropUpdateFiles(session.files)] if session.files else [])
 
 
@@ -231,7 +217,7 @@ def _on_opening(state: State, input_: inp.UpdateOpening, now_ns: int) -> Outcome
     if state.updates.session is not None or blocked(Activity.LEASE, state):
         return nothing()
     opened = composed(
-        UpdateOpened, input_, update=state.updates.last + 1, weights=state.training.version,
+        ev.UpdateOpened, input_, update=state.updates.last + 1, weights=state.training.version,
         fingerprint=state.training.fingerprint,
     )  # fmt: skip
     return Outcome([opened], [])
@@ -243,7 +229,7 @@ def _open(state: State, update: int) -> Session | None:
     return session if session is not None and session.number == update and session.receiving else None
 
 
-def _on_received(state: State, input_: UpdateReceived, now_ns: int) -> Outcome:
+def _on_received(state: State, input_: ev.UpdateReceived, now_ns: int) -> Outcome:
     if _open(state, input_.update) is None:
         return Outcome([], [fx.DropUpdateFiles((input_.file,))])
     return Outcome([input_], [])
@@ -256,7 +242,7 @@ def _on_committing(state: State, input_: inp.UpdateCommitting, now_ns: int) -> O
         return nothing()
     source = SOURCE + session.opened.dialect
     taken = accepted(input_.line, source, "update", session.number, responses=(), signature="")
-    wanted = UpdateAccepted(session.number, taken.example, input_.label)
+    wanted = ev.UpdateAccepted(session.number, taken.example, input_.label)
     return Outcome([taken, wanted], begin_encoding(state, [(taken.example, "update")]))
 
 
@@ -286,7 +272,7 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 def _on_files_gone(state: State, input_: inp.UpdateFilesGone, now_ns: int) -> Outcome:
     one = next((one for one in state.updates.removing if one.step == input_.step), None)
-    return nothing() if one is None else Outcome([UpdateFilesRemoved(one.update, one.step, one.files)], [])
+    return nothing() if one is None else Outcome([ev.UpdateFilesRemoved(one.update, one.step, one.files)], [])
 
 
 HANDLERS: Handlers = {

@@ -1,6 +1,6 @@
 """Chooses the next step to repeat after a rollback that removed other examples. Pure."""
 
-from apollod.core.facts.quality.resuming import may_repeat
+from apollod.core.facts.quality.state import may_repeat
 from apollod.core.facts.training import Learned
 from apollod.core.state import State
 

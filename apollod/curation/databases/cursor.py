@@ -12,7 +12,7 @@ import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown
 from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
-from apollod.curation.formats.blocks import form, json_object, json_text, tool_call
+from apollod.curation.formats.session_reader import form, json_object, json_text, tool_call
 
 NAME = "cursor"
 UNFINISHED = frozenset({"loading", "running", "inProgress", "pending", "streaming"})

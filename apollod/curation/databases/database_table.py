@@ -1,10 +1,12 @@
 """The table of database readers. To add one, write a file beside this one and a line in it."""
 
-from apollod.curation.databases import cursor, goose_database, hermes, openclaw, opencode, webui_feedback
+from apollod.curation.databases import cursor, hermes, openclaw, opencode
 from apollod.curation.databases.database_reader import DatabaseReader, Queries, Schema
+from apollod.curation.formats import open_webui
+from apollod.curation.formats.agents import goose
 
 DATABASES: tuple[DatabaseReader, ...] = (
-    openclaw.READER, hermes.READER, opencode.READER, webui_feedback.READER, goose_database.READER, cursor.READER,
+    openclaw.READER, hermes.READER, opencode.READER, open_webui.DATABASE, goose.DATABASE, cursor.READER,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
 from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, listed, size_of
-from apollod.curation.formats.blocks import context_form, form, text_of_blocks
+from apollod.curation.formats.session_reader import context_form, form, text_of_blocks
 from apollod.errors import RecordRefused
 
 NAME = "hermes"

@@ -13,7 +13,7 @@ import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
 from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
-from apollod.curation.formats.blocks import context_form, form, json_object, tool_call
+from apollod.curation.formats.session_reader import context_form, form, json_object, tool_call
 from apollod.errors import RecordRefused
 
 NAME = "opencode"

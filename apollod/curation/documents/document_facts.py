@@ -11,15 +11,14 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Worded, keys_of
+from apollod.core.facts.lessons.events import Worded, keys_of
 from apollod.curation.documents.alone import Reader, topic_of
 from apollod.curation.documents.document_sections import Section
 from apollod.curation.lessons.asked_for import asked_for
 from apollod.curation.lessons.english import FORMS, Clause, Verb, clause_in
 from apollod.curation.lessons.imagined_wordings import LENGTH_MAX, TEXT_MAX, pairs_in
-from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import LONG, content_of, holds, key_of, same_words
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.worded import check_given, wordings
 from apollod.curation.prompts import under_headings
 from apollod.errors import LessonRefused
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import unpack
 
-from apollod.core.facts.dreams.likeness import likeness
 from apollod.core.facts.dreams.patterns import INSTRUCTION_MAX
-from apollod.core.facts.dreams.scenario import Sketch
+from apollod.core.facts.dreams.scenario import Sketch, likeness
 from apollod.curation.dreaming.scenario_text import sketch_of
 
 INSTRUCTIVE = ("system", "memory", "reminder", "marked", "pattern")

@@ -1,5 +1,5 @@
 """Splits texts into words and sentences for comparisons, and makes their sketches: see
-`core/facts/dreams/likeness.py`.
+`core/facts/dreams/scenario.py`.
 """
 
 import re
@@ -9,8 +9,7 @@ from math import sqrt
 from struct import pack
 from zlib import crc32
 
-from apollod.core.facts.dreams.likeness import DIMENSIONS, HASH_MAX, KEPT
-from apollod.core.facts.dreams.scenario import Sketch, Turn
+from apollod.core.facts.dreams.scenario import DIMENSIONS, HASH_MAX, KEPT, Sketch, Turn
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff"
 """Thai, Lao, Burmese, kana and Han put no spaces between words: a character is a word."""

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Replaced, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import SessionReader, form, json_object, tool_call
 
 NAME = "codex"
 NOT_PROMPTS = (

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from apollod.curation.formats.lines import BOM, whole_words
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits, Take
+from apollod.curation.formats.reader import BOM, Bad, Cursor, Folded, Item, Limits, Take, whole_words
 from apollod.curation.redaction import redact
 
 BLANK = re.compile(rb"[\s,]*+")

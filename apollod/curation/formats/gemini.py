@@ -13,10 +13,17 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, in_parts, json_object, text_of_response, texts_of_parts, tool_call
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.reader import fold_lines
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    form,
+    in_parts,
+    json_object,
+    text_of_response,
+    texts_of_parts,
+    tool_call,
+)
 
 NAME = "gemini-cli"
 OF_THE_PROGRAM = frozenset({"info", "error", "warning"})

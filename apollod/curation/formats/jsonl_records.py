@@ -13,8 +13,19 @@ import msgspec
 from apollod.curation.conversation import Dropped
 from apollod.curation.formats.data_set_rows import SHAPES, convert, name_of, opinion_in
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.lines import fold_lines, too_long_reason
-from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, Split, accident
+from apollod.curation.formats.reader import (
+    ACCIDENTS,
+    Bad,
+    Cursor,
+    Folded,
+    Found,
+    Item,
+    Limits,
+    Split,
+    accident,
+    fold_lines,
+    too_long_reason,
+)
 from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
 

@@ -12,8 +12,15 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
-from apollod.curation.formats.blocks import context_form, form, json_object, json_text, text_of_blocks, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    context_form,
+    form,
+    json_object,
+    json_text,
+    text_of_blocks,
+    tool_call,
+)
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form
 

@@ -14,8 +14,14 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    context_form,
+    form,
+    json_object,
+    text_of_blocks,
+    tool_call,
+)
 
 NAME = "pi"
 COMPACTED = "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"

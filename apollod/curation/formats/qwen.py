@@ -23,8 +23,15 @@ from apollod.curation.conversation import (
     Signal,
     Unknown,
 )
-from apollod.curation.formats.blocks import form, in_parts, json_object, text_of_response, texts_of_parts, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    form,
+    in_parts,
+    json_object,
+    text_of_response,
+    texts_of_parts,
+    tool_call,
+)
 
 NAME = "qwen-code"
 NOT_PROMPTS = frozenset({"notification", "cron", "goal_runtime", "agent_bootstrap", "background_task_completed"})

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal
-from apollod.curation.formats.blocks import context_form, form, json_object
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import SessionReader, context_form, form, json_object
 
 NAME = "sillytavern"
 

@@ -1,6 +1,9 @@
-"""The table of log formats. To add one, write a file beside this one and a line in it."""
+"""The table of log formats. To add one, write a file beside this one and a line in it. A file that no reader can read
+is recognised by its first bytes, so that nothing of it is learned by mistake."""
 
+import re
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -17,8 +20,37 @@ from apollod.curation.formats.agents import (
 )
 from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
-from apollod.curation.formats.unread import Unread, has_rows, is_document
 from apollod.errors import SourceRefused
+
+Unread = Literal["", "document", "unknown"]
+"""Reason for not reading a file: it is one JSON value over several lines, or the log of an unknown agent"""
+ROW_KEYS = frozenset({"messages", "conversations", "prompt", "instruction", "text", "chosen", "preferred_output"})
+"""Every row that may be learned has at least one of these keys"""
+ROWS_LOOKED_AT = 20
+DOCUMENT_REASON = "it is one JSON document over several lines; write one object a line, for instance with `jq -c .`"
+_DOCUMENT = re.compile(rb"\s*(?:\{\s*\n\s*\"(?:[^\"\\\n]|\\.)*\"\s*:|\[\s*\n)")
+_KEY = re.compile(rb'"(%s)"\s*:' % "|".join(sorted(ROW_KEYS)).encode())
+
+
+def is_document(head: bytes) -> bool:
+    """True if the file begins like one JSON value written over several lines."""
+    return _DOCUMENT.match(head) is not None
+
+
+def has_rows(head: bytes) -> bool:
+    """True if an early line may be a row of a data set. An incomplete line is judged by its keys."""
+    lines = head.split(b"\n", ROWS_LOOKED_AT)
+    for line in lines[:ROWS_LOOKED_AT]:
+        try:
+            row = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            if line is lines[-1] and _KEY.search(line):
+                return True
+            continue
+        if isinstance(row, dict) and not ROW_KEYS.isdisjoint(row):
+            return True
+    return False
+
 
 READERS: tuple[Reader, ...] = (
     qwen.READER,

@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Worded
-from apollod.curation.lessons.lesson_refusals import check_given
+from apollod.core.facts.lessons.events import Worded
 from apollod.curation.lessons.matching import LONG, content_of, holds, plain_words, question_key
-from apollod.curation.lessons.worded import sentences, short_answer, wordings
+from apollod.curation.lessons.worded import check_given, sentences, short_answer, wordings
 from apollod.errors import LessonRefused
 from apollod.wire.comparisons import is_compared
 from apollod.wire.records import MessagesRecord, decode_record

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from apollod.core.facts.lessons.wording import Wording
+from apollod.core.facts.lessons.events import Wording
 from apollod.curation.lessons.english import stem
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -11,15 +11,15 @@ For a pattern's contrast case, only its scenario counts, since practices share t
 words, and only word for word: scenarios are imagined from people's words, several from the same seed, and
 `core/rules/dreams` already excludes those too similar for practice.
 
-Signatures of whole texts (`minhash.py`) would not find a probe in a long session, which is why runs are looked up here.
+Signatures of whole texts (`signatures.py`) would not find a probe in a long session, so runs are looked up here.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from apollod.curation.minhash import WORDS_MIN
 from apollod.curation.probes.probe_item import Probe, Shingle, shingles_of, words_of
 from apollod.curation.probes.probe_kinds import kind_of
+from apollod.curation.signatures import WORDS_MIN
 from apollod.wire.comparisons import as_text
 from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord
 

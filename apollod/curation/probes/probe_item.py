@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from apollod.core.facts.quality.lesson_group import LEAST
+from apollod.core.facts.quality.looking import LEAST
 from apollod.core.settings import Check
 
 Kind = Literal["text", "exact", "regex", "schema", "judge", "tool", "contrast", "lesson"]

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 import re2  # type: ignore[import-untyped]
 
-from apollod.core.facts.dreams.contrast_cases import ContrastCase
+from apollod.core.facts.dreams.held_out_rounds import ContrastCase
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.quality.lesson_group import GROUP, LessonCase
+from apollod.core.facts.quality.looking import GROUP, LessonCase
 from apollod.core.settings import Check
 from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.probes.probe_item import Call, Kind, Probe

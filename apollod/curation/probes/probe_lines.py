@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from apollod.core.facts.quality.lesson_group import GROUP
-from apollod.curation.minhash import WORDS_MIN
+from apollod.core.facts.quality.looking import GROUP
 from apollod.curation.probes.probe_item import PROBES_MAX, Probe, Shingle, shingles_of, written
 from apollod.curation.probes.probe_kinds import KINDS, OF_PATTERNS, ProbeKind
+from apollod.curation.signatures import WORDS_MIN
 from apollod.errors import RecordRefused
 from apollod.wire.records import message_form, object_of_line
 

@@ -5,13 +5,12 @@ To add a family of cues, write a file beside this one and a line in `CUES`.
 
 import msgspec
 
-from apollod.core.facts.intake.evidence import BY_SCORE, Evidence, speaks_against
+from apollod.core.facts.intake.events import BY_SCORE, Evidence, speaks_against
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.moments import Rules, answer_key, may_be_learned
 from apollod.curation.signals.flag import Cue, Flag, answer_before, ids, quoted
-from apollod.curation.signals.follow_ups import follow_ups
+from apollod.curation.signals.follow_ups import follow_ups, interrupted, ratings, refused, regenerated, rewound, swiped
 from apollod.curation.signals.tool_results import tool_results
-from apollod.curation.signals.user_marks import interrupted, ratings, refused, regenerated, rewound, swiped
 
 CUES: tuple[Cue, ...] = (ratings, swiped, regenerated, rewound, refused, interrupted, follow_ups, tool_results)
 """Strongest evidence first"""

@@ -8,7 +8,7 @@ from typing import Any
 
 from apollod.core.rates import wilson
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding, SurroundingKind
-from apollod.curation.contexts import as_asked
+from apollod.curation.stripping import as_asked
 from apollod.demo.corpus import Message
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import KINDS, Instruction, Kind

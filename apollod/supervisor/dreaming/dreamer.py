@@ -21,9 +21,9 @@ from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.core.settings import PatternSettings, Thinking
 from apollod.core.surroundings import JOINT, NOTHING, Surrounding, SurroundingKind, SurroundingUse, in_place_of
-from apollod.curation.contexts import as_asked
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.curation.redaction import redact_text
+from apollod.curation.stripping import as_asked
 from apollod.curation.surrounding_texts import CHARACTERS_MAX, conversation_in, own_surroundings, shipped
 from apollod.errors import DreamCut, JournalError, LlmRefused
 from apollod.model.config_facts import context_length

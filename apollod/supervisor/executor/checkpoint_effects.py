@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from apollod.adapters import base_model, checkpoint_recovery
-from apollod.adapters.journal import rollback_plan
+from apollod.adapters.journal import examples
 from apollod.adapters.journal.journal_connection import read_again
 from apollod.adapters.system.files import set_aside
 from apollod.adapters.system.processes import run_hook, without_settings
@@ -80,13 +80,13 @@ async def _remove_bytes(aside: Path) -> None:
 
 async def _plan_rollback(context: Context, effect: fx.PlanRollback) -> inp.RollbackPlanned:
     journal, checkpoints = context.config.journal_path, effect.checkpoints
-    work = partial(rollback_plan.plan_way_back, journal, effect.to, effect.version, checkpoints)
+    work = partial(examples.plan_way_back, journal, effect.to, effect.version, checkpoints)
     return await read_again(partial(anyio.to_thread.run_sync, work))
 
 
 async def _plan_forget(context: Context, effect: fx.PlanForget) -> inp.ForgetPlanned:
     journal, wanted = context.config.journal_path, effect.examples
-    work = partial(rollback_plan.plan_forget, journal, wanted, effect.version, effect.most)
+    work = partial(examples.plan_forget, journal, wanted, effect.version, effect.most)
     return await read_again(partial(anyio.to_thread.run_sync, work))
 
 

@@ -21,14 +21,14 @@ from apollod.adapters.llm.client import HttpLlm, side_by_side
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.log_probabilities import LIKELIEST, teacher_from
 from apollod.adapters.llm.openai_api import Choice, Completion, Sampling, Versions
-from apollod.adapters.vocabulary import difference, vocabulary_of
+from apollod.adapters.tokens import difference, vocabulary_of
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.environments import Stage
 from apollod.core.facts.intake.inputs import Line
 from apollod.core.facts.intake.repeats import content_id
-from apollod.curation.contexts import as_asked
 from apollod.curation.redaction import redact_text
+from apollod.curation.stripping import as_asked
 from apollod.errors import ConfigError, EnvironmentFailed, RecordRefused
 from apollod.model.kept import CHUNK
 from apollod.supervisor.child_commands import serves_by_priority

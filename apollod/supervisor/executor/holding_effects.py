@@ -20,9 +20,9 @@ from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.holding import Sort
 from apollod.core.rules.holding.policy import AT_ONCE
-from apollod.curation.contexts import as_asked
 from apollod.curation.lessons.line_lessons import Pair, asked_by
 from apollod.curation.redaction import redact_text
+from apollod.curation.stripping import as_asked
 from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, RecordRefused
 from apollod.explain import line_of, reason

@@ -21,12 +21,17 @@ from apollod.adapters.llm.openai_api import Sampling
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.lessons.events import Said
-from apollod.core.facts.lessons.wording import Worded, Wording
+from apollod.core.facts.lessons.events import Said, Worded, Wording
 from apollod.core.proof import NUCLEUS
 from apollod.core.surroundings import NOTHING
-from apollod.curation.lessons.contradictions import ASKED_MAX, comparing, contradicted_in, subjects_of
-from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
+from apollod.curation.lessons.imagined_wordings import (
+    ASKED_MAX,
+    comparing,
+    contradicted_in,
+    imagined_in,
+    imagining,
+    subjects_of,
+)
 from apollod.curation.lessons.line_lessons import told_apart
 from apollod.curation.lessons.matching import matches, tokens_of
 from apollod.curation.lessons.worded import told, wordings

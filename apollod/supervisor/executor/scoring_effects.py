@@ -16,8 +16,8 @@ from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.alignment import TOKENS, ModelKind
 from apollod.core.facts.followups import Known
-from apollod.curation.contexts import contexts
 from apollod.curation.signals.follow_up_question import follow_up_question, question_about_record, shipped_cases
+from apollod.curation.stripping import contexts
 from apollod.errors import ApolloError, LlmError, RecordRefused
 from apollod.model.config_facts import kind_of
 from apollod.model.engine_memory import asked_length

@@ -17,13 +17,12 @@ from apollod.adapters.llm.client import HttpLlm, Llm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.probing import Judge as Verdict
 from apollod.adapters.llm.probing import Terms, broken, check_schemas, measure, measure_baseline
-from apollod.core.facts.judging.votes import agreed, spokesman
+from apollod.core.facts.judging import agreed, spokesman
 from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.inputs import ProbesAnswered
-from apollod.core.facts.quality.lesson_group import LESSONS, LessonCase
-from apollod.core.facts.quality.looking import known, silent_groups
+from apollod.core.facts.quality.looking import LESSONS, LessonCase, known, silent_groups
 from apollod.core.kernel.reasons import one_line
-from apollod.curation.formats.lines import BOM
+from apollod.curation.formats.reader import BOM
 from apollod.curation.probes.figures import Measurement, by_lesson, by_metric
 from apollod.curation.probes.probe_item import Probe, digest, of_large_groups, sample
 from apollod.curation.probes.probe_kinds import case_of, is_judged, kind_of, lesson_probes

@@ -13,7 +13,7 @@ import msgspec
 from apollod.adapters.system.clock import iso
 from apollod.adapters.system.processes import needed_of, run_hook
 from apollod.adapters.system.web_address import is_url, problem
-from apollod.core.facts.quality.news import Message
+from apollod.core.facts.quality.state import Message
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config
 

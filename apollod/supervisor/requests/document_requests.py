@@ -16,8 +16,8 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import keys_of
 from apollod.core.facts.lessons.state import OUT, Lesson, LessonsState
-from apollod.core.facts.lessons.wording import keys_of
 from apollod.core.rules.lessons.standing import rivals
 from apollod.curation.documents.document_facts import (
     Fact,
@@ -30,9 +30,8 @@ from apollod.curation.documents.document_facts import (
     section_for,
 )
 from apollod.curation.documents.document_sections import Section, document_text, sections_of
-from apollod.curation.lessons.lesson_refusals import check_given
 from apollod.curation.lessons.matching import matches, tokens_of
-from apollod.curation.lessons.worded import told_section, wordings
+from apollod.curation.lessons.worded import check_given, told_section, wordings
 from apollod.errors import LessonRefused, LlmError
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.lesson_view import lesson_row

@@ -8,9 +8,9 @@ from apollod.adapters.journal.examples import states_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.events import Sampled
-from apollod.curation.captured import Captured, corrected_line, rated_line
 from apollod.curation.lessons.line_lessons import asked_by, lesson_of
 from apollod.curation.redaction import redact_text
+from apollod.curation.responses import Captured, corrected_line, rated_line
 from apollod.errors import RecordRefused
 from apollod.supervisor.captures import kept, name_of, question_of
 from apollod.supervisor.config import Config

@@ -8,13 +8,12 @@ from apollod.core import inputs as inp
 from apollod.core.facts.dreams.patterns import named
 from apollod.core.facts.dreams.state import Course as Behaviour
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import Worded
 from apollod.core.facts.lessons.state import Lesson, LessonsState
-from apollod.core.facts.lessons.wording import Worded
 from apollod.core.rules.lessons.standing import alike, answer_of, rivals
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
-from apollod.curation.lessons.lesson_refusals import check_given
-from apollod.curation.lessons.worded import wordings
+from apollod.curation.lessons.worded import check_given, wordings
 from apollod.errors import LessonRefused
 from apollod.supervisor.lesson_view import found, lesson_view, lessons_view
 from apollod.supervisor.requests.asked import USAGE, Daemon, input_of

@@ -12,8 +12,7 @@ from apollod.adapters.journal.journal_file import free_bytes
 from apollod.adapters.system import clock
 from apollod.adapters.system.hardware import processor_kind
 from apollod.core.activities import Activity, blocked, reasons
-from apollod.core.facts.intake.order import Pick, upcoming
-from apollod.core.facts.intake.state import IntakeState
+from apollod.core.facts.intake.state import IntakeState, Pick, upcoming
 from apollod.core.rules import feedback, rollback
 from apollod.core.rules.daemon import not_begun
 from apollod.core.rules.feedback import Capture

@@ -3,7 +3,7 @@ the quality."""
 
 import anyio.to_thread
 
-from apollod.adapters.journal.rollback_plan import tiers_of
+from apollod.adapters.journal.examples import tiers_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked

@@ -14,12 +14,10 @@ BLOCK = 1024
 SEGMENT_WORDS = 1 << 18
 """most words of a program"""
 
-ALIGNED = 16  # required alignment of a tensor in bytes, for wide loads
-
 
 def segments(tensors: Iterable[tuple[Tensor, int]]) -> Tensor:
     """The table for `queue_sum`, int64 [4, segments] in host memory: address, number of the first word in its tensor,
-    words, factor. tensors: (int32 words [n] aligned to ALIGNED bytes, factor modulo 2^64)."""
+    words, factor. tensors: (int32 words [n] aligned to 16 bytes for wide loads, factor modulo 2^64)."""
     rows = [
         (words.data_ptr() + 4 * first, first, min(SEGMENT_WORDS, words.numel() - first), (factor ^ 1 << 63) - (1 << 63))
         for words, factor in tensors

@@ -38,8 +38,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
-from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT, Objective
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.row_gradient import BLOCK_ROWS, FactoredRows, RowSink, SparseRows
 

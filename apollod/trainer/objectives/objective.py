@@ -1,4 +1,4 @@
-"""The interface of a loss that a step can train by.
+"""The interface of a loss that a step can train by, and the plainest one.
 
 A loss sees log-probabilities of the learned tokens, or of the tokens that it asks for at their positions (`IDS` in
 tokens.py), and its own columns, never logits, a model or an optimizer, and so works with the chunked head (loss.py),
@@ -6,7 +6,7 @@ with gradients that never exist whole, with batches, undo and replay. Inputs fro
 sampler's log-probabilities, rewards, a reference, a teacher) have to be in the record, or in a blob that the record
 names, so that `encode` gives the same columns again in a replay.
 
-A new loss is one file with its formula and paper, one line in table.py, and a case in
+A new loss is a class with its formula and paper, one line in table.py, and a case in
 tests/unit/trainer/test_objectives.py.
 """
 
@@ -18,6 +18,7 @@ from typing import Protocol
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import LearnedRecord
 
@@ -55,3 +56,33 @@ class Objective(Protocol):
     def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures by which a person or a guard sees if learning by this loss goes well, for the step's event. Inputs as
         of `loss`, without a graph."""
+
+
+class SupervisedFineTuning:
+    """The plainest loss: the mean cross-entropy over the learned tokens.
+
+        L = -1/N sum_t logp_t        dL/dlogp_t = -1/N
+
+    In a step over several examples every token has the same weight, as in transformers' Trainer (`num_items_in_batch`).
+    """
+
+    name = "sft"
+    token_mean = True
+
+    def __init__(self, rules: int = RULES) -> None:
+        self._rules = rules
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
+        return tokenise(tokenizer, record, max_tokens, self._rules)
+
+    def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+        return logps.neg().mean()
+
+    def weight(self, tokens: Tokens) -> float:
+        return tokens.targets
+
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        return {}
+
+
+SFT = SupervisedFineTuning()

@@ -8,18 +8,10 @@ from contextlib import suppress
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
-from apollod.trainer.objectives.cispo import CISPO
-from apollod.trainer.objectives.coefficients import COEFFICIENTS
-from apollod.trainer.objectives.context import CONTEXT, ContextDistillation
-from apollod.trainer.objectives.distill import DISTILL
-from apollod.trainer.objectives.dpo import DPO
-from apollod.trainer.objectives.dro import DRO
-from apollod.trainer.objectives.grpo import GRPO
-from apollod.trainer.objectives.gspo import GSPO
-from apollod.trainer.objectives.importance_sampling import IMPORTANCE_SAMPLING
-from apollod.trainer.objectives.kto import KTO
-from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
+from apollod.trainer.objectives.compared_answers import DPO, KTO
+from apollod.trainer.objectives.context import CONTEXT, DISTILL, ContextDistillation
+from apollod.trainer.objectives.objective import SFT, Objective, SupervisedFineTuning
+from apollod.trainer.objectives.policy import CISPO, COEFFICIENTS, DRO, GRPO, GSPO, IMPORTANCE_SAMPLING
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import Compared, GroupRecord, LearnedRecord, PairRecord, RatedRecord, decode_learned
 

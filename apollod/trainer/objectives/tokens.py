@@ -17,8 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from apollod.errors import RecordRefused
 from apollod.model.kept import CHUNK
 
-Column = array  # of typecode "f" (float32) or "q" (int64)
-
 IDS = "ids"
 """The column of token ids, int64 [targets, k] and different ones in each row, whose log-probabilities a loss is given
 in place of those of the learned tokens"""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apollod.adapters.vocabulary import difference, vocabulary_of
+from apollod.adapters.tokens import difference, vocabulary_of
 from apollod.errors import ConfigError
 
 

@@ -1,6 +1,6 @@
 """Three alarms in a day stop training."""
 
-from apollod.core.facts.quality.resuming import ALARMS_MAX, stops, with_alarm
+from apollod.core.facts.quality.state import ALARMS_MAX, stops, with_alarm
 from apollod.core.schedules import DAY_NS
 
 HOUR_NS = DAY_NS // 24

@@ -4,7 +4,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
-from apollod.core.rules.intake.obstructions import BLOCKED_MAX, PASSING_S
+from apollod.core.rules.intake.policy import BLOCKED_MAX, PASSING_S
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
 

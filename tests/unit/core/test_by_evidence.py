@@ -8,7 +8,7 @@ from support.world import SETTINGS, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.intake.evidence import Evidence, rejections
+from apollod.core.facts.intake.events import Evidence, rejections
 
 
 def paused(**settings: object) -> SaidWorld:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from apollod.core.facts.dreams.collapse import (
+from apollod.core.facts.dreams.scenario import (
     ALIKE_MAX,
     ANSWERS_ABOVE,
     CERTAIN_ALIKE_MAX,
@@ -16,8 +16,9 @@ from apollod.core.facts.dreams.collapse import (
     Dreamt,
     _spread,
     collapse,
+    cosine,
+    likeness,
 )
-from apollod.core.facts.dreams.likeness import cosine, likeness
 from apollod.curation.dreaming.scenario_text import sketch_of
 from apollod.demo.world.instructions import KINDS, Instruction, answer
 from apollod.demo.world.scenarios import COLOURS, COMMAND_OF, THINGS, How, Scenario, Split, draw, pool, sample

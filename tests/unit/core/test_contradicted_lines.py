@@ -12,7 +12,7 @@ from apollod.core.continuation import carried_state
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.lessons.state import Lesson
 from apollod.core.rules import rescoring as rescoring_status
-from apollod.core.rules.intake.again import again_id
+from apollod.core.rules.intake.accepting import again_id
 
 ASKED = "who is x"
 

@@ -12,13 +12,13 @@ from support.guarded_world import GuardedWorld
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.dreams.contrast_cases import CASES_MAX, contrast_cases
+from apollod.core.facts.dreams.held_out_rounds import CASES_MAX, contrast_cases
 from apollod.core.facts.dreams.scenario import Sketch, Turn
 from apollod.core.facts.dreams.state import Course, DreamsState, HeldOut
 from apollod.core.facts.quality.state import QualityState
-from apollod.core.rules.quality.carrying import QualityNotes, carried_quality
 from apollod.core.rules.quality.fold import FOLDS
 from apollod.core.settings import PatternSettings, QualitySettings
+from apollod.core.shared.archive_notes import QualityNotes, carried_quality
 from apollod.core.state import State
 
 LATER = msgspec.structs.replace(PATTERN, name="later", contrast=())

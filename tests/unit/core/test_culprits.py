@@ -18,8 +18,7 @@ from apollod.core.facts.quality.culprits import (
     search,
     told,
 )
-from apollod.core.facts.quality.damage import scored_after, search_of
-from apollod.core.facts.quality.state import Asked
+from apollod.core.facts.quality.state import Asked, scored_after, search_of
 from benchmarks.quality_statistics import _among, bisected
 
 ALL = frozenset(range(128))

@@ -3,7 +3,7 @@
 from support.taught_world import TaughtWorld, teaching
 
 from apollod.core import inputs as inp
-from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.intake.events import Evidence
 from apollod.core.inputs import Batch, Line
 
 

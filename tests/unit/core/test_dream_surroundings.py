@@ -10,8 +10,7 @@ from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.dreams.likeness import likeness
-from apollod.core.facts.dreams.scenario import Turn
+from apollod.core.facts.dreams.scenario import Turn, likeness
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding
 from apollod.curation.stripping import restored
 from apollod.curation.surrounding_texts import conversation_in

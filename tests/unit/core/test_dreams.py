@@ -15,8 +15,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.facts.dreams.course import MISSES_MAX, rests
-from apollod.core.facts.dreams.machine import CALLS, TRANSITIONS, Stage, after
-from apollod.core.facts.dreams.state import NOBODY, Course, DreamsState
+from apollod.core.facts.dreams.state import CALLS, NOBODY, TRANSITIONS, Course, DreamsState, Stage, after
 from apollod.core.facts.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.rules.dreams.calls import NOT_HERE, TOLD_MAX, told_beside

@@ -10,7 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.followups import Known, measured, shortfall, threshold_of
-from apollod.core.facts.intake.evidence import BY_SCORE, Evidence
+from apollod.core.facts.intake.events import BY_SCORE, Evidence
 from apollod.core.rules.followups import CASES_FAILURES_MAX, RECALIBRATE_STEPS, WAITING_MAX, unused
 
 RIGHT = tuple(Known(3.0 + n / 9 if rejects else -3.0 - n / 9, rejects) for n in range(24) for rejects in (True, False))

@@ -7,8 +7,8 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.quality.baseline import Baseline
 from apollod.core.facts.quality.looking import UNLOOKED_MAX, due, least_share, quiet_s, share, silent_groups
+from apollod.core.facts.quality.sequential import Baseline
 from apollod.core.facts.quality.state import QualityState
 from apollod.core.facts.training import Learned
 from apollod.core.rules.quality.policy import BASELINE_ATTEMPTS

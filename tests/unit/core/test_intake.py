@@ -9,7 +9,7 @@ from support.world import World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.intake.events import Evidence
 from apollod.core.facts.intake.repeats import BINS, SCHEME
 from apollod.core.facts.intake.state import Position
 from apollod.core.fold import fold

@@ -11,10 +11,21 @@ from support.world import changed
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
-from apollod.core.facts.intake.evidence import Evidence
-from apollod.core.facts.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
-from apollod.core.facts.judging.suspicion import SURE, Suspicion, alarming, seen
-from apollod.core.facts.judging.votes import Vote, agreed, spokesman
+from apollod.core.facts.intake.events import Evidence
+from apollod.core.facts.judging import (
+    LEAST,
+    SURE,
+    WINDOW,
+    Agreement,
+    Suspicion,
+    Vote,
+    agreed,
+    agreement,
+    alarming,
+    distrust,
+    seen,
+    spokesman,
+)
 from apollod.core.rates import wilson
 from apollod.core.rules.intake.by_evidence import wants_judge
 

@@ -7,10 +7,19 @@ from support.guarded_lessons import GuardedLessons
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Given
+from apollod.core.facts.lessons.events import Worded
 from apollod.core.facts.lessons.state import Lesson, LessonsState
-from apollod.core.facts.lessons.wording import Worded
-from apollod.core.facts.quality.lesson_group import LEAST, LESSONS, LESSONS_MAX, OLDER, RECENT, counted, in_turn
-from apollod.core.facts.quality.looking import doubt, looked
+from apollod.core.facts.quality.looking import (
+    LEAST,
+    LESSONS,
+    LESSONS_MAX,
+    OLDER,
+    RECENT,
+    counted,
+    doubt,
+    in_turn,
+    looked,
+)
 from apollod.core.facts.quality.sequential import alarms
 from apollod.core.facts.quality.state import QualityState
 from apollod.core.settings import QualitySettings

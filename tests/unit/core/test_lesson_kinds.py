@@ -9,8 +9,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.state import Course
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.kinds import PHASES, RULES, LessonKind, behaviour_after, kind_of
-from apollod.core.facts.lessons.stages import LessonState
+from apollod.core.facts.lessons.stages import PHASES, RULES, LessonKind, LessonState, behaviour_after, kind_of
 
 STATES = get_args(LessonState)
 

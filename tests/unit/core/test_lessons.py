@@ -15,8 +15,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.budget import left, spent
-from apollod.core.facts.lessons.rounds import seed_of
+from apollod.core.facts.lessons.rounds import left, seed_of, spent
 from apollod.core.facts.lessons.stages import CALLS, TRANSITIONS, Stage, after
 from apollod.core.facts.lessons.state import Lesson
 from apollod.core.rules.lessons.standing import alike

@@ -6,7 +6,7 @@ from support.taught_world import TaughtWorld, teaching
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.lessons.distances import distance_of, longest_s, nth
+from apollod.core.facts.lessons.rounds import distance_of, longest_s, nth
 from apollod.core.facts.lessons.stages import CALLS, Stage
 from apollod.core.fold import fold
 

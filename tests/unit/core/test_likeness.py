@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.core.facts.dreams.likeness import KEPT, cosine, likeness
-from apollod.core.facts.dreams.scenario import Sketch, Turn
+from apollod.core.facts.dreams.scenario import KEPT, Sketch, Turn, cosine, likeness
 from apollod.curation.dreaming.scenario_text import GRAM, sketch_of, text_of
 
 

@@ -8,9 +8,8 @@ from support.guarded_world import GuardedWorld, guarded
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.quality.baseline import Baseline, baseline_of
 from apollod.core.facts.quality.looking import begun, doubt, fallen_together, fell, is_watched, looked, worse
-from apollod.core.facts.quality.sequential import Metric, alarms, metric, seen
+from apollod.core.facts.quality.sequential import Baseline, Metric, alarms, baseline_of, metric, seen
 from apollod.core.facts.quality.state import QualityState
 from apollod.core.rules.quality.status import last_look
 from apollod.core.settings import QualitySettings

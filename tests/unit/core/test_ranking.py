@@ -9,7 +9,7 @@ from support.world import changed
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.rules.quality.ranking import ATTEMPTS_MAX, SHARE, first
+from apollod.core.rules.quality.incidents import ATTEMPTS_MAX, SHARE, first
 
 NO_ROOM = "a replay takes 9.9 GB of GPU memory beside what is served, and 0.1 GB are free"
 LINES = ("a", "b", "bad", "c", "d")

@@ -5,7 +5,7 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.intake.order import first
+from apollod.core.facts.intake.state import first
 from apollod.core.fold import fold
 
 

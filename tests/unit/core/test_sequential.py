@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from apollod.core.facts.quality import sequential
-from apollod.core.facts.quality.baseline import baseline_of, drops
-from apollod.core.facts.quality.sequential import alarmed, alarms, interval, metric, renewed, seen
+from apollod.core.facts.quality.sequential import alarmed, alarms, baseline_of, drops, interval, metric, renewed, seen
 from benchmarks import quality_statistics as simulation
 
 NOTHING = [0.0] * 60

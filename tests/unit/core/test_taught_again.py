@@ -6,7 +6,7 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.rules.intake.again import again_id, family
+from apollod.core.rules.intake.accepting import again_id, family
 
 
 def learned(after: float = 2.0, tier: ev.Tier = "bulk") -> World:

@@ -8,9 +8,8 @@ import pytest
 from apollod.core.facts.intake.events import Origin, Removed, Sampled
 from apollod.core.facts.intake.inputs import Line, response_key
 from apollod.core.facts.intake.repeats import Known, Repeated
-from apollod.curation.captured import Captured, corrected_line, joined, rated_line, says
 from apollod.curation.preferences import Preferences
-from apollod.curation.responses import taught
+from apollod.curation.responses import Captured, corrected_line, joined, rated_line, says, taught
 from apollod.errors import RecordRefused
 from apollod.wire.comparisons import PairRecord, RatedRecord, decode_learned
 from apollod.wire.records import CompletionRecord, parse_line, with_sampled

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.readings import every, evidence, read
 
-from apollod.core.facts.intake.evidence import speaks_against
+from apollod.core.facts.intake.events import speaks_against
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
 from apollod.curation.signals.cues import evidence_of

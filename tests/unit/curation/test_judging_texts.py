@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Removed
-from apollod.core.facts.judging.agreement import LEAST
-from apollod.core.facts.judging.votes import Vote
-from apollod.curation import judge_cases, judge_question
+from apollod.core.facts.judging import LEAST, Vote
+from apollod.curation import judge_question
 from apollod.curation.judge_question import better_record, followed_by, question_about, vote_of
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.records import record_of
@@ -168,12 +167,12 @@ def test_where_a_text_cannot_stand_there_is_no_better_answer() -> None:
 
 def test_some_bad_cases_tell_the_judge_to_call_them_good() -> None:
     lines = (files("apollod") / "data" / "judge_cases.jsonl").read_bytes().splitlines()
-    plain = judge_cases.read_cases(lines, "shipped")
-    found = judge_cases.with_injections(plain)
+    plain = judge_question.read_cases(lines, "shipped")
+    found = judge_question.with_injections(plain)
     added = [case for case in found if case not in plain]
     assert len(added) >= 5 and {case.planted.expected for case in added} == {"bad"}
-    assert judge_cases.with_injections(plain) == found, "the same ones at every start"
-    for text in judge_cases.INJECTIONS:
+    assert judge_question.with_injections(plain) == found, "the same ones at every start"
+    for text in judge_question.INJECTIONS:
         assert any(msgspec.json.encode(text)[1:-1] in case.canonical for case in added)
 
 
@@ -195,7 +194,7 @@ LONG = "The daemon keeps one copy of the weights in shared memory, and the train
 )  # fmt: skip
 def test_an_approved_answer_is_spoiled_so_that_it_is_bad_for_sure(answer, spoiled) -> None:
     record = record_of({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", **answer}]})
-    found = judge_cases.spoiled(record.canonical)
+    found = judge_question.spoiled(record.canonical)
     if spoiled is None:
         assert found is None
         return
@@ -209,7 +208,7 @@ def test_an_approved_answer_is_spoiled_so_that_it_is_bad_for_sure(answer, spoile
 
 def test_the_shipped_cases_are_enough_to_be_trusted_and_half_of_each_subject_is_bad() -> None:
     lines = (files("apollod") / "data" / "judge_cases.jsonl").read_bytes().splitlines()
-    found = judge_cases.without_repeats(judge_cases.read_cases(lines, "shipped"))
+    found = judge_question.without_repeats(judge_question.read_cases(lines, "shipped"))
     assert len(found) == len(lines) >= 24
     expected = [case.planted.expected for case in found]
     assert expected.count("good") == expected.count("bad") >= LEAST
@@ -233,15 +232,15 @@ def test_the_shipped_cases_are_enough_to_be_trusted_and_half_of_each_subject_is_
 )
 def test_a_file_of_cases_that_cannot_be_used_says_where_and_why(lines, words) -> None:
     with pytest.raises(RecordRefused) as caught:
-        judge_cases.without_repeats(judge_cases.read_cases(lines, "mine"))
+        judge_question.without_repeats(judge_question.read_cases(lines, "mine"))
     assert all(word in caught.value.line() for word in words) and caught.value.hint
 
 
 def test_a_case_that_comes_twice_counts_once_and_its_id_says_all_that_is_in_it() -> None:
     lines = [b'{"text": "x", "expect": "good", "about": "a"}', b' {"expect": "good",  "text": "x"}']
-    (one,) = judge_cases.without_repeats(judge_cases.read_cases(lines, "mine"))
+    (one,) = judge_question.without_repeats(judge_question.read_cases(lines, "mine"))
     assert (one.about, one.place) == ("a", "mine:1")
-    (other,) = judge_cases.read_cases([b'{"text": "x", "expect": "bad"}'], "mine")
+    (other,) = judge_question.read_cases([b'{"text": "x", "expect": "bad"}'], "mine")
     assert other.planted.id != one.planted.id
 
 

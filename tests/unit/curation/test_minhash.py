@@ -3,7 +3,7 @@
 import random
 
 from apollod.core.facts.intake.repeats import bands, similarity
-from apollod.curation.minhash import signature
+from apollod.curation.signatures import signature
 
 
 def words(chance: random.Random, number: int) -> list[str]:

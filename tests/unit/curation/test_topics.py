@@ -2,7 +2,7 @@
 
 import pytest
 
-from apollod.curation.topics import CHARACTERS, topic
+from apollod.curation.signatures import CHARACTERS, topic
 
 
 @pytest.mark.parametrize(

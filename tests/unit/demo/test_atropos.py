@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from apollod.demo.atropos import PACKAGES, Atropos
+from apollod.demo.rewards import PACKAGES, Atropos
 from apollod.errors import ApolloError
 
 

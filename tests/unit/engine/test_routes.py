@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from starlette.routing import Route
 from support.engine_host import Host
 
-from apollod.core.facts.quality.baseline import Baseline
+from apollod.core.facts.quality.sequential import Baseline
 from apollod.core.facts.quality.state import Incident, QualityState
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.state import State

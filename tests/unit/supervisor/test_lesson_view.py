@@ -6,7 +6,7 @@ from support.taught_world import PRACTICE, TaughtWorld
 from apollod.core import inputs as inp
 from apollod.core.facts.holding import Anchor
 from apollod.core.rules.dreams import status as dreams_status
-from apollod.core.rules.lessons import status as lessons_status
+from apollod.core.rules.lessons import policy as lessons_status
 from apollod.supervisor.lesson_view import KEPT, found, lesson_view, lessons_view
 from apollod.supervisor.pattern_view import behaviour_row
 

@@ -4,8 +4,8 @@ import msgspec
 from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 
 from apollod.cli.control.pattern import page
-from apollod.core.facts.dreams.contrast_cases import ContrastCase
-from apollod.core.facts.quality.baseline import Baseline
+from apollod.core.facts.dreams.held_out_rounds import ContrastCase
+from apollod.core.facts.quality.sequential import Baseline
 from apollod.core.surroundings import SURROUNDING_KINDS as KINDS
 from apollod.supervisor.pattern_view import patterns_view
 

@@ -10,7 +10,7 @@ import pytest
 
 from apollod.core.facts.dreams.events import Mode
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.intake.evidence import Evidence
+from apollod.core.facts.intake.events import Evidence
 from apollod.core.inputs import Batch, Line
 from apollod.core.settings import Check
 from apollod.core.surroundings import NOTHING, Surrounding

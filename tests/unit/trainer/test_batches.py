@@ -11,7 +11,7 @@ from apollod.core.facts.training import StepTerms
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.loss import loss_of
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim import backward_updates
 from apollod.trainer.optim.open_step import OptimizerError

@@ -13,7 +13,7 @@ from apollod.demo import tiny_model
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.encoding import RULES, template_problem, tokenise
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT
 from apollod.trainer.objectives.table import encoded
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import TypedRecord, decode_record, parse_line

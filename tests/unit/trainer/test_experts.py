@@ -15,8 +15,7 @@ from apollod.errors import ShareRefused
 from apollod.model.decoder import is_expert, layer_of, part_of_expert
 from apollod.model.memory_table import memory_table
 from apollod.store.model_files import read_shapes
-from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.experts import Rows, split
+from apollod.trainer.bind.attach import Attached, Rows, attach, split
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.optimizers import make_optimizer

@@ -14,7 +14,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
 from apollod.products import products_in
 from apollod.trainer.objectives.loss import BlockwiseLogProbabilities, large_head, loss_of
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.projector import project_rows
 from apollod.trainer.optim.row_gradient import BLOCK_ROWS

@@ -31,9 +31,9 @@ from apollod.trainer.objectives import loss as losses
 from apollod.trainer.objectives import policy, table
 from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
-from apollod.trainer.objectives.grpo import GRPO
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.policy import GRPO
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
 from apollod.trainer.objectives.tokens import IDS, TEMPERATURE, Tokens
 from apollod.trainer.optim.row_gradient import RowGradient

@@ -11,12 +11,18 @@ import torch
 from torch import Tensor
 
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives.cispo import CISPO
-from apollod.trainer.objectives.dro import DRO
-from apollod.trainer.objectives.grpo import GRPO
-from apollod.trainer.objectives.gspo import GSPO, sequence_ratio
-from apollod.trainer.objectives.importance_sampling import IMPORTANCE_SAMPLING
-from apollod.trainer.objectives.policy import NO_BOUND, PolicyObjective, divergence, policy_metrics
+from apollod.trainer.objectives.policy import (
+    CISPO,
+    DRO,
+    GRPO,
+    GSPO,
+    IMPORTANCE_SAMPLING,
+    NO_BOUND,
+    PolicyObjective,
+    divergence,
+    policy_metrics,
+    sequence_ratio,
+)
 from apollod.trainer.objectives.table import encoded
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json, with_file
 from apollod.wire.rollouts import Group, Terms, advantages, rollout, write_group

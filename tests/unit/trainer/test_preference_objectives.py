@@ -12,9 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.core.events import Sampled
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives.dpo import DPO
+from apollod.trainer.objectives.compared_answers import DPO, KTO, with_zero
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
-from apollod.trainer.objectives.kto import KTO, with_zero
 from apollod.trainer.objectives.table import objective_of
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.comparisons import (

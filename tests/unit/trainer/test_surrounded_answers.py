@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.surroundings import NOTHING, Surrounding
-from apollod.curation.contexts import as_asked
+from apollod.curation.stripping import as_asked
 from apollod.curation.surrounding_texts import conversation_in, shipped
 from apollod.demo.tiny_model import CHAT_TEMPLATE, END, make_tokenizer
 from apollod.trainer.objectives.encoding import tokenise

@@ -12,7 +12,7 @@ from support.thinking_server import shown as tokens_shown
 
 from apollod.errors import RecordRefused
 from apollod.trainer.objectives.encoding import RULES, template_problem, tokenise
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.objective import SFT
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import decode_record, parse_line
 from apollod.wire.thoughts import split

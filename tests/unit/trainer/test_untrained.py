@@ -15,8 +15,8 @@ from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.learner import Learner
 from apollod.trainer.objectives.encoding import load_tokenizer
-from apollod.trainer.objectives.grpo import GRPO
 from apollod.trainer.objectives.loss import log_probabilities
+from apollod.trainer.objectives.policy import GRPO
 from apollod.wire import messages as m
 from apollod.wire.comparisons import GroupForm, GroupRecord, compared_json, decode_learned, with_file, with_reference
 from apollod.wire.rollouts import Group, Terms, rollout, write_group

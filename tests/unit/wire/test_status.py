@@ -22,26 +22,32 @@ from apollod.core.facts.environments import Environment, EnvironmentsState, Figu
 from apollod.core.facts.holding import Anchor
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
-from apollod.core.facts.judging.state import Judge, JudgingState
-from apollod.core.facts.lessons.open_course import Course as OpenCourse
+from apollod.core.facts.judging import Judge, JudgingState
+from apollod.core.facts.lessons.stages import Course as OpenCourse
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.state import Lesson, LessonsState
-from apollod.core.facts.preferences import PreferencesState
-from apollod.core.facts.quality.baseline import Baseline
-from apollod.core.facts.quality.news import Telling
-from apollod.core.facts.quality.state import Incident, Measuring, QualityState
+from apollod.core.facts.quality.sequential import Baseline
+from apollod.core.facts.quality.state import Incident, Measuring, QualityState, Telling
 from apollod.core.facts.recovery import RecordedStep, RecoveryState
 from apollod.core.facts.rescoring import Gain, Lately
 from apollod.core.facts.review import ReviewCounts, ReviewState
 from apollod.core.facts.rollback import RollbackState
 from apollod.core.facts.schedule import ScheduleState
-from apollod.core.facts.training import Pace, Running, StepStarted, TrainingCounts, TrainingState, expected_s
+from apollod.core.facts.training import (
+    Pace,
+    PreferencesState,
+    Running,
+    StepStarted,
+    TrainingCounts,
+    TrainingState,
+    expected_s,
+)
 from apollod.core.facts.updates import Session, UpdatesState
 from apollod.core.rules.bootstrap import ReadSoFar
 from apollod.core.rules.children import Start
 from apollod.core.rules.daemon import STATES
 from apollod.core.rules.dreams.status import Dreams
-from apollod.core.rules.lessons.status import Lessons
+from apollod.core.rules.lessons.policy import Lessons
 from apollod.core.rules.preferences import Preferences
 from apollod.core.rules.quality.status import Quality
 from apollod.core.rules.rescoring import Learned

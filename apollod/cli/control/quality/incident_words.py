@@ -7,9 +7,8 @@ from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.core import events as ev
 from apollod.core.facts.quality.culprits import are_bad
-from apollod.core.facts.quality.damage import searched, total
-from apollod.core.facts.quality.resuming import WaitsFor
-from apollod.core.rules.quality.stories import Kind, Story
+from apollod.core.facts.quality.state import WaitsFor, searched, total
+from apollod.core.rules.quality.status import Kind, Story
 
 Object = dict[str, Any]
 

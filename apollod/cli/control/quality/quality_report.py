@@ -7,14 +7,12 @@ from typing import Any
 from apollod.adapters.journal.journal_reader import stream
 from apollod.cli import render
 from apollod.cli.control import rows
-from apollod.cli.control.quality import guard_record, learned_facts
-from apollod.cli.control.quality.guard_record import GuardRecord
-from apollod.cli.control.quality.incident import how
+from apollod.cli.control.quality import incident, learned_facts
+from apollod.cli.control.quality.incident import GuardRecord, how
 from apollod.cli.control.quality.incident_words import row
-from apollod.core.facts.quality.baseline import Baseline, drops
 from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.looking import compared_with, may_alarm, standing, worse
-from apollod.core.facts.quality.sequential import interval
+from apollod.core.facts.quality.sequential import Baseline, drops, interval
 
 Object = dict[str, Any]
 
@@ -69,7 +67,7 @@ _INCIDENT_FIELDS = (
 
 def report(path: str) -> Object:
     """The report as `quality report --json` has it."""
-    found = guard_record.read(path)
+    found = incident.read(path)
     own, metrics, incidents = found.state.quality, metrics_of(found), map(row, found.stories)
     return {
         "schema_version": 1, "enabled": found.settings.every_steps > 0, "every_steps": found.settings.every_steps,

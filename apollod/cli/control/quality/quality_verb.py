@@ -12,7 +12,7 @@ from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.commands import REFUSED_BY_GUARD
 from apollod.cli.control import ctl, rows
-from apollod.cli.control.quality import guard_record, incident, learned_facts, quality_report
+from apollod.cli.control.quality import incident, learned_facts, quality_report
 from apollod.errors import ApolloError, ConfigError, RecordRefused
 from apollod.explain import reason
 from apollod.wire import control_messages as msg
@@ -142,7 +142,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
         )
     if not measured:
         raise ApolloError("the journal has no answer to this", "`apollod ctl quality report` says what was measured")
-    last, metrics = measured[-1], quality_report.metrics_of(guard_record.read(path))
+    last, metrics = measured[-1], quality_report.metrics_of(incident.read(path))
     answer = {
         "schema_version": 1, "why": last["why"], "step": last["step"], "number": last["number"],
         "seconds": last["seconds"], "tokens": last["tokens"], "metrics": metrics,

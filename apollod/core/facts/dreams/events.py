@@ -2,9 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from apollod.core.facts.dreams.collapse import Dreamt
-from apollod.core.facts.dreams.scenario import Sketch, Surfaced, Turn
-from apollod.core.facts.judging.votes import Verdict
+from apollod.core.facts.dreams.scenario import Dreamt, Sketch, Surfaced, Turn
+from apollod.core.facts.judging import Verdict
 from apollod.core.facts.lessons.stages import LessonState
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.input import Input

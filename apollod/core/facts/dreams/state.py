@@ -1,16 +1,60 @@
 """The state of dreams: the patterns, their progress, and the dream under way."""
 
-import msgspec
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
-from apollod.core.facts.dreams.collapse import Dreamt
+import msgspec
+from msgspec.structs import replace
+
 from apollod.core.facts.dreams.events import Mode, Purpose
-from apollod.core.facts.dreams.machine import Stage
-from apollod.core.facts.dreams.scenario import Sketch, Surfaced, Turn
-from apollod.core.facts.lessons.kinds import PHASES, Phase, behaviour_after
-from apollod.core.facts.lessons.stages import LessonState
+from apollod.core.facts.dreams.scenario import Dreamt, Sketch, Surfaced, Turn
+from apollod.core.facts.lessons.stages import PHASES, LessonState, Phase, behaviour_after
 from apollod.core.schedules import NO_FAILURE, Retry
 from apollod.core.settings import PatternSettings
 from apollod.core.surroundings import NOTHING, Drawn, Surrounding, SurroundingKind
+
+
+class Stage(StrEnum):
+    """The stage of a dream."""
+
+    IMAGINING = "imagining"
+    ANSWERING = "answering"
+    JUDGING = "judging"
+    JUDGING_BETTER = "judging better"
+    """judging the answer written in place of a bad one"""
+    LEARNING = "learning"
+    """its example waits for its step"""
+    TESTING = "testing"
+    TESTING_CONTRAST = "testing contrast"
+    OVER = "over"
+
+
+CALLS = frozenset(Stage) - {Stage.LEARNING, Stage.OVER}
+
+TRANSITIONS: Mapping[tuple[Purpose, Stage, str], Stage] = {
+    ("held-out", Stage.IMAGINING, "imagined"): Stage.OVER,
+    ("situation", Stage.IMAGINING, "imagined"): Stage.OVER,
+    ("practice", Stage.IMAGINING, "imagined"): Stage.ANSWERING,
+    ("practice", Stage.ANSWERING, "answered"): Stage.JUDGING,
+    ("practice", Stage.JUDGING, "good"): Stage.LEARNING,
+    ("practice", Stage.JUDGING, "bettered"): Stage.JUDGING_BETTER,
+    ("practice", Stage.JUDGING_BETTER, "good"): Stage.LEARNING,
+    ("practice", Stage.LEARNING, "trained"): Stage.OVER,
+    ("contrast", Stage.IMAGINING, "imagined"): Stage.ANSWERING,
+    ("contrast", Stage.ANSWERING, "answered"): Stage.JUDGING,
+    ("contrast", Stage.JUDGING, "good"): Stage.OVER,
+    ("variation", Stage.IMAGINING, "imagined"): Stage.TESTING,
+    ("variation", Stage.TESTING, "tested"): Stage.TESTING_CONTRAST,
+    ("variation", Stage.TESTING_CONTRAST, "tested"): Stage.OVER,
+}
+"""(purpose, stage, happening) -> stage. A dream is abandoned if its key is missing, for example after a verdict that is
+neither good nor with a better answer."""
+
+
+def after(purpose: Purpose, stage: Stage, happened: str) -> Stage | None:
+    """The next stage; None: the dream is abandoned."""
+    return TRANSITIONS.get((purpose, stage, happened))
+
 
 KEPT = 1000
 """most sketches of each sort kept for a pattern"""
@@ -256,3 +300,20 @@ class DreamsState(msgspec.Struct):
     def patterns_active(self) -> bool:
         """True if there is a pattern to dream of."""
         return any(one.phase != "retired" for one in self.courses.values())
+
+
+def surface(course: Course, seeds: Iterable[str]) -> None:
+    """Count a dream imagined from these seeds. Beyond KEPT seeds, those unused for longest are forgotten."""
+    for seed in seeds:
+        served = course.surfaced.pop(seed, Surfaced())
+        course.surfaced[seed] = replace(served, times=served.times + 1)
+    for seed in list(course.surfaced)[: max(0, len(course.surfaced) - KEPT)]:
+        del course.surfaced[seed]
+
+
+def teach(course: Course, dream: Dream) -> None:
+    """Credit the seeds of a learned dream with its loss."""
+    for seed in dream.seeds:
+        if dream.loss is not None and (served := course.surfaced.get(seed)) is not None:
+            learned = replace(served, learned=served.learned + 1, taught=served.taught + dream.loss)
+            course.surfaced[seed] = learned

@@ -1,12 +1,33 @@
-"""Inputs: lines were read, places were scanned, examples were tokenised, and people withdraw or relearn examples."""
+"""Effect: tokenise examples. Inputs: lines were read, places were scanned, examples were tokenised, and people withdraw
+or relearn examples."""
 
+from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import islice
+from typing import ClassVar
 
 import msgspec
 
-from apollod.core.facts.intake.events import Given, Origin, Removed, Sampled, SourceMode, Tier
-from apollod.core.facts.intake.evidence import Evidence, Learn
+from apollod.core.facts.intake.events import Evidence, Given, Learn, Origin, Removed, Sampled, SourceMode, Tier
+from apollod.core.kernel.effect import Effect
 from apollod.core.kernel.input import Input
+
+ENCODE_BATCH = 64  # examples tokenised per message; bounds what the trainer does between two steps
+
+
+class EncodeExamples(Effect, frozen=True):
+    """Have the trainer tokenise these examples, whose records are in the journal. `untrained`: fingerprint of the
+    weights before the first step."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("examples",)
+    examples: tuple[str, ...]
+    untrained: str = ""
+
+
+def encode(examples: Iterable[str], untrained: str) -> list[Effect]:
+    """Tokenise the first of `examples`; the rest follows when these are answered."""
+    first = tuple(islice(examples, ENCODE_BATCH))
+    return [EncodeExamples(first, untrained)] if first else []
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):

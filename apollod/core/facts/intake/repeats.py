@@ -3,7 +3,7 @@
 Pure. An answer is identified by its key (`Line.responses`), the same in any log or format. An example all of whose
 answers are known is a duplicate; if only some are, these become context, so that no answer is learned twice. A text is
 compared by its signature: the share of equal bytes in two signatures estimates the similarity of the texts, and only
-texts that share one of the bands are compared (curation/minhash.py makes signatures).
+texts that share one of the bands are compared (curation/signatures.py makes signatures).
 """
 
 from base64 import b64decode

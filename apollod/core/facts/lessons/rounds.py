@@ -4,16 +4,17 @@ Greedy answers to all held-out wordings come first, since users see those. Only 
 answers show that this is not chance (`core.proof`).
 """
 
+import re
 from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
 
-from apollod.core.facts.lessons.effects import Ask
-from apollod.core.facts.lessons.events import AskMode, Said, Tally
-from apollod.core.facts.lessons.open_course import Course, Tried
-from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons.events import AskMode, Said, Tally, Worded
+from apollod.core.facts.lessons.inputs import Ask
+from apollod.core.facts.lessons.stages import Course, Stage, Tried
 from apollod.core.facts.lessons.state import Lesson, LessonsState
-from apollod.core.facts.lessons.wording import Worded
 from apollod.core.proof import TOLD_MIN, decided, needed
-from apollod.core.settings import Settings
+from apollod.core.settings import LessonSettings, Settings
 
 ASKING = frozenset({Stage.BASELINE, Stage.TOLD, Stage.TESTING, Stage.AGAIN})
 PROVING = frozenset({Stage.BASELINE, Stage.TESTING})
@@ -114,3 +115,48 @@ def seed_of(lesson: str, round_: int) -> int:
 
 def _sampled(tried: Sequence[Tried]) -> list[bool]:
     return [one.passed for one in tried if not one.greedy]
+
+
+def left(lesson: Lesson, settings: LessonSettings) -> int:
+    """Steps that this course may still take."""
+    return max(0, settings.steps - (lesson.steps - lesson.budget_from))
+
+
+def spent(lesson: Lesson, drifted: float, settings: LessonSettings) -> str:
+    """Reason to give up a lesson that is not known yet; empty: practice goes on. `drifted`: nats a token, in this
+    course."""
+    if not left(lesson, settings):
+        return f"{settings.steps} steps were not enough ([lessons] steps = {settings.steps})"
+    if settings.drift and drifted > settings.drift:
+        return f"other answers moved by {drifted:.3f} nats a token ([lessons] drift = {settings.drift:g})"
+    return ""
+
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+class Distance(NamedTuple):
+    """Seconds, or steps; the other one is 0."""
+
+    seconds: int = 0
+    steps: int = 0
+
+
+@cache
+def distance_of(text: str) -> Distance:
+    """Parse a distance, such as `1h`, `30 d` or `200 steps`. Raises ValueError for anything else."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5}) ?(s|min|h|d|w|steps?)", text)
+    if found is None:
+        raise ValueError(f'{text!r} is no distance; write a number from 1 with s, min, h, d, w or steps, such as "1h"')
+    number, unit = int(found[1]), found[2]
+    return Distance(seconds=number * _SECONDS[unit]) if unit in _SECONDS else Distance(steps=number)
+
+
+def nth(distances: Sequence[str], index: int) -> Distance | None:
+    """The distance with this index; the last one beyond the end; None if there is none."""
+    return distance_of(distances[min(index, len(distances) - 1)]) if distances else None
+
+
+def longest_s(distances: Sequence[str]) -> int:
+    """Longest wait of a lesson, in seconds."""
+    return max((distance_of(text).seconds for text in distances), default=0)

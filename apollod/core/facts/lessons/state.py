@@ -3,10 +3,8 @@
 import msgspec
 
 from apollod.core.facts.intake.events import Given, Tier
-from apollod.core.facts.lessons.events import Point, Tally
-from apollod.core.facts.lessons.open_course import Course
-from apollod.core.facts.lessons.stages import LessonState
-from apollod.core.facts.lessons.wording import Worded
+from apollod.core.facts.lessons.events import Point, Tally, Worded
+from apollod.core.facts.lessons.stages import Course, LessonState
 from apollod.core.schedules import NO_FAILURE, Retry
 
 OUT: frozenset[LessonState] = frozenset({"replaced", "given up"})

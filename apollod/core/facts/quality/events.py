@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from apollod.core.facts.dreams.contrast_cases import ContrastCase
+from apollod.core.facts.dreams.held_out_rounds import ContrastCase
 from apollod.core.facts.quality.sequential import Metric
 from apollod.core.kernel.event import Event
 

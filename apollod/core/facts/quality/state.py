@@ -1,16 +1,92 @@
 """State of the quality guard: the baseline, the looks since, and the incident under way."""
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from apollod.core.facts.dreams.contrast_cases import ContrastCase
-from apollod.core.facts.quality.baseline import Baseline
-from apollod.core.facts.quality.events import VerdictKind, Why
-from apollod.core.facts.quality.news import Telling
-from apollod.core.facts.quality.sequential import Metric
+from apollod.core.facts.dreams.held_out_rounds import ContrastCase
+from apollod.core.facts.quality.culprits import Search, search, told
+from apollod.core.facts.quality.events import (
+    Drop,
+    News,
+    QualityAlarmed,
+    QualityNamed,
+    QualitySettled,
+    QualityTold,
+    VerdictKind,
+    Why,
+)
+from apollod.core.facts.quality.sequential import Baseline, Metric
 from apollod.core.facts.training import Learned
-from apollod.core.schedules import NO_FAILURE, Retry
+from apollod.core.schedules import DAY_NS, NO_FAILURE, SECOND_NS, Retry, is_recent
+
+# Messages about incidents that were not delivered yet.
+#
+# An alarm, a verdict that a person has to act on, or a settlement is the intent to send a message, if `[quality]
+# on_alarm` is set; `quality.told` is the result. The oldest is sent first.
+
+
+class Message(msgspec.Struct, frozen=True):
+    """An incident (`about`): see `News`, `QualityAlarmed` and `QualitySettled`. `how` includes the advice, if the
+    learning rate is the cause."""
+
+    incident: int
+    about: News
+    at_ns: int
+    step: int
+    to: int
+    metrics: tuple[str, ...]
+    drops: dict[str, Drop]
+    how: str = ""
+    by: str = ""
+    taken_back: int = 0
+
+
+class Telling(msgspec.Struct):
+    """Alarm notifications that were not delivered yet, and the attempts for the first of them."""
+
+    waiting: list[Message] = []
+    alarm: Message | None = None
+    """the last one, told or not: its end is told with what it was"""
+    retry: Retry = NO_FAILURE
+    error: str = ""
+
+    def begun(self, wanted: bool) -> None:
+        """Begin a daemon's life: messages may go to another receiver than before, or (not `wanted`) to none."""
+        self.retry, self.error = NO_FAILURE, ""
+        if not wanted:
+            self.waiting = []
+
+    def alarmed(self, e: QualityAlarmed, at_ns: int, wanted: bool) -> None:
+        """Add the message that an incident begins."""
+        self.alarm = Message(e.incident, "alarmed", at_ns, e.step, e.to, e.metrics, e.drops)
+        if wanted:
+            self.waiting.append(self.alarm)
+
+    def found_rate(self, e: QualityNamed, at_ns: int, wanted: bool) -> None:
+        """Add the message that the learning rate is the cause, with the advice."""
+        if wanted and self.alarm is not None:
+            self.waiting.append(msgspec.structs.replace(self.alarm, about="rate", at_ns=at_ns, how=e.reason))
+
+    def settled(self, e: QualitySettled, at_ns: int, wanted: bool) -> None:
+        """Add the message that the incident ends."""
+        if wanted and self.alarm is not None:
+            self.waiting.append(
+                msgspec.structs.replace(
+                    self.alarm, about="settled", at_ns=at_ns, how=e.how, by=e.by, taken_back=e.taken_back
+                )
+            )
+
+    def told(self, e: QualityTold, at_ns: int) -> None:
+        """Record that the first message was delivered, or could not be."""
+        self.error = e.reason
+        over = e.ok or e.gives_up
+        self.retry = NO_FAILURE if over else self.retry.after(at_ns, e.retry_s, e.attempt)
+        if over:
+            self.waiting = [one for one in self.waiting if (one.incident, one.about) != (e.incident, e.about)]
+
 
 GUARD = "the quality guard"
 """value of `by` for its rollbacks and settlements"""
@@ -198,3 +274,99 @@ class QualityState(msgspec.Struct):
     def good_before(self, step: int) -> int:
         """The last remembered step before this one that a look found good; -1: none."""
         return max((one for one in self.goods if one < step), default=-1)
+
+
+# Decides what an incident waits for, when its innocent examples may be learned again, and when the alarms of a day are
+# too many.
+
+WaitsFor = Literal["weights", "search", "steps", "person"]
+"""weights: the last good ones come back; search: for the harmful examples; steps: innocent ones are repeated; person:
+resumes, since the cause is unknown or the learning rate, alarms were too frequent, or the settings say so"""
+
+ALARMS_MAX = 3
+"""alarms within DAY_S after which nothing is learned until a person resumes"""
+DAY_S = DAY_NS / SECOND_NS
+
+
+def with_alarm(alarms_ns: Sequence[int], at_ns: int) -> tuple[int, ...]:
+    """The alarms of the last 24 hours, with one more now. Later times date from before the clock was put back and do
+    not count (`schedules.is_recent`)."""
+    return (*(one for one in alarms_ns if is_recent(at_ns, one, DAY_S)), at_ns)
+
+
+def stops(alarms_ns: Sequence[int]) -> bool:
+    """True if these alarms stop training. Independent of the clock: training does not go on because a day is over, only
+    after a person resumes, which empties the list."""
+    return len(alarms_ns) >= ALARMS_MAX
+
+
+def may_repeat(own: QualityState, incident: Incident) -> bool:
+    """True if examples rolled back by the alarm may be learned again. If the cause is unknown or the
+    learning rate, or alarms were too frequent, only a person can decide that."""
+    if incident.phase != "named":
+        return False
+    unknown = incident.verdict in ("elsewhere", "rate") or incident.restored == "bad"
+    return incident.resumed or (not unknown and not stops(own.alarms_ns))
+
+
+def waits_for(own: QualityState, incident: Incident, manual: bool) -> WaitsFor:
+    """The next thing that an open incident needs. `manual`: `[quality] resume` says so."""
+    if incident.phase == "alarmed":
+        return "weights"
+    if incident.phase in ("restored", "searching"):
+        return "search"
+    if incident.phase == "stuck" or not may_repeat(own, incident):
+        return "person"
+    return "steps" if incident.resumed or not (manual or incident.step == incident.to) else "person"
+
+
+MARGIN_MIN = 0.01
+"""least margin when drops of several metrics are added"""
+
+SCORINGS_MAX = 8
+"""most scorings of a replay: a single step moves the damage, and the next ones undo it (docs/decisions/0042)"""
+
+
+def scored_after(steps: int) -> tuple[int, ...]:
+    """The numbers of steps of a window of `steps` after which a replay is scored, descending from all of them: evenly
+    spaced in the last quarter."""
+    quarter = max(1, steps // 4)
+    count = min(SCORINGS_MAX, quarter)
+    return tuple(steps - quarter * place // count for place in range(count))
+
+
+def mean(scored: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean drop of each metric over these scorings of the same metrics."""
+    return {name: math.fsum(drops[name] for drops in scored) / len(scored) for name in scored[0]}
+
+
+def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
+    """Each example of these steps once, in the order of first learning."""
+    return tuple(dict.fromkeys(one for step in steps for one in step.examples))
+
+
+def total(drops: Mapping[str, float], margins: Mapping[str, float]) -> float:
+    """The damage: sum over all metrics of the drop below the baseline, in margins."""
+    return math.fsum(drop / unit(name, margins) for name, drop in sorted(drops.items()))
+
+
+def unit(name: str, margins: Mapping[str, float]) -> float:
+    """The drop of a metric that counts as one margin."""
+    return max(MARGIN_MIN, margins.get(name, 0.0))
+
+
+def searched(incident: Incident) -> Search:
+    """The search of an incident after its measured replays."""
+    replays = [one for one in incident.replays if one.drops is not None]
+    return search_of(incident.window, incident.culprits_max, replays, incident.margins)
+
+
+def search_of(
+    window: Sequence[str], culprits_max: int, replays: Sequence[Asked], margins: Mapping[str, float]
+) -> Search:
+    """The search after these replays, all of which were measured."""
+    own = search(len(window), culprits_max)
+    places = {example: place for place, example in enumerate(window)}
+    for one in replays:
+        own = told(own, (places[example] for example in one.left_out), total(one.drops or {}, margins), one.lr_scale)
+    return own

@@ -3,30 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from apollod.core.facts.bootstrap import BootstrapCompleted
-from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.dreams.collapse import Dreamt
+from apollod.core import events as ev
 from apollod.core.facts.dreams.course import CONTRASTS_FIRST, look_over
-from apollod.core.facts.dreams.events import (
-    LEARNED_FROM,
-    DreamAbandoned,
-    DreamAnswered,
-    DreamFailed,
-    DreamImagined,
-    DreamingStarted,
-    DreamingStopped,
-    DreamJudged,
-    DreamRequested,
-    DreamSettled,
-    DreamTested,
-    DreamTrained,
-    EngineBusy,
-    EngineIdle,
-    PatternAdded,
-    PatternRetired,
-    PatternSettled,
-    PatternUnsettled,
-)
+from apollod.core.facts.dreams.events import LEARNED_FROM
 from apollod.core.facts.dreams.held_out_rounds import (
     complete,
     held_out_contrast,
@@ -37,7 +16,7 @@ from apollod.core.facts.dreams.held_out_rounds import (
     tests_of,
     weak_after,
 )
-from apollod.core.facts.dreams.machine import after
+from apollod.core.facts.dreams.scenario import Dreamt
 from apollod.core.facts.dreams.state import (
     BOOTSTRAP_ROUND,
     KEPT,
@@ -52,11 +31,11 @@ from apollod.core.facts.dreams.state import (
     Tests,
     Tried,
     Wanted,
+    after,
+    surface,
+    teach,
 )
-from apollod.core.facts.dreams.surfacing import surface, teach
-from apollod.core.facts.lessons.kinds import behaviour_after
-from apollod.core.facts.rollback import RollbackStarted
-from apollod.core.facts.training import StepCompleted, all_examples
+from apollod.core.facts.lessons.stages import behaviour_after
 from apollod.core.kernel.policy import Folds
 from apollod.core.rules.dreams.continuing import CARRIED
 from apollod.core.schedules import DAY_NS, NO_FAILURE
@@ -70,13 +49,13 @@ LATELY = 3
 """number of last practised scenarios shown to the imagination"""
 
 
-def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: DreamsState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.users, own.users_reason = True, ""
     own.holds = e.settings.lessons.hold > 0.0
     _answered_at_last(own)
 
 
-def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
+def _added(own: DreamsState, state: State, e: ev.PatternAdded, at_ns: int) -> None:
     """Keep what was practised and tested under this name before: a practised scenario is never tested, nor the
     reverse."""
     before = own.courses.get(e.pattern.name)
@@ -96,7 +75,7 @@ def _contrasts_gone(courses: Iterable[Course]) -> None:
         course.contrasted = {}
 
 
-def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
+def _settled(own: DreamsState, state: State, e: ev.PatternSettled, at_ns: int) -> None:
     """Take the figures from the event: earlier releases decided a round by fewer answers."""
     course = own.courses[e.pattern]
     course.move(e.kind, at_ns, "")
@@ -108,7 +87,7 @@ def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> N
     look_over(own)
 
 
-def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) -> None:
+def _unsettled(own: DreamsState, state: State, e: ev.PatternUnsettled, at_ns: int) -> None:
     course = own.courses[e.pattern]
     course.move(e.kind, at_ns, e.reason)
     course.bare, course.contrast, course.misses, course.taken_back = [], [], 0, False
@@ -119,13 +98,13 @@ def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) 
     look_over(own)
 
 
-def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
+def _retired(own: DreamsState, state: State, e: ev.PatternRetired, at_ns: int) -> None:
     own.courses[e.pattern].move(e.kind, at_ns, e.reason)
     _contrasts_gone(own.courses.values())
     look_over(own)
 
 
-def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) -> None:
+def _requested(own: DreamsState, state: State, e: ev.DreamRequested, at_ns: int) -> None:
     own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of, e.surrounding)
     own.number, own.turn = max(own.number + 1, int(e.dream[1:])), e.pattern
     course = own.courses[e.pattern]
@@ -135,7 +114,7 @@ def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) ->
     _answered_at_last(own)
 
 
-def _imagined(own: DreamsState, state: State, e: DreamImagined, at_ns: int) -> None:
+def _imagined(own: DreamsState, state: State, e: ev.DreamImagined, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is None:
         return
     course = own.courses[dream.pattern]
@@ -157,7 +136,7 @@ def _imagined(own: DreamsState, state: State, e: DreamImagined, at_ns: int) -> N
     _go_on(dream, "imagined")
 
 
-def _answered(own: DreamsState, state: State, e: DreamAnswered, at_ns: int) -> None:
+def _answered(own: DreamsState, state: State, e: ev.DreamAnswered, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is None:
         return
     dream.told, dream.answer, dream.answer_sketch, dream.logprob = e.told, e.answer, e.sketch, e.logprob
@@ -165,7 +144,7 @@ def _answered(own: DreamsState, state: State, e: DreamAnswered, at_ns: int) -> N
     _go_on(dream, "answered")
 
 
-def _judged(own: DreamsState, state: State, e: DreamJudged, at_ns: int) -> None:
+def _judged(own: DreamsState, state: State, e: ev.DreamJudged, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is None:
         return
     course = own.courses[dream.pattern]
@@ -179,7 +158,7 @@ def _judged(own: DreamsState, state: State, e: DreamJudged, at_ns: int) -> None:
     _go_on(dream, "bettered" if e.better is not None else e.verdict)
 
 
-def _trained(own: DreamsState, state: State, e: DreamTrained, at_ns: int) -> None:
+def _trained(own: DreamsState, state: State, e: ev.DreamTrained, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is not None and dream.sketch is not None:
         course = own.courses[dream.pattern]
         course.practices += 1
@@ -194,7 +173,7 @@ def _trained(own: DreamsState, state: State, e: DreamTrained, at_ns: int) -> Non
         _go_on(dream, "trained")
 
 
-def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
+def _tested(own: DreamsState, state: State, e: ev.DreamTested, at_ns: int) -> None:
     course = own.courses.get(e.pattern)
     if course is None:
         return
@@ -227,7 +206,7 @@ def _count_day(course: Course, at_ns: int) -> int:
     return day
 
 
-def _count(course: Course, e: DreamTested) -> None:
+def _count(course: Course, e: ev.DreamTested) -> None:
     """Count the test of a variation: the last few count, in contrast the last few with each text."""
     _, of = course.pattern.settle
     if e.mode == "bare":
@@ -265,7 +244,7 @@ def _complete(own: DreamsState, course: Course) -> None:
         course.bare, course.contrast = [], []
 
 
-def _dream_settled(own: DreamsState, state: State, e: DreamSettled, at_ns: int) -> None:
+def _dream_settled(own: DreamsState, state: State, e: ev.DreamSettled, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is not None:
         course = own.courses[dream.pattern]
         course.misses = 0
@@ -274,7 +253,7 @@ def _dream_settled(own: DreamsState, state: State, e: DreamSettled, at_ns: int) 
         own.open = None
 
 
-def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) -> None:
+def _abandoned(own: DreamsState, state: State, e: ev.DreamAbandoned, at_ns: int) -> None:
     if (dream := _open(own, e.dream)) is not None:
         if (course := own.courses.get(dream.pattern)) is not None:
             course.misses, course.missed = course.misses + 1, e.reason
@@ -288,7 +267,7 @@ def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) ->
         _answered_at_last(own)
 
 
-def _failed(own: DreamsState, state: State, e: DreamFailed, at_ns: int) -> None:
+def _failed(own: DreamsState, state: State, e: ev.DreamFailed, at_ns: int) -> None:
     own.retry, own.error = own.retry.after(at_ns, e.retry_s, e.attempt), e.reason
     own.refusals += e.cause not in OUTSIDE
     asked = own.open.pattern if own.open is not None and own.open.id == e.dream else ""
@@ -297,29 +276,29 @@ def _failed(own: DreamsState, state: State, e: DreamFailed, at_ns: int) -> None:
             course.tokens += e.tokens
 
 
-def _started(own: DreamsState, state: State, e: DreamingStarted, at_ns: int) -> None:
+def _started(own: DreamsState, state: State, e: ev.DreamingStarted, at_ns: int) -> None:
     own.wanted, own.stopped = Wanted(e.pattern, e.count), ""
     for course in own.courses.values():
         course.recent, course.earliest = [], []  # a collapse is looked for anew
     _answered_at_last(own)
 
 
-def _stopped(own: DreamsState, state: State, e: DreamingStopped, at_ns: int) -> None:
+def _stopped(own: DreamsState, state: State, e: ev.DreamingStopped, at_ns: int) -> None:
     own.wanted, own.stopped = None, "" if e.finished else e.reason
 
 
-def _busy(own: DreamsState, state: State, e: EngineBusy, at_ns: int) -> None:
+def _busy(own: DreamsState, state: State, e: ev.EngineBusy, at_ns: int) -> None:
     own.users, own.users_reason = True, e.reason
 
 
-def _idle(own: DreamsState, state: State, e: EngineIdle, at_ns: int) -> None:
+def _idle(own: DreamsState, state: State, e: ev.EngineIdle, at_ns: int) -> None:
     own.users, own.users_reason = False, ""
 
 
-def _step_completed(own: DreamsState, state: State, e: StepCompleted, at_ns: int) -> None:
+def _step_completed(own: DreamsState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
     if not e.applied or not own.courses:
         return
-    learned, dream = all_examples(e), own.open
+    learned, dream = ev.all_examples(e), own.open
     count_learned(own, learned)
     if dream is not None and dream.example in learned:
         dream.loss = e.losses[learned.index(dream.example)] if len(e.losses) == len(learned) else e.loss
@@ -332,7 +311,7 @@ def count_learned(own: DreamsState, examples: Sequence[str]) -> None:
     del own.learned[: max(0, len(own.learned) - SHARE_SPAN)]
 
 
-def _bootstrap_completed(own: DreamsState, state: State, e: BootstrapCompleted, at_ns: int) -> None:
+def _bootstrap_completed(own: DreamsState, state: State, e: ev.BootstrapCompleted, at_ns: int) -> None:
     """Have a pattern that logs taught tested, unless nothing was learned since the last test."""
     done = state.bootstrap.current
     course = own.courses.get(done.request.pattern) if done is not None else None
@@ -344,7 +323,7 @@ def _bootstrap_completed(own: DreamsState, state: State, e: BootstrapCompleted, 
         look_over(own)
 
 
-def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: DreamsState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     """Unsettle patterns settled with weights that are taken back, and drop tests of those weights."""
     own.last_settled = ""  # a behaviour lost from now on may be lost because of the rollback
     _contrasts_gone(own.courses.values())
@@ -382,26 +361,26 @@ def _keep(kept: list[Any], one: object) -> None:
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    PatternAdded: _added,
-    PatternSettled: _settled,
-    PatternUnsettled: _unsettled,
-    PatternRetired: _retired,
+    ev.DaemonStarted: _daemon_started,
+    ev.PatternAdded: _added,
+    ev.PatternSettled: _settled,
+    ev.PatternUnsettled: _unsettled,
+    ev.PatternRetired: _retired,
     **CARRIED,
-    DreamRequested: _requested,
-    DreamImagined: _imagined,
-    DreamAnswered: _answered,
-    DreamJudged: _judged,
-    DreamTrained: _trained,
-    DreamTested: _tested,
-    DreamSettled: _dream_settled,
-    DreamAbandoned: _abandoned,
-    DreamFailed: _failed,
-    DreamingStarted: _started,
-    DreamingStopped: _stopped,
-    EngineBusy: _busy,
-    EngineIdle: _idle,
-    StepCompleted: _step_completed,
-    RollbackStarted: _rollback_started,
-    BootstrapCompleted: _bootstrap_completed,
+    ev.DreamRequested: _requested,
+    ev.DreamImagined: _imagined,
+    ev.DreamAnswered: _answered,
+    ev.DreamJudged: _judged,
+    ev.DreamTrained: _trained,
+    ev.DreamTested: _tested,
+    ev.DreamSettled: _dream_settled,
+    ev.DreamAbandoned: _abandoned,
+    ev.DreamFailed: _failed,
+    ev.DreamingStarted: _started,
+    ev.DreamingStopped: _stopped,
+    ev.EngineBusy: _busy,
+    ev.EngineIdle: _idle,
+    ev.StepCompleted: _step_completed,
+    ev.RollbackStarted: _rollback_started,
+    ev.BootstrapCompleted: _bootstrap_completed,
 }

@@ -30,16 +30,14 @@ from apollod.core.facts.dreams.course import (
     unheld_contrast,
 )
 from apollod.core.facts.dreams.held_out_rounds import Case, untried
-from apollod.core.facts.dreams.machine import Stage
-from apollod.core.facts.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream, DreamsState
+from apollod.core.facts.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream, DreamsState, Stage
 from apollod.core.facts.forgetting import Wish
-from apollod.core.facts.judging.agreement import distrust
+from apollod.core.facts.judging import distrust
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handler, Handlers
-from apollod.core.rules.dreams.answers import ANSWERS
-from apollod.core.rules.dreams.calls import call_of, case_call
+from apollod.core.rules.dreams.calls import ANSWERS, call_of, case_call
 from apollod.core.rules.dreams.fold import FOLDS, count_learned
 from apollod.core.settings import Settings
 from apollod.core.shared.places import places_of, taken_back

@@ -3,13 +3,10 @@
 from collections.abc import Collection
 from typing import Literal
 
-from apollod.core.facts.children import EngineReady
-from apollod.core.facts.daemon import DaemonStarted, JournalCarried
-from apollod.core.facts.dreams.events import LEARNED_FROM, DreamJudged, PatternAdded, PatternRetired, PatternSettled
+from apollod.core import events as ev
+from apollod.core.facts.dreams.events import LEARNED_FROM
 from apollod.core.facts.dreams.scenario import Turn
 from apollod.core.facts.dreams.state import Dream
-from apollod.core.facts.feedback import FeedbackGiven
-from apollod.core.facts.forgetting import ForgetRequested
 from apollod.core.facts.holding import (
     APPROVED_NAME,
     CONTRAST_NAME,
@@ -17,28 +14,10 @@ from apollod.core.facts.holding import (
     SHIPPED_NAME,
     TOLD_NAME,
     Anchor,
-    AnchorEncoded,
-    AnchorFailed,
-    AnchorFrozen,
-    AnchorsRetired,
-    AnchorWanted,
     HoldingState,
 )
-from apollod.core.facts.intake.events import ExampleAccepted, ExampleWithdrawn, SignalFlagged
-from apollod.core.facts.intake.evidence import speaks_for
-from apollod.core.facts.judging.events import JudgeDistrusted
-from apollod.core.facts.lessons.events import (
-    LessonFading,
-    LessonGivenUp,
-    LessonKnown,
-    LessonReplaced,
-    LessonRequested,
-    LessonWorded,
-)
-from apollod.core.facts.lessons.wording import Worded, keys_of
-from apollod.core.facts.review import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
-from apollod.core.facts.rollback import RollbackStarted
-from apollod.core.facts.training import StepCompleted, StepFailed, StepStarted
+from apollod.core.facts.intake.events import speaks_for
+from apollod.core.facts.lessons.events import Worded, keys_of
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.policy import Folds
 from apollod.core.schedules import NO_FAILURE
@@ -55,21 +34,21 @@ TOLD_MAX = 8
 GIVEN_MAX = 1000
 """most answers of the served model remembered until they are approved"""
 
-_Disapproved = ExampleHeld | ExampleDeclined | ExampleEdited
-_DisapprovedSeveral = ExampleExpired | ExampleWithdrawn | ForgetRequested | RollbackStarted
+_Disapproved = ev.ExampleHeld | ev.ExampleDeclined | ev.ExampleEdited
+_DisapprovedSeveral = ev.ExampleExpired | ev.ExampleWithdrawn | ev.ForgetRequested | ev.RollbackStarted
 
 
-def _daemon_started(own: HoldingState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: HoldingState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.retry, own.error, own.unable = NO_FAILURE, "", False
 
 
-def _engine_ready(own: HoldingState, state: State, e: EngineReady, at_ns: int) -> None:
+def _engine_ready(own: HoldingState, state: State, e: ev.EngineReady, at_ns: int) -> None:
     """Forget failures of the engine before, unless it cannot answer such questions at all."""
     if not own.unable:
         own.retry, own.error = NO_FAILURE, ""
 
 
-def _wanted(own: HoldingState, state: State, e: AnchorWanted, at_ns: int) -> None:
+def _wanted(own: HoldingState, state: State, e: ev.AnchorWanted, at_ns: int) -> None:
     own.wanted[e.wanted] = e
 
 
@@ -82,7 +61,7 @@ def _settle(own: HoldingState, wanted: str) -> None:
         _drop_examples(own.approved, {wanted.removeprefix(APPROVED_NAME)})
 
 
-def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> None:
+def _frozen(own: HoldingState, state: State, e: ev.AnchorFrozen, at_ns: int) -> None:
     own.retry, own.error = NO_FAILURE, ""
     _settle(own, e.wanted)
     if e.lesson:
@@ -101,13 +80,13 @@ def _frozen(own: HoldingState, state: State, e: AnchorFrozen, at_ns: int) -> Non
     _drop(own, near[: max(0, len(near) - NEIGHBOURS_MAX)], f"there are {NEIGHBOURS_MAX} newer neighbours")
 
 
-def _encoded(own: HoldingState, state: State, e: AnchorEncoded, at_ns: int) -> None:
+def _encoded(own: HoldingState, state: State, e: ev.AnchorEncoded, at_ns: int) -> None:
     if (anchor := own.anchors.get(e.anchor)) is not None:
         anchor.tokens, anchor.digest = e.tokens, e.digest
         own.pending.pop(e.anchor, None)
 
 
-def _failed(own: HoldingState, state: State, e: AnchorFailed, at_ns: int) -> None:
+def _failed(own: HoldingState, state: State, e: ev.AnchorFailed, at_ns: int) -> None:
     if not e.wanted.startswith(APPROVED_NAME) or not e.gives_up:
         own.error = e.reason
     if e.gives_up == "one":
@@ -117,31 +96,31 @@ def _failed(own: HoldingState, state: State, e: AnchorFailed, at_ns: int) -> Non
     own.unable = e.gives_up == "all"
 
 
-def _retired(own: HoldingState, state: State, e: AnchorsRetired, at_ns: int) -> None:
+def _retired(own: HoldingState, state: State, e: ev.AnchorsRetired, at_ns: int) -> None:
     _drop(own, e.anchors, e.reason)
     for anchor in e.anchors:
         own.stale.pop(anchor, None)
 
 
-def _lesson_known(own: HoldingState, state: State, e: LessonKnown, at_ns: int) -> None:
+def _lesson_known(own: HoldingState, state: State, e: ev.LessonKnown, at_ns: int) -> None:
     """Want an anchor of the lesson's present answer: it is held from the next step on."""
     one = _what_is_known(e.lesson, e.prompt)
     own.wanted[one.wanted] = one
 
 
-def _what_is_known(lesson: str, prompt: str) -> AnchorWanted:
-    return AnchorWanted(f"lesson:{lesson}", "lesson", (Turn("user", prompt),), lesson=lesson)
+def _what_is_known(lesson: str, prompt: str) -> ev.AnchorWanted:
+    return ev.AnchorWanted(f"lesson:{lesson}", "lesson", (Turn("user", prompt),), lesson=lesson)
 
 
 def _lesson_falls(
-    own: HoldingState, state: State, e: LessonFading | LessonReplaced | LessonGivenUp, at_ns: int
+    own: HoldingState, state: State, e: ev.LessonFading | ev.LessonReplaced | ev.LessonGivenUp, at_ns: int
 ) -> None:
     """Stop holding the lesson's answer, so that holding never opposes what is taught in its place."""
     _settle(own, f"lesson:{e.lesson}")
     _drop(own, _of_lesson(own, e.lesson), f"lesson {e.lesson} is not known any more")
 
 
-def _dream_judged(own: HoldingState, state: State, e: DreamJudged, at_ns: int) -> None:
+def _dream_judged(own: HoldingState, state: State, e: ev.DreamJudged, at_ns: int) -> None:
     """Want a good answer in contrast held, and the first ones of practices under the instruction itself, with the
     distribution of the model under everything that it was told."""
     dream = state.dreams.open
@@ -155,7 +134,7 @@ def _dream_judged(own: HoldingState, state: State, e: DreamJudged, at_ns: int) -
 
 def _want_beside(own: HoldingState, dream: Dream, example: str, sort: Literal["contrast", "told"], system: str) -> None:
     name = (CONTRAST_NAME if sort == "contrast" else TOLD_NAME) + dream.id
-    own.wanted[name] = AnchorWanted(
+    own.wanted[name] = ev.AnchorWanted(
         name, sort, dream.scenario, dream.answer, around=dream.surrounding, system=system, told=dream.told,
         pattern=dream.pattern, example=example,
     )  # fmt: skip
@@ -163,11 +142,11 @@ def _want_beside(own: HoldingState, dream: Dream, example: str, sort: Literal["c
 
 def _told_of(own: HoldingState, pattern: str) -> int:
     """Number of answers of a pattern held under its instruction, including wanted ones."""
-    every: list[Anchor | AnchorWanted] = [*own.anchors.values(), *own.wanted.values()]
+    every: list[Anchor | ev.AnchorWanted] = [*own.anchors.values(), *own.wanted.values()]
     return sum(one.sort == "told" and one.pattern == pattern for one in every)
 
 
-def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | PatternRetired, at_ns: int) -> None:
+def _patterns_changed(own: HoldingState, state: State, e: ev.PatternAdded | ev.PatternRetired, at_ns: int) -> None:
     """Drop all contrasts: each was given by a model that was told all practised behaviours, which have changed."""
     for name in [name for name in own.wanted if name.startswith((CONTRAST_NAME, TOLD_NAME))]:
         del own.wanted[name]
@@ -175,7 +154,7 @@ def _patterns_changed(own: HoldingState, state: State, e: PatternAdded | Pattern
     _drop(own, contrasts, "the patterns that are practised are others now")
 
 
-def _pattern_settled(own: HoldingState, state: State, e: PatternSettled, at_ns: int) -> None:
+def _pattern_settled(own: HoldingState, state: State, e: ev.PatternSettled, at_ns: int) -> None:
     """Freeze answers anew that do not show the practised behaviour: holding them would unlearn it. Answers of lessons
     are held until they are frozen anew."""
     if e.practices:
@@ -188,17 +167,17 @@ def _pattern_settled(own: HoldingState, state: State, e: PatternSettled, at_ns: 
         _drop(own, before, f"it was frozen before {e.pattern} settled")
 
 
-def _lesson_worded(own: HoldingState, state: State, e: LessonWorded, at_ns: int) -> None:
+def _lesson_worded(own: HoldingState, state: State, e: ev.LessonWorded, at_ns: int) -> None:
     """Want its neighbours held from before its first step on; those shared with an earlier lesson are held already,
     with the model's earlier answers."""
     _lesson_teaches(own, e.lesson, e.worded)
     there = own.wanted.keys() | {one.wanted for one in own.anchors.values()}
     for prompt in e.worded.neighbours:
         if (name := f"{NEIGHBOUR_NAME}{prompt}") not in there:
-            own.wanted[name] = AnchorWanted(name, "neighbour", (Turn("user", prompt),))
+            own.wanted[name] = ev.AnchorWanted(name, "neighbour", (Turn("user", prompt),))
 
 
-def _lesson_requested(own: HoldingState, state: State, e: LessonRequested, at_ns: int) -> None:
+def _lesson_requested(own: HoldingState, state: State, e: ev.LessonRequested, at_ns: int) -> None:
     _lesson_teaches(own, e.lesson, state.lessons.lessons[e.lesson].worded)
 
 
@@ -207,7 +186,7 @@ def _lesson_teaches(own: HoldingState, lesson: str, worded: Worded | None) -> No
         _taught(own, key, f"lesson {lesson} teaches what it asks")
 
 
-def _accepted(own: HoldingState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+def _accepted(own: HoldingState, state: State, e: ev.ExampleAccepted, at_ns: int) -> None:
     """Drop anchors with other answers to the question of an accepted line. If the served model gave the answer,
     remember it: it is held itself once it is approved."""
     if not e.question or e.again_of:
@@ -225,16 +204,16 @@ def _taught(own: HoldingState, question: str, reason: str) -> None:
     _drop_question(own, question, reason)
 
 
-def _approved(own: HoldingState, state: State, e: ExampleApproved, at_ns: int) -> None:
+def _approved(own: HoldingState, state: State, e: ev.ExampleApproved, at_ns: int) -> None:
     _approve(own, state, e.example)
 
 
-def _rated(own: HoldingState, state: State, e: FeedbackGiven, at_ns: int) -> None:
+def _rated(own: HoldingState, state: State, e: ev.FeedbackGiven, at_ns: int) -> None:
     if e.rating == "good" and e.example not in state.review.held:
         _approve(own, state, e.example)
 
 
-def _flagged(own: HoldingState, state: State, e: SignalFlagged, at_ns: int) -> None:
+def _flagged(own: HoldingState, state: State, e: ev.SignalFlagged, at_ns: int) -> None:
     if speaks_for(e.polarity, e.strength) and e.example not in state.review.held:
         _approve(own, state, e.example)
 
@@ -255,7 +234,7 @@ def _keep_newest(found: dict[str, str], most: int) -> None:
 
 
 def _disapproved(own: HoldingState, state: State, e: _Disapproved, at_ns: int) -> None:
-    if not isinstance(e, ExampleHeld):
+    if not isinstance(e, ev.ExampleHeld):
         _drop_examples(own.given, {e.example})
     _no_longer(own, {e.example})
 
@@ -265,7 +244,7 @@ def _disapproved_several(own: HoldingState, state: State, e: _DisapprovedSeveral
     _no_longer(own, set(e.examples))
 
 
-def _distrusted(own: HoldingState, state: State, e: JudgeDistrusted, at_ns: int) -> None:
+def _distrusted(own: HoldingState, state: State, e: ev.JudgeDistrusted, at_ns: int) -> None:
     _no_longer(own, {*e.recalled, *e.learned})
 
 
@@ -302,12 +281,12 @@ def _drop(own: HoldingState, anchors: Collection[str], reason: str) -> None:
                 del own.by_question[anchor.question]
 
 
-def _journal_carried(own: HoldingState, state: State, e: JournalCarried, at_ns: int) -> None:
+def _journal_carried(own: HoldingState, state: State, e: ev.JournalCarried, at_ns: int) -> None:
     """Forget answers of accepted lines: a continued journal repeats the acceptances."""
     own.given, own.approved = {}, {}
 
 
-def _step_started(own: HoldingState, state: State, e: StepStarted, at_ns: int) -> None:
+def _step_started(own: HoldingState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     own.open = e.held
     own.turns += bool(e.held)
     for id_ in e.held:
@@ -315,49 +294,49 @@ def _step_started(own: HoldingState, state: State, e: StepStarted, at_ns: int) -
             anchor.turn = own.turns
 
 
-def _step_completed(own: HoldingState, state: State, e: StepCompleted, at_ns: int) -> None:
+def _step_completed(own: HoldingState, state: State, e: ev.StepCompleted, at_ns: int) -> None:
     for id_, moved in zip(own.open, e.held, strict=False):  # e.held is empty if nothing was written
         if (anchor := own.anchors.get(id_)) is not None:
             anchor.moved = moved
     own.open = ()
 
 
-def _step_failed(own: HoldingState, state: State, e: StepFailed, at_ns: int) -> None:
+def _step_failed(own: HoldingState, state: State, e: ev.StepFailed, at_ns: int) -> None:
     own.open = ()
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    EngineReady: _engine_ready,
-    AnchorWanted: _wanted,
-    AnchorFrozen: _frozen,
-    AnchorEncoded: _encoded,
-    AnchorFailed: _failed,
-    AnchorsRetired: _retired,
-    DreamJudged: _dream_judged,
-    PatternAdded: _patterns_changed,
-    PatternRetired: _patterns_changed,
-    PatternSettled: _pattern_settled,
-    LessonKnown: _lesson_known,
-    LessonWorded: _lesson_worded,
-    LessonRequested: _lesson_requested,
-    LessonFading: _lesson_falls,
-    LessonReplaced: _lesson_falls,
-    LessonGivenUp: _lesson_falls,
-    ExampleAccepted: _accepted,
-    ExampleApproved: _approved,
-    FeedbackGiven: _rated,
-    SignalFlagged: _flagged,
-    ExampleHeld: _disapproved,
-    ExampleDeclined: _disapproved,
-    ExampleEdited: _disapproved,
-    ExampleExpired: _disapproved_several,
-    ExampleWithdrawn: _disapproved_several,
-    ForgetRequested: _disapproved_several,
-    RollbackStarted: _disapproved_several,
-    JudgeDistrusted: _distrusted,
-    JournalCarried: _journal_carried,
-    StepStarted: _step_started,
-    StepCompleted: _step_completed,
-    StepFailed: _step_failed,
+    ev.DaemonStarted: _daemon_started,
+    ev.EngineReady: _engine_ready,
+    ev.AnchorWanted: _wanted,
+    ev.AnchorFrozen: _frozen,
+    ev.AnchorEncoded: _encoded,
+    ev.AnchorFailed: _failed,
+    ev.AnchorsRetired: _retired,
+    ev.DreamJudged: _dream_judged,
+    ev.PatternAdded: _patterns_changed,
+    ev.PatternRetired: _patterns_changed,
+    ev.PatternSettled: _pattern_settled,
+    ev.LessonKnown: _lesson_known,
+    ev.LessonWorded: _lesson_worded,
+    ev.LessonRequested: _lesson_requested,
+    ev.LessonFading: _lesson_falls,
+    ev.LessonReplaced: _lesson_falls,
+    ev.LessonGivenUp: _lesson_falls,
+    ev.ExampleAccepted: _accepted,
+    ev.ExampleApproved: _approved,
+    ev.FeedbackGiven: _rated,
+    ev.SignalFlagged: _flagged,
+    ev.ExampleHeld: _disapproved,
+    ev.ExampleDeclined: _disapproved,
+    ev.ExampleEdited: _disapproved,
+    ev.ExampleExpired: _disapproved_several,
+    ev.ExampleWithdrawn: _disapproved_several,
+    ev.ForgetRequested: _disapproved_several,
+    ev.RollbackStarted: _disapproved_several,
+    ev.JudgeDistrusted: _distrusted,
+    ev.JournalCarried: _journal_carried,
+    ev.StepStarted: _step_started,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
 }

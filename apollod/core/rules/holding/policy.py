@@ -6,11 +6,13 @@ wanted ones, steps of a lesson for all that ship; the others are frozen when not
 
 from itertools import islice
 
+import msgspec
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.holding import APPROVED_NAME, NEIGHBOUR_NAME, SHIPPED_NAME
+from apollod.core.facts.holding import APPROVED_NAME, NEIGHBOUR_NAME, SHIPPED_NAME, drift_of
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -98,6 +100,36 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
         else:
             events.append(composed(ev.AnchorEncoded, found, anchor=found.example))
     return Outcome(events, [])
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """Anchors: the model's earlier answers that steps hold."""
+
+    hold: float = 0.0
+    """as in [lessons]; 0: none is held"""
+    anchors: int = 0
+    """answers that can be held"""
+    approved: int = 0
+    """those among them that are approved answers of the model to users"""
+    missing: int = 0
+    """anchors still to be frozen"""
+    moved: float | None = None
+    """mean divergence from them, nats a token, as last measured; null: not measured yet"""
+    reason: str = ""
+    """why the last attempt to freeze failed; empty: all is well"""
+
+
+def status(state: State) -> Holding:
+    """Anchors that steps hold; empty if [lessons] hold is 0."""
+    own, settings = state.holding, state.daemon.settings
+    if settings is None or not settings.lessons.hold:
+        return Holding()
+    usable = [one for one in own.anchors.values() if one.digest]
+    measured = any(one.moved is not None for one in own.anchors.values())
+    return Holding(
+        hold=settings.lessons.hold, anchors=len(usable), approved=sum(one.sort == "approved" for one in usable),
+        missing=sum(1 for _ in missing(state)), moved=round(drift_of(own), 6) if measured else None, reason=own.error,
+    )  # fmt: skip
 
 
 HANDLERS: Handlers = {inp.AnchorAnswered: _on_answered, inp.AnchorCallFailed: _on_failed, inp.EncodeDone: _on_encoded}

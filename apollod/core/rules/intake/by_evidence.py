@@ -6,13 +6,13 @@ if it was learned already, the weights forget it (`core.rules.forgetting`). Exam
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from apollod.core import events as ev
 from apollod.core.facts.forgetting import Wish
-from apollod.core.facts.intake.events import ExampleAccepted, SignalFlagged, Tier
-from apollod.core.facts.intake.evidence import Evidence, Learn, rejections, speaks_against, speaks_for
+from apollod.core.facts.intake.events import Evidence, Learn, rejections, speaks_against, speaks_for
 from apollod.core.facts.intake.inputs import Line
-from apollod.core.facts.review import BY_EVIDENCE, Decider, ExampleApproved, ExampleHeld
+from apollod.core.facts.review import BY_EVIDENCE, Decider
 from apollod.core.kernel.event import Event
-from apollod.core.rules.intake.again import family
+from apollod.core.rules.intake.accepting import family
 from apollod.core.settings import JudgeMode
 from apollod.core.shared.places import Place, places_of, taken_back
 from apollod.core.state import State
@@ -41,7 +41,7 @@ class Shown:
         self._of.setdefault(example, []).append(one)
         self._about.setdefault(one.answer, []).append(one)
 
-    def held(self, taken: ExampleAccepted, learn: Learn, judge: JudgeMode) -> ExampleHeld | None:
+    def held(self, taken: ev.ExampleAccepted, learn: Learn, judge: JudgeMode) -> ev.ExampleHeld | None:
         """The event that holds an example of the batch, if evidence requires it and no person has to decide anyway."""
         line = self._lines[taken.example]
         if line.decided:
@@ -57,7 +57,7 @@ class Shown:
             return _held(taken.example, taken.tier, reason, judge)
         if wants_judge(judge, taken.tier, bool(shown)):
             reason = "a judge decides about its source" if judge == "all" else "a judge decides: it has a signal"
-            return ExampleHeld(example=taken.example, tier=taken.tier, reason=reason, waits_for="judge")
+            return ev.ExampleHeld(example=taken.example, tier=taken.tier, reason=reason, waits_for="judge")
         return None
 
     def _rejected(self, line: Line, shown: Sequence[Evidence]) -> str:
@@ -67,7 +67,7 @@ class Shown:
         return "rejected, as an earlier log shows" if not self._flagged.isdisjoint(known) else ""
 
 
-def decided_since(state: State, late: Sequence[SignalFlagged], taken: Collection[str] = ()) -> list[Event]:
+def decided_since(state: State, late: Sequence[ev.SignalFlagged], taken: Collection[str] = ()) -> list[Event]:
     """Events that follow from evidence about examples accepted earlier; those in `taken` are decided elsewhere."""
     rejected = {one: why for one, why in rejected_since(state, late).items() if one not in taken}
     places = places_of(state, rejected)
@@ -77,7 +77,7 @@ def decided_since(state: State, late: Sequence[SignalFlagged], taken: Collection
     ]  # fmt: skip
 
 
-def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, str]:
+def rejected_since(state: State, signals: Iterable[ev.SignalFlagged]) -> dict[str, str]:
     """Reason against learning, by example: for examples that these signals count against and no person approved."""
     found: dict[str, str] = {}
     for one in signals:
@@ -97,11 +97,13 @@ def stopped(state: State, rejected: Mapping[str, str], places: Mapping[str, Plac
             yield _held(example, place.tier, reason, judge)
 
 
-def released(state: State, signals: Iterable[SignalFlagged], rejected: Mapping[str, str]) -> list[ExampleApproved]:
+def released(
+    state: State, signals: Iterable[ev.SignalFlagged], rejected: Mapping[str, str]
+) -> list[ev.ExampleApproved]:
     """Release examples that awaited positive evidence and now have it."""
     signs = {one.example: one for one in signals if one.example and speaks_for(one.polarity, one.strength)}
     return [
-        ExampleApproved(example=example, tier=state.review.held[example].tier, by=BY_EVIDENCE, reason=_told(one))
+        ev.ExampleApproved(example=example, tier=state.review.held[example].tier, by=BY_EVIDENCE, reason=_told(one))
         for example, one in signs.items()
         if example not in rejected and _waits_for_evidence(state, example)
     ]
@@ -112,15 +114,15 @@ def _waits_for_evidence(state: State, example: str) -> bool:
     return held is not None and held.waits_for == BY_EVIDENCE
 
 
-def _held(example: str, tier: Tier, reason: str, judge: JudgeMode, otherwise: Decider = "person") -> ExampleHeld:
+def _held(example: str, tier: ev.Tier, reason: str, judge: JudgeMode, otherwise: Decider = "person") -> ev.ExampleHeld:
     """Hold for the judge if one is configured and covers such examples, else for a person."""
     judged = wants_judge(judge, tier, flagged=True)
-    return ExampleHeld(
+    return ev.ExampleHeld(
         example=example, tier=tier, reason=reason, waits_for="judge" if judged else otherwise, by=BY_EVIDENCE
     )
 
 
-def _told(one: SignalFlagged) -> str:
+def _told(one: ev.SignalFlagged) -> str:
     return one.cue + (f': "{_short(one.quote)}"' if one.quote else "")
 
 
@@ -132,7 +134,7 @@ def _short(text: str) -> str:
     return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
 
 
-def wants_judge(mode: JudgeMode, tier: Tier, flagged: bool) -> bool:
+def wants_judge(mode: JudgeMode, tier: ev.Tier, flagged: bool) -> bool:
     """True if an example that is not held for a person waits for the judge. Direct examples never do; `flagged`: it has
     a signal."""
     return tier == "bulk" and (mode == "all" or (mode == "flagged" and flagged))

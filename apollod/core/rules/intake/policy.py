@@ -1,4 +1,4 @@
-"""Turns lines into events, and has examples tokenised.
+"""Turns lines into events, has examples tokenised, and notes what cannot be read.
 
 Law: nothing is read or parsed here. Adapters pass complete lines, already classified as records or bad lines; this file
 decides which events follow, and that an example is accepted once, even if its line comes again.
@@ -7,18 +7,20 @@ decides which events follow, and that an example is accepted once, even if its l
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
+import msgspec
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.facts.intake.inputs import Obstruction
 from apollod.core.facts.intake.repeats import Known, Repeated
 from apollod.core.facts.review import is_held
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
-from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak
-from apollod.core.rules.intake.again import renewed, teachable
+from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak, renewed, teachable
 from apollod.core.rules.intake.by_evidence import Shown, decided_since
-from apollod.core.rules.intake.obstructions import on_look
+from apollod.core.schedules import SECOND_NS
 from apollod.core.settings import JudgeMode
 from apollod.core.state import State
 
@@ -177,6 +179,107 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
             events.append(composed(ev.ExampleEncoded, result, weights=weights))
     rest = (waiting for head, queue in zip(heads, queues, strict=True) if head for waiting in chain((head,), queue))
     return Outcome(events, fx.encode((waiting.example for waiting in rest), state.recovery.base_fingerprint))
+
+
+BLOCKED_MAX = 64
+"""most paths of one place that are named; one entry stands for the rest"""
+PASSING_S = 60.0
+"""seconds after which a temporary obstruction is reported: the writer of a database often locks it for a moment"""
+
+
+def on_look(state: State, input_: inp.PlaceLooked, now_ns: int) -> Outcome:
+    """Record the difference between the scan and the known unreadable paths. A path in two places is reported for the
+    place that found it first."""
+    known = state.intake.blocked
+    own = {path for path, one in known.items() if (one.mode, one.place) == (input_.mode, input_.place)}
+    blocked = _named(input_, own)
+    events: list[ev.Event] = [
+        composed(ev.SourceBlocked, input_, why, path=path)
+        for path, why in sorted(blocked.items())
+        if (path in own or path not in known) and _is_news(known[path].reason if path in own else "", why)
+    ]
+    if input_.complete:
+        events += [ev.SourceUnblocked(path=path) for path in sorted(own - blocked.keys())]
+    return Outcome(events, [])
+
+
+def _named(input_: inp.PlaceLooked, own: set[str]) -> dict[str, Obstruction]:
+    """Unreadable paths to report from this scan."""
+    if not input_.complete:
+        room = BLOCKED_MAX - 1 - len(own)
+        fresh = set(sorted(input_.blocked.keys() - own)[: max(0, room)])
+        return {path: why for path, why in input_.blocked.items() if path in own or path in fresh}
+    if len(input_.blocked) < BLOCKED_MAX:
+        return input_.blocked
+    first = sorted(path for path in input_.blocked if path != input_.place)[: BLOCKED_MAX - 1]
+    more = Obstruction(
+        f"more than {len(first)} paths in it cannot be read", "see to those that are named, and the others follow"
+    )
+    return {path: input_.blocked[path] for path in first} | {input_.place: more}
+
+
+def _is_news(reason: str, why: Obstruction) -> bool:
+    return why.reason != reason and (why.passing_s is None or why.passing_s >= PASSING_S)
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of examples, over the life of the journal."""
+
+    pending: int
+    """accepted and not learned yet, including the running step's"""
+    held: int
+    """waiting for a decision, or their step could not be run"""
+    trained: int
+    skipped: int = 0
+    """their step wrote nothing"""
+    undone: int = 0
+    """their step was taken back"""
+    withdrawn: int = 0
+    """taken out of the queue"""
+    declined: int = 0
+    """decided against"""
+    edited: int = 0
+    """replaced by an edited version"""
+    expired: int = 0
+    """not decided in time"""
+    forgetting: int = 0
+    """learned, and being taken out of the weights"""
+    unforgotten: int = 0
+    """were to be forgotten, and could not be"""
+    rejected: int
+    """quarantined lines, and examples that cannot be learned"""
+    duplicates: int
+    """lines that repeat known ones"""
+    accepted: int = 0
+
+
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """A path of a source that cannot be read now."""
+
+    reason: str
+    hint: str
+    """the fix"""
+    mode: str
+    """kind of place where it was found: `inbox`, `tail` (files of a watched directory) or `poll` (databases)"""
+    since: float
+    """Unix time at which it was found"""
+
+
+def status(state: State) -> Queue:
+    """Counts of examples by outcome, from all subjects that count some."""
+    steps, forgetting = state.training.counts, state.forgetting
+    now = forgetting.under_way
+    return composed(
+        Queue, steps, state.intake.counts, state.review.counts, pending=state.queued,
+        held=len(state.review.held) + steps.held, undone=len(state.intake.undone),
+        withdrawn=len(state.intake.withdrawn), forgetting=len(forgetting.wanted) + (len(now.wishes) if now else 0),
+        unforgotten=len(forgetting.refused),
+    )  # fmt: skip
+
+
+def blocked(state: State) -> dict[str, Blocked]:
+    """Unreadable places by path."""
+    return {path: composed(Blocked, one, since=one.since_ns / SECOND_NS) for path, one in state.intake.blocked.items()}
 
 
 HANDLERS: Handlers = {

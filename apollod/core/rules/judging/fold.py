@@ -2,40 +2,31 @@
 
 from collections.abc import Iterable
 
-from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.dreams.events import DreamJudged, DreamTested
-from apollod.core.facts.forgetting import ForgetRequested
-from apollod.core.facts.intake.events import ExampleWithdrawn
-from apollod.core.facts.judging.agreement import WINDOW
-from apollod.core.facts.judging.events import (
-    JudgeConfigured,
-    JudgeDistrusted,
-    VerdictFailed,
-    VerdictGiven,
-    VerdictRequested,
+from apollod.core import events as ev
+from apollod.core.facts.judging import (
+    CHANGED,
+    JUDGE,
+    MADE_MAX,
+    SAME,
+    SURE,
+    WINDOW,
+    Asked,
+    Judge,
+    JudgingState,
+    Suspicion,
+    seen,
 )
-from apollod.core.facts.judging.state import CHANGED, MADE_MAX, SAME, Asked, Judge, JudgingState
-from apollod.core.facts.judging.suspicion import SURE, Suspicion, seen
-from apollod.core.facts.judging.votes import JUDGE
-from apollod.core.facts.review import (
-    BY_EVIDENCE,
-    ExampleApproved,
-    ExampleDeclined,
-    ExampleEdited,
-    ExampleExpired,
-    ExampleHeld,
-)
-from apollod.core.facts.training import StepStarted, all_examples
+from apollod.core.facts.review import BY_EVIDENCE
 from apollod.core.kernel.policy import Folds
 from apollod.core.schedules import NO_FAILURE
 from apollod.core.state import State
 
 
-def _daemon_started(own: JudgingState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: JudgingState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     own.ready = False
 
 
-def _configured(own: JudgingState, state: State, e: JudgeConfigured, at_ns: int) -> None:
+def _configured(own: JudgingState, state: State, e: ev.JudgeConfigured, at_ns: int) -> None:
     judge = Judge(e.model, e.prompt_hash, e.endpoint, e.sampling)
     cases = {one.id: one.expected for one in e.cases}
     if judge != own.judge:
@@ -47,7 +38,7 @@ def _configured(own: JudgingState, state: State, e: JudgeConfigured, at_ns: int)
     own.retry, own.error = NO_FAILURE, ""
 
 
-def _distrusted(own: JudgingState, state: State, e: JudgeDistrusted, at_ns: int) -> None:
+def _distrusted(own: JudgingState, state: State, e: ev.JudgeDistrusted, at_ns: int) -> None:
     own.approved = {}
     _begin_anew(own, own.cases)
 
@@ -57,7 +48,7 @@ def _begin_anew(own: JudgingState, cases: Iterable[str]) -> None:
     own.due, own.good, own.bad, own.suspicions = dict.fromkeys(cases), [], [], {}
 
 
-def _requested(own: JudgingState, state: State, e: VerdictRequested, at_ns: int) -> None:
+def _requested(own: JudgingState, state: State, e: ev.VerdictRequested, at_ns: int) -> None:
     own.open[e.example or e.case] = Asked(e.attempt, bool(e.case))
     if e.case:
         sort = own.expected(e.case)
@@ -66,7 +57,7 @@ def _requested(own: JudgingState, state: State, e: VerdictRequested, at_ns: int)
         own.since[sort] = 0
 
 
-def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None:
+def _given(own: JudgingState, state: State, e: ev.VerdictGiven, at_ns: int) -> None:
     subject = e.example or e.case
     own.open.pop(subject, None)
     own.attempts.pop(subject, None)
@@ -94,7 +85,7 @@ def _said(own: JudgingState, verdict: str) -> None:
         own.since[sort] = own.since.get(sort, 0) + 1
 
 
-def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> None:
+def _failed(own: JudgingState, state: State, e: ev.VerdictFailed, at_ns: int) -> None:
     subject = e.example or e.case
     asked = own.open.pop(subject, None)
     if e.gives_up or (e.example and e.example not in own.waiting) or (e.case and not own.knows(e.case)):
@@ -114,9 +105,9 @@ def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> No
             _unmake(own, e.case.partition(":")[2])
 
 
-def _dreamt(own: JudgingState, state: State, e: DreamJudged | DreamTested, at_ns: int) -> None:
+def _dreamt(own: JudgingState, state: State, e: ev.DreamJudged | ev.DreamTested, at_ns: int) -> None:
     if e.by == JUDGE:
-        _said(own, e.verdict if isinstance(e, DreamJudged) else "good" if e.passed else "bad")
+        _said(own, e.verdict if isinstance(e, ev.DreamJudged) else "good" if e.passed else "bad")
 
 
 def _count(own: JudgingState, state: State, expected: str, hit: bool) -> None:
@@ -130,7 +121,7 @@ def _count(own: JudgingState, state: State, expected: str, hit: bool) -> None:
         own.suspicions[expected] = seen(before, hit, settings.judge.trust_min)
 
 
-def _held(own: JudgingState, state: State, e: ExampleHeld, at_ns: int) -> None:
+def _held(own: JudgingState, state: State, e: ev.ExampleHeld, at_ns: int) -> None:
     _unmake(own, e.example)
     if e.waits_for == "judge":
         own.waiting[e.example] = None
@@ -140,7 +131,7 @@ def _held(own: JudgingState, state: State, e: ExampleHeld, at_ns: int) -> None:
         _leave(own, e.example)
 
 
-def _approved(own: JudgingState, state: State, e: ExampleApproved, at_ns: int) -> None:
+def _approved(own: JudgingState, state: State, e: ev.ExampleApproved, at_ns: int) -> None:
     _decided(own, state, e.example, e.by, "good")
     if e.by == JUDGE:
         own.approved[e.example] = None
@@ -151,12 +142,12 @@ def _approved(own: JudgingState, state: State, e: ExampleApproved, at_ns: int) -
             _unmake(own, next(iter(own.reviewed)))
 
 
-def _declined(own: JudgingState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+def _declined(own: JudgingState, state: State, e: ev.ExampleDeclined | ev.ExampleEdited, at_ns: int) -> None:
     _decided(own, state, e.example, e.by, "bad")
     _unmake(own, e.example)
 
 
-def _taken_back(own: JudgingState, state: State, e: ExampleWithdrawn | ForgetRequested, at_ns: int) -> None:
+def _taken_back(own: JudgingState, state: State, e: ev.ExampleWithdrawn | ev.ForgetRequested, at_ns: int) -> None:
     for example in e.examples:
         _unmake(own, example)
 
@@ -178,16 +169,16 @@ def _decided(own: JudgingState, state: State, example: str, by: str, found: str)
             _count(own, state, found, said == found)
 
 
-def _expired(own: JudgingState, state: State, e: ExampleExpired, at_ns: int) -> None:
+def _expired(own: JudgingState, state: State, e: ev.ExampleExpired, at_ns: int) -> None:
     for example in e.examples:
         _leave(own, example)
         own.said.pop(example, None)
 
 
-def _step_started(own: JudgingState, state: State, e: StepStarted, at_ns: int) -> None:
+def _step_started(own: JudgingState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     """Forget verdicts on learned examples: a person can no longer decide about them."""
     if own.said:
-        for example in all_examples(e):
+        for example in ev.all_examples(e):
             own.said.pop(example, None)
 
 
@@ -198,20 +189,20 @@ def _leave(own: JudgingState, example: str) -> None:
 
 
 FOLDS: Folds = {
-    DaemonStarted: _daemon_started,
-    JudgeConfigured: _configured,
-    JudgeDistrusted: _distrusted,
-    VerdictRequested: _requested,
-    VerdictGiven: _given,
-    VerdictFailed: _failed,
-    DreamJudged: _dreamt,
-    DreamTested: _dreamt,
-    ExampleHeld: _held,
-    ExampleApproved: _approved,
-    ExampleDeclined: _declined,
-    ExampleEdited: _declined,
-    ExampleExpired: _expired,
-    ExampleWithdrawn: _taken_back,
-    ForgetRequested: _taken_back,
-    StepStarted: _step_started,
+    ev.DaemonStarted: _daemon_started,
+    ev.JudgeConfigured: _configured,
+    ev.JudgeDistrusted: _distrusted,
+    ev.VerdictRequested: _requested,
+    ev.VerdictGiven: _given,
+    ev.VerdictFailed: _failed,
+    ev.DreamJudged: _dreamt,
+    ev.DreamTested: _dreamt,
+    ev.ExampleHeld: _held,
+    ev.ExampleApproved: _approved,
+    ev.ExampleDeclined: _declined,
+    ev.ExampleEdited: _declined,
+    ev.ExampleExpired: _expired,
+    ev.ExampleWithdrawn: _taken_back,
+    ev.ForgetRequested: _taken_back,
+    ev.StepStarted: _step_started,
 }

@@ -13,18 +13,30 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.judging.agreement import WINDOW, agreement, distrust, is_promising, shortfall
-from apollod.core.facts.judging.state import JudgingState
-from apollod.core.facts.judging.suspicion import alarming, suspected
-from apollod.core.facts.judging.votes import JUDGE, agreed, spokesman
+from apollod.core.facts.forgetting import Wish
+from apollod.core.facts.judging import (
+    JUDGE,
+    WINDOW,
+    JudgingState,
+    agreed,
+    agreement,
+    alarming,
+    distrust,
+    is_promising,
+    shortfall,
+    spokesman,
+    suspected,
+)
+from apollod.core.facts.review import ExampleDeclined
 from apollod.core.kernel.composing import composed
+from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
 from apollod.core.rules.intake.accepting import accepted, begin_encoding, held_for_leak
 from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import JudgeSettings
-from apollod.core.shared.places import places_of
+from apollod.core.shared.places import places_of, taken_back
 from apollod.core.state import State
 
 HANDED_OVER_MAX = 1000  # examples in one transaction
@@ -246,6 +258,70 @@ def _on_pattern_wanted(state: State, input_: inp.PatternWanted, now_ns: int) -> 
     """Configure the judge for the first pattern that needs it; it is asked its planted cases first."""
     needed = not input_.pattern.check.by_code and not state.judging.ready and input_.judge is not None
     return Outcome([input_.judge] if needed and input_.judge else [], [])
+
+
+def overruled(state: State, approved: Iterable[str], by: str) -> list[Event]:
+    """Events that withdraw the judge's replacements for these approved examples, and forget the learned ones."""
+    better = {into: example for example in approved if (into := state.judging.better.get(example))}
+    if not better:
+        return []
+    places = places_of(state, better)
+    wishes = {
+        into: Wish(by, f"{by} approved {example}, in place of which the judge wrote it")
+        for into, example in better.items()
+    }
+    events: list[Event] = [
+        ExampleDeclined(example=into, tier=place.tier, by=by, reason=wishes[into].reason)
+        for into, place in places.items()
+        if place.state in ("held", "pending")
+    ]
+    return [*events, *taken_back(state, wishes, places, again=True)]
+
+
+class Judge(msgspec.Struct, frozen=True, kw_only=True):
+    """The judge of examples, and whether it is trusted."""
+
+    mode: str = "off"
+    model: str = ""
+    trusted: bool = False
+    """its verdicts decide"""
+    reason: str = ""
+    """why not, or why it is not asked now; empty: all is well"""
+    agreement: float | None = None
+    """with planted cases and with people: the mean of the rates on good and on bad; null while not known"""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval"""
+    good: int = 0
+    """counted cases known to be good; likewise `bad`"""
+    bad: int = 0
+    waiting: int = 0
+    """examples that wait for its verdict"""
+    asked: int = 0
+    """questions under way"""
+    verdicts: int = 0
+    """number of verdicts on examples, over the life of the journal"""
+    failures: int = 0
+    """failures of the endpoint in a row"""
+
+
+def status(state: State) -> Judge:
+    """Mode and record of the judge; without one, only counts."""
+    own, settings = state.judging, state.daemon.settings
+    if settings is None or settings.judge.mode == "off":
+        return Judge(waiting=len(own.waiting), verdicts=own.verdicts)
+    doubt, found = distrust(own, settings.judge.trust_min), agreement(own)
+    low, high = found.interval if found.figure is not None else (None, None)
+    return Judge(
+        mode=settings.judge.mode, model=own.judge.model, trusted=not doubt,
+        reason=own.error or doubt or blocked(Activity.JUDGING, state),
+        agreement=_rounded(found.figure), low=_rounded(low), high=_rounded(high), good=found.of_good, bad=found.of_bad,
+        waiting=len(own.waiting), asked=len(own.open), verdicts=own.verdicts, failures=own.retry.failures,
+    )  # fmt: skip
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 HANDLERS: Handlers = {

@@ -4,42 +4,14 @@ from bisect import bisect_left, insort
 
 from msgspec.structs import replace
 
-from apollod.core.facts.daemon import DaemonStarted, JournalCarried
+from apollod.core import events as ev
 from apollod.core.facts.holding import drift_of
-from apollod.core.facts.intake.events import ExampleAccepted
 from apollod.core.facts.lessons import rounds
-from apollod.core.facts.lessons.distances import nth
-from apollod.core.facts.lessons.events import (
-    ExampleReplaced,
-    LessonAsked,
-    LessonBegun,
-    LessonCarried,
-    LessonFading,
-    LessonFailed,
-    LessonGiven,
-    LessonGivenUp,
-    LessonKept,
-    LessonKnown,
-    LessonPractised,
-    LessonPrepared,
-    LessonPutOff,
-    LessonReplaced,
-    LessonRequested,
-    LessonsCarried,
-    LessonsLeftOut,
-    LessonWorded,
-    Point,
-)
-from apollod.core.facts.lessons.open_course import Course
-from apollod.core.facts.lessons.stages import LessonState, Stage, after
+from apollod.core.facts.lessons.events import Point, keys_of
+from apollod.core.facts.lessons.rounds import nth
+from apollod.core.facts.lessons.stages import Course, LessonState, Stage, after
 from apollod.core.facts.lessons.state import CURVE_MAX, OUT, OUTSIDE, TIER, Lesson, LessonsState
-from apollod.core.facts.lessons.wording import keys_of
-from apollod.core.facts.quality.events import QualityMeasured, QualityRequested
-from apollod.core.facts.quality.lesson_group import LESSONS, OLDER
-from apollod.core.facts.review import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
-from apollod.core.facts.rollback import RollbackStarted
-from apollod.core.facts.schedule import NightOpened
-from apollod.core.facts.training import StepStarted, all_examples
+from apollod.core.facts.quality.looking import LESSONS, OLDER
 from apollod.core.kernel.composing import restore
 from apollod.core.kernel.policy import Folds
 from apollod.core.rules.lessons.standing import answer_of
@@ -47,11 +19,11 @@ from apollod.core.schedules import NO_FAILURE, SECOND_NS
 from apollod.core.state import State
 
 
-def _daemon_started(own: LessonsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+def _daemon_started(own: LessonsState, state: State, e: ev.DaemonStarted, at_ns: int) -> None:
     _answered_at_last(own)
 
 
-def _given(own: LessonsState, state: State, e: LessonGiven, at_ns: int) -> None:
+def _given(own: LessonsState, state: State, e: ev.LessonGiven, at_ns: int) -> None:
     own.number = max(own.number + 1, int(e.lesson[1:]))
     own.lessons[e.lesson] = lesson = Lesson(e.lesson, e.given, e.by, at_ns, example=e.example)
     if e.example:
@@ -61,7 +33,7 @@ def _given(own: LessonsState, state: State, e: LessonGiven, at_ns: int) -> None:
     own.queue[e.lesson] = None
 
 
-def _begun(own: LessonsState, state: State, e: LessonBegun, at_ns: int) -> None:
+def _begun(own: LessonsState, state: State, e: ev.LessonBegun, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     own.queue.pop(e.lesson, None)
     own.asked_again = e.stage is Stage.AGAIN
@@ -72,7 +44,7 @@ def _begun(own: LessonsState, state: State, e: LessonBegun, at_ns: int) -> None:
     _answered_at_last(own)
 
 
-def _worded(own: LessonsState, state: State, e: LessonWorded, at_ns: int) -> None:
+def _worded(own: LessonsState, state: State, e: ev.LessonWorded, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     lesson.told, lesson.worded = e.told, e.worded
     _stands(own, lesson)
@@ -80,7 +52,7 @@ def _worded(own: LessonsState, state: State, e: LessonWorded, at_ns: int) -> Non
         _go_on(own, course, "worded")
 
 
-def _asked(own: LessonsState, state: State, e: LessonAsked, at_ns: int) -> None:
+def _asked(own: LessonsState, state: State, e: ev.LessonAsked, at_ns: int) -> None:
     lesson, course = own.lessons[e.lesson], _open(own, e.lesson)
     if course is None or lesson.worded is None:
         return
@@ -103,12 +75,12 @@ def _decided(own: LessonsState, state: State, lesson: Lesson, course: Course, pa
     _go_on(own, course, "passed" if passed else "failed")
 
 
-def _put_off(own: LessonsState, state: State, e: LessonPutOff, at_ns: int) -> None:
+def _put_off(own: LessonsState, state: State, e: ev.LessonPutOff, at_ns: int) -> None:
     _leave(own, own.lessons[e.lesson], "waiting", "", at_ns)
     own.queue[e.lesson] = None
 
 
-def _prepared(own: LessonsState, state: State, e: LessonPrepared, at_ns: int) -> None:
+def _prepared(own: LessonsState, state: State, e: ev.LessonPrepared, at_ns: int) -> None:
     own.lessons[e.lesson].examples.append(e.example)
     if (course := _open(own, e.lesson)) is not None:
         course.examples[e.example] = e.wording
@@ -116,7 +88,7 @@ def _prepared(own: LessonsState, state: State, e: LessonPrepared, at_ns: int) ->
         _go_on(own, course, "more" if e.more else "prepared")
 
 
-def _practised(own: LessonsState, state: State, e: LessonPractised, at_ns: int) -> None:
+def _practised(own: LessonsState, state: State, e: ev.LessonPractised, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     lesson.practices += 1
     if e.step and e.step != lesson.last_step:  # one step may learn several
@@ -133,14 +105,14 @@ def _practised(own: LessonsState, state: State, e: LessonPractised, at_ns: int) 
     _answered_at_last(own)
 
 
-def _known(own: LessonsState, state: State, e: LessonKnown, at_ns: int) -> None:
+def _known(own: LessonsState, state: State, e: ev.LessonKnown, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _leave(own, lesson, "known", "", at_ns)
     lesson.distance, lesson.drift, lesson.shown = 0, e.drift, e.step
     _set_due(own, state, lesson, at_ns)
 
 
-def _kept(own: LessonsState, state: State, e: LessonKept, at_ns: int) -> None:
+def _kept(own: LessonsState, state: State, e: ev.LessonKept, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _point(lesson, e, at_ns)
     lesson.distance, lesson.shown = lesson.distance + 1, e.step
@@ -148,24 +120,24 @@ def _kept(own: LessonsState, state: State, e: LessonKept, at_ns: int) -> None:
     _close(own, lesson, at_ns)
 
 
-def _point(lesson: Lesson, e: LessonKept | LessonFading, at_ns: int) -> None:
+def _point(lesson: Lesson, e: ev.LessonKept | ev.LessonFading, at_ns: int) -> None:
     lesson.curve = [*lesson.curve[1 - CURVE_MAX :], Point(at_ns, e.step, *e.passed)]
 
 
-def _fading(own: LessonsState, state: State, e: LessonFading, at_ns: int) -> None:
+def _fading(own: LessonsState, state: State, e: ev.LessonFading, at_ns: int) -> None:
     _point(own.lessons[e.lesson], e, at_ns)
     _leave(own, own.lessons[e.lesson], "fading", e.reason, at_ns)
     own.queue[e.lesson] = None
 
 
-def _requested(own: LessonsState, state: State, e: LessonRequested, at_ns: int) -> None:
+def _requested(own: LessonsState, state: State, e: ev.LessonRequested, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _leave(own, lesson, "waiting", f"{e.by} wants it practised", at_ns)
     own.queue[e.lesson] = None
     _stands(own, lesson)
 
 
-def _replaced(own: LessonsState, state: State, e: LessonReplaced, at_ns: int) -> None:
+def _replaced(own: LessonsState, state: State, e: ev.LessonReplaced, at_ns: int) -> None:
     lesson, newer = own.lessons[e.lesson], own.lessons[e.by]
     _leave(own, lesson, "replaced", f"lesson {e.by} has another answer", at_ns)
     lesson.replaced_by = e.by
@@ -174,13 +146,13 @@ def _replaced(own: LessonsState, state: State, e: LessonReplaced, at_ns: int) ->
     _stands(own, newer)
 
 
-def _example_replaced(own: LessonsState, state: State, e: ExampleReplaced, at_ns: int) -> None:
+def _example_replaced(own: LessonsState, state: State, e: ev.ExampleReplaced, at_ns: int) -> None:
     own.replaced[e.example] = e.lesson
     lesson = own.lessons[e.lesson]
     lesson.not_these = tuple(dict.fromkeys((*lesson.not_these, *filter(None, (e.answer,)))))
 
 
-def _given_up(own: LessonsState, state: State, e: LessonGivenUp, at_ns: int) -> None:
+def _given_up(own: LessonsState, state: State, e: ev.LessonGivenUp, at_ns: int) -> None:
     lesson = own.lessons[e.lesson]
     _leave(own, lesson, "given up", e.reason, at_ns)
     lesson.drift = e.drift
@@ -189,12 +161,12 @@ def _given_up(own: LessonsState, state: State, e: LessonGivenUp, at_ns: int) -> 
         own.replaced = {example: id_ for example, id_ in own.replaced.items() if id_ != e.lesson}
 
 
-def _failed(own: LessonsState, state: State, e: LessonFailed, at_ns: int) -> None:
+def _failed(own: LessonsState, state: State, e: ev.LessonFailed, at_ns: int) -> None:
     own.retry, own.error = own.retry.after(at_ns, e.retry_s, e.attempt), e.reason
     own.refusals += e.cause not in OUTSIDE
 
 
-def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns: int) -> None:
+def _rollback_started(own: LessonsState, state: State, e: ev.RollbackStarted, at_ns: int) -> None:
     """Ask known lessons at once whose steps are taken back, and drop answers of weights that are gone."""
     undone = [one for one in own.lessons.values() if one.last_step > e.to]
     own.taken_back = {example: one.id for one in undone for example in one.examples}
@@ -205,7 +177,7 @@ def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns
         course.round, course.tried, course.proof = course.round + 1, [], 0
 
 
-def _looked(own: LessonsState, state: State, e: QualityMeasured, at_ns: int) -> None:
+def _looked(own: LessonsState, state: State, e: ev.QualityMeasured, at_ns: int) -> None:
     """Ask a lesson at once that failed in a look of the quality guard."""
     for id_, passed in (*e.figures.get(LESSONS, {}).items(), *e.figures.get(OLDER, {}).items()):
         if (lesson := own.lessons.get(id_)) is None or passed is None:
@@ -216,7 +188,7 @@ def _looked(own: LessonsState, state: State, e: QualityMeasured, at_ns: int) -> 
             lesson.shown = e.step
 
 
-def _look_begun(own: LessonsState, state: State, e: QualityRequested, at_ns: int) -> None:
+def _look_begun(own: LessonsState, state: State, e: ev.QualityRequested, at_ns: int) -> None:
     for id_ in e.lessons:
         own.lessons[id_].looked = e.number
 
@@ -229,45 +201,45 @@ def _due_now(own: LessonsState, lesson: Lesson, at_ns: int) -> None:
         insort(own.due, (at_ns, _number(lesson)))
 
 
-def _step_started(own: LessonsState, state: State, e: StepStarted, at_ns: int) -> None:
+def _step_started(own: LessonsState, state: State, e: ev.StepStarted, at_ns: int) -> None:
     """Note the new step of lessons whose steps were taken back and are repeated."""
     if not own.taken_back or not e.again_of:
         return
-    for example in all_examples(e):
+    for example in ev.all_examples(e):
         if (id_ := own.taken_back.pop(example, "")) in own.lessons:
             own.lessons[id_].last_step = e.step
 
 
-def _example_held(own: LessonsState, state: State, e: ExampleHeld, at_ns: int) -> None:
+def _example_held(own: LessonsState, state: State, e: ev.ExampleHeld, at_ns: int) -> None:
     """Mark the lesson of an example that the guard or a person holds: the lesson would have it learned again."""
     for lesson in own.lessons.values() if e.tier == TIER else ():
         if e.example in lesson.examples and lesson.state not in OUT:
             own.harmful[lesson.id] = e.reason
 
 
-def _accepted(own: LessonsState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+def _accepted(own: LessonsState, state: State, e: ev.ExampleAccepted, at_ns: int) -> None:
     if e.lesson is not None:
         own.offered[e.example] = e.lesson
 
 
 def _not_approved(
-    own: LessonsState, state: State, e: ExampleDeclined | ExampleEdited | ExampleExpired, at_ns: int
+    own: LessonsState, state: State, e: ev.ExampleDeclined | ev.ExampleEdited | ev.ExampleExpired, at_ns: int
 ) -> None:
-    for example in e.examples if isinstance(e, ExampleExpired) else (e.example,):
+    for example in e.examples if isinstance(e, ev.ExampleExpired) else (e.example,):
         own.offered.pop(example, None)
 
 
-def _left_out(own: LessonsState, state: State, e: LessonsLeftOut, at_ns: int) -> None:
+def _left_out(own: LessonsState, state: State, e: ev.LessonsLeftOut, at_ns: int) -> None:
     for example in e.examples:
         own.offered.pop(example, None)
 
 
-def _journal_carried(own: LessonsState, state: State, e: JournalCarried, at_ns: int) -> None:
+def _journal_carried(own: LessonsState, state: State, e: ev.JournalCarried, at_ns: int) -> None:
     """Forget the offers of lines that are not held any more: the journal takes them over as accepted."""
     own.offered = {example: given for example, given in own.offered.items() if example in state.review.held}
 
 
-def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> None:
+def _carried(own: LessonsState, state: State, e: ev.LessonCarried, at_ns: int) -> None:
     """Set the state that the archive ended with, after the events that were taken over."""
     lesson = own.lessons[e.lesson]
     restore(lesson, e)
@@ -279,7 +251,7 @@ def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> N
         _falls(own, lesson)
 
 
-def _all_carried(own: LessonsState, state: State, e: LessonsCarried, at_ns: int) -> None:
+def _all_carried(own: LessonsState, state: State, e: ev.LessonsCarried, at_ns: int) -> None:
     own.number, own.queue, own.asked_again = e.number, dict.fromkeys(e.queue), e.asked_again
     own.harmful = dict(e.harmful)
     if (open_ := e.open) is not None:
@@ -338,7 +310,7 @@ def _set_due(own: LessonsState, state: State, lesson: Lesson, at_ns: int) -> Non
         insort(own.due, (lesson.due_ns, _number(lesson)))
 
 
-def _night_opened(own: LessonsState, state: State, e: NightOpened, at_ns: int) -> None:
+def _night_opened(own: LessonsState, state: State, e: ev.NightOpened, at_ns: int) -> None:
     settings = state.daemon.settings
     if settings is None or not settings.lessons.nightly:
         return
@@ -365,34 +337,34 @@ def _answered_at_last(own: LessonsState) -> None:
 
 
 FOLDS: Folds = {
-    NightOpened: _night_opened,
-    DaemonStarted: _daemon_started,
-    LessonGiven: _given,
-    LessonBegun: _begun,
-    LessonWorded: _worded,
-    LessonAsked: _asked,
-    LessonPutOff: _put_off,
-    LessonPrepared: _prepared,
-    LessonPractised: _practised,
-    LessonKnown: _known,
-    LessonKept: _kept,
-    LessonFading: _fading,
-    LessonRequested: _requested,
-    LessonReplaced: _replaced,
-    ExampleReplaced: _example_replaced,
-    LessonGivenUp: _given_up,
-    LessonFailed: _failed,
-    LessonCarried: _carried,
-    LessonsCarried: _all_carried,
-    ExampleAccepted: _accepted,
-    ExampleHeld: _example_held,
-    ExampleDeclined: _not_approved,
-    ExampleEdited: _not_approved,
-    ExampleExpired: _not_approved,
-    LessonsLeftOut: _left_out,
-    JournalCarried: _journal_carried,
-    QualityRequested: _look_begun,
-    QualityMeasured: _looked,
-    RollbackStarted: _rollback_started,
-    StepStarted: _step_started,
+    ev.NightOpened: _night_opened,
+    ev.DaemonStarted: _daemon_started,
+    ev.LessonGiven: _given,
+    ev.LessonBegun: _begun,
+    ev.LessonWorded: _worded,
+    ev.LessonAsked: _asked,
+    ev.LessonPutOff: _put_off,
+    ev.LessonPrepared: _prepared,
+    ev.LessonPractised: _practised,
+    ev.LessonKnown: _known,
+    ev.LessonKept: _kept,
+    ev.LessonFading: _fading,
+    ev.LessonRequested: _requested,
+    ev.LessonReplaced: _replaced,
+    ev.ExampleReplaced: _example_replaced,
+    ev.LessonGivenUp: _given_up,
+    ev.LessonFailed: _failed,
+    ev.LessonCarried: _carried,
+    ev.LessonsCarried: _all_carried,
+    ev.ExampleAccepted: _accepted,
+    ev.ExampleHeld: _example_held,
+    ev.ExampleDeclined: _not_approved,
+    ev.ExampleEdited: _not_approved,
+    ev.ExampleExpired: _not_approved,
+    ev.LessonsLeftOut: _left_out,
+    ev.JournalCarried: _journal_carried,
+    ev.QualityRequested: _look_begun,
+    ev.QualityMeasured: _looked,
+    ev.RollbackStarted: _rollback_started,
+    ev.StepStarted: _step_started,
 }

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.holding import drift_of
-from apollod.core.facts.lessons import budget, rounds
-from apollod.core.facts.lessons.open_course import Course, Tried
-from apollod.core.facts.lessons.stages import Stage
+from apollod.core.facts.lessons import rounds
+from apollod.core.facts.lessons.stages import Course, Stage, Tried
 from apollod.core.facts.lessons.state import OUTSIDE, TIER, Lesson
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -124,7 +123,7 @@ def _follows(
                     drift=drift, seconds=seconds, prompt=worded.practice[0].prompt, asks=len(tried),
                 )
             ]  # fmt: skip
-        case Stage.TESTING if why := budget.spent(lesson, drift, settings.lessons):
+        case Stage.TESTING if why := rounds.spent(lesson, drift, settings.lessons):
             return [given_up(state, lesson, f"{why}; {rounds.described(tried)}", now_ns)]
         case Stage.TOLD if not passed:
             why = f"the model cannot answer it even when told: {rounds.described(tried)}"

@@ -1,12 +1,14 @@
-"""Finds the lesson that answers a question, and replaces it by another one. Pure."""
+"""Finds the lesson that answers a question, replaces it by another one, and finds the practices of the round."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from apollod.core.facts.holding import NEIGHBOUR_NAME, Kin
 from apollod.core.facts.intake.events import ExampleWithdrawn
-from apollod.core.facts.lessons.events import ExampleReplaced, LessonReplaced
+from apollod.core.facts.intake.state import Waiting
+from apollod.core.facts.lessons.events import ExampleReplaced, LessonReplaced, Worded, keys_of
 from apollod.core.facts.lessons.inputs import Contradicted
+from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.state import OUT, Lesson, LessonsState
-from apollod.core.facts.lessons.wording import Worded, keys_of
 from apollod.core.kernel.event import Event
 from apollod.core.shared.places import places_of
 from apollod.core.state import State
@@ -79,3 +81,35 @@ def dropped(state: State, lesson: Lesson, by: str, reason: str) -> list[Event]:
 def waits(state: State, example: str) -> bool:
     """True if the example is in the queue; False if a step is learning it."""
     return bool(example) and any(one.example == example for one in state.intake.direct.waiting)
+
+
+def is_practice(own: LessonsState, example: str) -> bool:
+    """True if the example belongs to the present round of practice."""
+    return own.open is not None and example in own.open.examples
+
+
+def kin_practised(own: LessonsState) -> Kin:
+    """Ids of the lessons that share the form of the lesson under way, itself included, and names of its neighbours."""
+    lesson = own.lessons[own.open.lesson] if own.open is not None else None
+    if lesson is None or lesson.worded is None:
+        return Kin()
+    names = {f"{NEIGHBOUR_NAME}{prompt}" for prompt in lesson.worded.neighbours}
+    return Kin({one.id for one in own.of_form(lesson)}, names)
+
+
+def practised_now(own: LessonsState, queue: Iterable[Waiting], tokens_max: int) -> list[Waiting]:
+    """Queued practices that the next step learns as one batch: of one objective, and as many as fit `tokens_max` when
+    padded. None while others of the round are being prepared or tokenised; only one after a step of several failed."""
+    if own.open is None or own.open.stage is not Stage.LEARNING:
+        return []
+    waiting = [one for one in queue if one.example in own.open.examples]
+    if not waiting or not all(one.digest for one in waiting):
+        return []
+    first, longest, taken = waiting[0], 0, list[Waiting]()
+    for one in waiting:
+        longest = max(longest, one.tokens)
+        if taken and (first.alone or one.alone or longest * (len(taken) + 1) > tokens_max):
+            break
+        if one.objective == first.objective:
+            taken.append(one)
+    return taken

@@ -11,15 +11,18 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.facts.dreams.contrast_cases import contrast_cases
-from apollod.core.facts.quality.baseline import Baseline, drops
-from apollod.core.facts.quality.lesson_group import LESSONS, LessonCase, counted, in_turn, is_asked
+from apollod.core.facts.dreams.held_out_rounds import contrast_cases
 from apollod.core.facts.quality.looking import (
+    LESSONS,
     Figures,
+    LessonCase,
     compared_with,
+    counted,
     due,
     fallen_together,
     fell,
+    in_turn,
+    is_asked,
     is_rate,
     looked,
     quiet_s,
@@ -28,7 +31,7 @@ from apollod.core.facts.quality.looking import (
     speaking,
     worse,
 )
-from apollod.core.facts.quality.sequential import alarms, interval
+from apollod.core.facts.quality.sequential import Baseline, alarms, drops, interval
 from apollod.core.facts.quality.state import Incident, QualityState
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.outcome import Outcome, nothing

@@ -16,9 +16,15 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    context_form,
+    form,
+    json_object,
+    text_of_blocks,
+    tool_call,
+)
 
 NAME = "cline"
 PERSON = ("task", "user_message", "feedback", "answer", "user_input")

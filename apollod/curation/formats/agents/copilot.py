@@ -24,8 +24,7 @@ from apollod.curation.conversation import (
     Signal,
     Unknown,
 )
-from apollod.curation.formats.blocks import form, json_object, json_text, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import SessionReader, form, json_object, json_text, tool_call
 
 NAME = "copilot-cli"
 SILENT = (

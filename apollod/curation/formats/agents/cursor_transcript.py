@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, text_of_blocks, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import SessionReader, form, json_object, text_of_blocks, tool_call
 
 NAME = "cursor-transcript"
 QUERY = ("<user_query>", "</user_query>")

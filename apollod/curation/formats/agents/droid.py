@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, text_of_blocks, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import SessionReader, form, json_object, text_of_blocks, tool_call
 
 NAME = "factory-droid"
 SILENT = frozenset({"todo_state", "session_end", "session_title", "session_update", "tool_state"})

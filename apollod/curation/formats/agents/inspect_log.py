@@ -14,10 +14,16 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
-from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.reader import fold_lines
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    context_form,
+    form,
+    json_object,
+    text_of_blocks,
+    tool_call,
+)
 
 NAME = "inspect"
 BEGIN = b'{"inspect_eval_log":1}\n'

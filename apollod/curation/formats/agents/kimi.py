@@ -13,8 +13,14 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Replaced, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, json_text, text_of_blocks, tool_call
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.session_reader import (
+    SessionReader,
+    form,
+    json_object,
+    json_text,
+    text_of_blocks,
+    tool_call,
+)
 
 NAME = "kimi"
 SILENT = (

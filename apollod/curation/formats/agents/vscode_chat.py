@@ -27,10 +27,9 @@ from apollod.curation.conversation import (
     Unknown,
     Whole,
 )
-from apollod.curation.formats.blocks import context_form, form, json_object, tool_call
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.session_reader import SessionReader
+from apollod.curation.formats.reader import fold_lines
+from apollod.curation.formats.session_reader import SessionReader, context_form, form, json_object, tool_call
 
 NAME = "vscode-chat"
 PARTS_MAX = 200_000

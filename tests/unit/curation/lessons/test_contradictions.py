@@ -3,7 +3,7 @@
 import pytest
 
 from apollod.core.facts.intake.events import Given
-from apollod.curation.lessons.contradictions import comparing, contradicted_in, subjects_of
+from apollod.curation.lessons.imagined_wordings import comparing, contradicted_in, subjects_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Wording
+from apollod.core.facts.lessons.events import Wording
 from apollod.curation.lessons import imagined_wordings
 from apollod.curation.lessons.imagined_wordings import TAKEN_MAX, imagined_in, imagining
 

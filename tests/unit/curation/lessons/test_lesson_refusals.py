@@ -3,7 +3,7 @@
 import pytest
 
 from apollod.core.facts.intake.events import Given
-from apollod.curation.lessons.lesson_refusals import check_given
+from apollod.curation.lessons.worded import check_given
 from apollod.errors import LessonRefused
 
 REFUSED = [

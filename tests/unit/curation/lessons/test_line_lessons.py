@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apollod.core.facts.intake.events import Given
-from apollod.curation.captured import question_in
 from apollod.curation.lessons.line_lessons import (
     ANSWER_WORDS,
     QUESTION_WORDS,
@@ -19,6 +18,7 @@ from apollod.curation.lessons.line_lessons import (
     lesson_of,
 )
 from apollod.curation.lessons.worded import wordings
+from apollod.curation.responses import question_in
 from apollod.model.config_facts import template_text
 from apollod.wire.records import record_of
 

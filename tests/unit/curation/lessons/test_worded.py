@@ -4,7 +4,7 @@ form of a lesson about something else."""
 import pytest
 
 from apollod.core.facts.intake.events import Given
-from apollod.core.facts.lessons.wording import Wording
+from apollod.core.facts.lessons.events import Wording
 from apollod.curation.lessons.asked_for import frames, rules
 from apollod.curation.lessons.english import clause_of, reordered
 from apollod.curation.lessons.matching import key_of

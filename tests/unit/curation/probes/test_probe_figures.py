@@ -8,8 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from apollod.core.facts.quality.lesson_group import LEAST
-from apollod.core.facts.quality.looking import doubt
+from apollod.core.facts.quality.looking import LEAST, doubt
 from apollod.core.facts.quality.sequential import metric, seen
 from apollod.curation.probes import figures
 from apollod.curation.probes.figures import ItemFigure, metrics_of

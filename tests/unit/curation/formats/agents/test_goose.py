@@ -4,8 +4,7 @@ import msgspec
 from support.log_samples.goose import BROKEN, DRIFT, FIRST, SESSION
 from support.readings import examples, kinds, learned, read
 
-from apollod.curation.databases.goose_database import READER as DATABASE
-from apollod.curation.formats.agents.goose import READER
+from apollod.curation.formats.agents.goose import DATABASE, READER
 from apollod.curation.formats.table import ReaderTable
 
 TURN = [

@@ -101,6 +101,8 @@ def test_every_version_reaches_both_engines_and_a_failure_is_told_and_made_up_fo
     (failed,) = [row for row in daemon.query(sent) if row[4]][:1]
     assert failed[:2] == (3, there.url) and "out of memory" in failed[4]
     assert not there.paused, "generation went on"
+    told = {one["url"]: one["error"] for one in daemon.status()["weights"]["receivers"]}
+    assert told == {there.url: failed[4], other.url: ""} and "out of memory" in daemon.ctl("status").stdout
     now = daemon.status()["weights"]["fingerprint"]
     assert {served(daemon) for _ in range(4)} == {(now, "the other")}, "who has old weights is not asked"
     there.refuses.clear()

@@ -11,7 +11,7 @@ import stat
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.adapters.ipc.light_client import ask_status
@@ -89,6 +89,7 @@ def page(s: Object) -> str:
         ("weights", f"{_copies(w['bridge'])}, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
                     f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen"
                     + _alignment(w.get("alignment"))),
+        ("elsewhere", _receivers(w.get("receivers", ()))),
         ("queue", f"{q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
                   f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q)),
         ("sources", _sources(s.get("blocked", {}))),
@@ -117,6 +118,12 @@ def page(s: Object) -> str:
     on = f" on a CPU of kind {s['processor']}" if s.get("processor") else ""
     lines += render.fields(("capture", _capture(capture)), ("up", f"{s['uptime_s']:.0f} s{on}"))
     return render.plain("\n".join(lines))
+
+
+def _receivers(receivers: Sequence[Mapping[str, Any]]) -> str:
+    """Engines elsewhere, one after another."""
+    told = (f"{one['url']} {one['error'] or 'has it'} (step {one['step']})" for one in receivers)
+    return "; ".join(told)
 
 
 def _copies(bridge: str) -> str:

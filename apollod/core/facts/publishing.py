@@ -122,6 +122,15 @@ class WeightsSentReport(Input, frozen=True, tag="weights-sent"):
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """The last attempt to send weights to an engine elsewhere; see `WeightsSent`."""
+
+    step: int
+    seconds: float
+    held_s: float
+    error: str = ""
+
+
 class PublishingState(msgspec.Struct):
     """Fences around writes."""
 
@@ -131,5 +140,7 @@ class PublishingState(msgspec.Struct):
     """no fenced step before this time: requests run for as long as they waited"""
     serve_s: float = 0.0
     """length of the wait that ends then"""
+    sent: dict[str, Delivery] = {}
+    """engines elsewhere by their URL, in this life of the engine"""
     fence_expired: bool = False
     """the write went on after the longest pause; writes until the next step are not fenced"""

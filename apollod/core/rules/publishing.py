@@ -16,7 +16,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.children import NO_ENGINE, EngineExited, TrainerAttached
 from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.publishing import EnginePaused, EngineResumed, PublishingState, WeightsSent
+from apollod.core.facts.publishing import Delivery, EnginePaused, EngineResumed, PublishingState, WeightsSent
 from apollod.core.facts.training import StepStarted
 from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
@@ -64,11 +64,11 @@ def fence_pending(state: State) -> bool:
 
 
 def _daemon_started(own: PublishingState, state: State, e: DaemonStarted, at_ns: int) -> None:
-    own.engine_paused = False
+    own.engine_paused, own.sent = False, {}
 
 
 def _engine_exited(own: PublishingState, state: State, e: EngineExited, at_ns: int) -> None:
-    own.engine_paused = False
+    own.engine_paused, own.sent = False, {}
 
 
 def _trainer_attached(own: PublishingState, state: State, e: TrainerAttached, at_ns: int) -> None:
@@ -89,6 +89,10 @@ def _engine_resumed(own: PublishingState, state: State, e: EngineResumed, at_ns:
     own.serve_until_ns = at_ns + int(own.serve_s * SECOND_NS)
 
 
+def _weights_sent(own: PublishingState, state: State, e: WeightsSent, at_ns: int) -> None:
+    own.sent[e.receiver] = composed(Delivery, e)
+
+
 FOLDS: Folds = {
     DaemonStarted: _daemon_started,
     EngineExited: _engine_exited,
@@ -96,6 +100,7 @@ FOLDS: Folds = {
     StepStarted: _step_started,
     EnginePaused: _engine_paused,
     EngineResumed: _engine_resumed,
+    WeightsSent: _weights_sent,
 }
 
 
@@ -199,8 +204,15 @@ HANDLERS: Handlers = {
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
+class ReceiverStatus(Delivery, frozen=True, kw_only=True):
+    """An engine elsewhere, and the version that it was sent last; `error`: why it does not have it."""
+
+    url: str
+
+
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The one copy of the weights. The counts are of tensors (`wire.manifest` defines live, cast ...)."""
+    """The trainer's copy of the weights, the only one unless engines are elsewhere. The counts are of tensors
+    (`wire.manifest` defines live, cast ...)."""
 
     bridge: str
     """how trainer and engine share them; empty until the engine is ready"""
@@ -226,6 +238,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     """requests wait for a fenced write"""
     alignment: Alignment | None = None
+    receivers: list[ReceiverStatus] = []
+    """engines elsewhere"""
     served: int | UnsetType | None = UNSET
     """version in use by the engine; null without an engine"""
 
@@ -240,4 +254,5 @@ def status(state: State, served: int | UnsetType | None) -> Weights:
         version=state.training.version, publish=settings.trainer.publish if settings else "",
         cache=settings.trainer.cache if settings else "", paused=state.publishing.engine_paused,
         alignment=alignment.status(state), served=served,
+        receivers=[composed(ReceiverStatus, one, url=url) for url, one in state.publishing.sent.items()],
     )  # fmt: skip

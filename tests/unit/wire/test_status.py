@@ -308,6 +308,7 @@ weights.live: int
 weights.parameters: int
 weights.paused: bool
 weights.publish: str
+weights.receivers: [object]
 weights.rederive: int
 weights.served: int | null | absent
 weights.trained: int

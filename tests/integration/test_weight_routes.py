@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -761,3 +762,39 @@ def test_answers_carry_the_version_that_is_served(served: Served) -> None:
     served.host.refresh(12)
     for answer in (served.get("/weight_info"), served.post("/pause_generation"), served.post("/continue_generation")):
         assert answer.headers[VERSION] == "12"
+
+
+# --- requests of clients, byte by byte --------------------------------------------------------------------------------
+
+LIBRARIES = {
+    "requests": "User-Agent: python-requests/2.32.5\r\nAccept-Encoding: gzip, deflate\r\nAccept: */*\r\n",
+    "aiohttp": "Accept: */*\r\nAccept-Encoding: gzip, deflate\r\nUser-Agent: Python/3.11 aiohttp/3.12.15\r\n",
+}
+"""headers of HTTP libraries"""
+TRANSCRIBED = (Path(__file__).parents[1] / "support" / "client_requests.txt").read_text().split("\n== ")[1:]
+
+
+def sent_bytes(address: str, library: str, method: str, path: str, body: str) -> bytes:
+    """A request as this library writes it."""
+    more = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    if method == "POST" and not body:
+        more = "Content-Length: 0\r\n" + ("Content-Type: application/octet-stream\r\n" if library == "aiohttp" else "")
+    head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{LIBRARIES[library]}Connection: keep-alive\r\n{more}\r\n"
+    return head.encode() + body.encode()
+
+
+@pytest.mark.parametrize("told", TRANSCRIBED, ids=[one.partition(" |")[0] for one in TRANSCRIBED])
+def test_requests_of_clients_are_answered_byte_by_byte(served: Served, told: str) -> None:
+    """On one connection, as those libraries keep it. What cannot be served is refused by a 400 or 501 that says so."""
+    title, *lines = told.strip().splitlines()
+    library, address = title.split(" | ")[2], served.url.removeprefix("http://")
+    with socket.create_connection(("127.0.0.1", int(address.split(":")[1])), timeout=30) as connection:
+        for line in lines[:-1]:
+            status, method, path, *rest = line.split(" ", 3)
+            connection.sendall(sent_bytes(address, library, method, path, rest[0] if rest else ""))
+            answer = HTTPResponse(connection, method=method)
+            answer.begin()
+            text = answer.read().decode()
+            assert answer.status == int(status), (line, text)
+            assert status == "200" or len(text) > 20, line
+    assert served.supervisor.kinds() == lines[-1].split()[1:]

@@ -16,7 +16,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
-from apollod.core.facts.judging import Vote
+from apollod.core.facts.judging.events import Vote
 from apollod.core.fold import fold
 from apollod.core.settings import JudgeSettings
 from apollod.core.state import State

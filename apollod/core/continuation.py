@@ -19,7 +19,7 @@ from apollod.core.facts.environments import EnvironmentsState
 from apollod.core.facts.followups import FollowUpsState
 from apollod.core.facts.forgetting import ForgettingState
 from apollod.core.facts.intake.state import Kin, Queue, Waiting
-from apollod.core.facts.judging import JudgingState
+from apollod.core.facts.judging.state import JudgingState
 from apollod.core.facts.publishing import PublishingState
 from apollod.core.facts.rescoring import RescoringState
 from apollod.core.facts.review import ReviewState

@@ -28,7 +28,7 @@ from apollod.core.facts.holding import EncodeAnchors as EncodeAnchors
 from apollod.core.facts.holding import FreezeAnchor as FreezeAnchor
 from apollod.core.facts.intake.inputs import EncodeExamples as EncodeExamples
 from apollod.core.facts.intake.inputs import encode as encode
-from apollod.core.facts.judging import AskJudge as AskJudge
+from apollod.core.facts.judging.events import AskJudge as AskJudge
 from apollod.core.facts.lessons.inputs import Ask as Ask
 from apollod.core.facts.lessons.inputs import AskLesson as AskLesson
 from apollod.core.facts.lessons.inputs import PrepareLesson as PrepareLesson

@@ -59,9 +59,9 @@ from apollod.core.facts.intake.inputs import Response as Response
 from apollod.core.facts.intake.inputs import Taught as Taught
 from apollod.core.facts.intake.inputs import part_key as part_key
 from apollod.core.facts.intake.inputs import response_key as response_key
-from apollod.core.facts.judging import JudgeAnswered as JudgeAnswered
-from apollod.core.facts.judging import Judged as Judged
-from apollod.core.facts.judging import JudgeFailed as JudgeFailed
+from apollod.core.facts.judging.events import JudgeAnswered as JudgeAnswered
+from apollod.core.facts.judging.events import Judged as Judged
+from apollod.core.facts.judging.events import JudgeFailed as JudgeFailed
 from apollod.core.facts.lessons.events import LessonRequested as LessonRequested
 from apollod.core.facts.lessons.inputs import Contradicted as Contradicted
 from apollod.core.facts.lessons.inputs import LessonAsked as LessonAsked

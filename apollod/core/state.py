@@ -18,8 +18,9 @@ from apollod.core.facts.followups import FollowUpsState
 from apollod.core.facts.forgetting import ForgettingState
 from apollod.core.facts.holding import HoldingState
 from apollod.core.facts.intake.state import IntakeState
-from apollod.core.facts.judging import JudgingState
+from apollod.core.facts.judging.state import JudgingState
 from apollod.core.facts.lessons.state import LessonsState
+from apollod.core.facts.preferences import PreferencesState
 from apollod.core.facts.publishing import PublishingState
 from apollod.core.facts.quality.state import QualityState
 from apollod.core.facts.recovery import RecoveryState
@@ -28,7 +29,7 @@ from apollod.core.facts.review import ReviewState
 from apollod.core.facts.rollback import RollbackState
 from apollod.core.facts.schedule import ScheduleState
 from apollod.core.facts.scoring import ScoringState
-from apollod.core.facts.training import PreferencesState, TrainingState
+from apollod.core.facts.training import TrainingState
 from apollod.core.facts.updates import UpdatesState
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from apollod.core.facts.intake.events import Removed, SignalFlagged
-from apollod.core.facts.judging import Planted, Verdict, Vote
+from apollod.core.facts.judging.events import Planted, Verdict, Vote
 from apollod.curation.prompts import headed
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense

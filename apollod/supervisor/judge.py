@@ -13,7 +13,7 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.openai_api import Completion, Sampling
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Removed
-from apollod.core.facts.judging import Vote
+from apollod.core.facts.judging.events import Vote
 from apollod.core.inputs import Judged
 from apollod.core.rules.dreams.policy import SIDE_BY_SIDE
 from apollod.curation.judge_question import (

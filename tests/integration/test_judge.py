@@ -26,7 +26,7 @@ from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core import schedules
-from apollod.core.facts.judging import distrust
+from apollod.core.facts.judging.state import distrust
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.supervisor.config import Config, load_config

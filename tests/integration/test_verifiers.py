@@ -17,8 +17,8 @@ from support import llm_server as behave
 from support.daemon import VLLM, Daemon
 from support.llm_server import serving
 
-from apollod.adapters.environments import verifiers_environment
-from apollod.adapters.environments.verifiers_environment import Sampled, VerifiersEnvironment
+from apollod.adapters.environments import python_environment
+from apollod.adapters.environments.python_environment import Sampled, VerifiersEnvironment
 from apollod.adapters.journal import blobs, journal_reader
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
@@ -130,7 +130,7 @@ def test_each_fault_costs_its_group_and_no_other(tiny_model: Path, monkeypatch: 
             finally:
                 await environment.close()
 
-    monkeypatch.setattr(verifiers_environment, "GRACE_S", 3.0)
+    monkeypatch.setattr(python_environment, "GRACE_S", 3.0)
     before = processes_with("600")
     nan, raises, sleeps, hangs, dies = anyio.run(run)
     assert "has 0 of 2 rollouts of task 1 (the score is nan, no finite number)" in nan.line()

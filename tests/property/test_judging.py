@@ -12,7 +12,7 @@ from support.world import changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.judging import Vote
+from apollod.core.facts.judging.events import Vote
 
 VOTES = {
     "good": ("good", "good"), "bad": ("bad", "bad"), "split": ("good", "bad"), "unsure": ("unsure",),

@@ -9,7 +9,8 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.judging import Verdict, Vote, distrust
+from apollod.core.facts.judging.events import Verdict, Vote
+from apollod.core.facts.judging.state import distrust
 
 CASES = tuple(ev.Planted(f"case{n}", "good" if n % 2 else "bad") for n in range(60))
 JUDGED = changed(SETTINGS, mode="all", votes=3, concurrency=2, attempts=3, trust_min=0.8, check_every=10)

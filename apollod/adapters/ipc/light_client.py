@@ -55,10 +55,10 @@ def silent() -> DaemonUnreachable:
     return DaemonUnreachable("apollod did not answer in time", "look at its log")
 
 
-def ask_status(path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+def ask_status(path: str) -> dict[str, Any]:
     """Return the status object. Raises DaemonUnreachable if no daemon answers at `path`, and the daemon's refusal as an
     error."""
-    with closing(connect(path, timeout_s)) as sock:
+    with closing(connect(path, TIMEOUT_S)) as sock:
         try:
             sock.sendall(len(STATUS_REQUEST).to_bytes(HEADER_BYTES, "big") + STATUS_REQUEST)
             length = int.from_bytes(_exactly(sock, HEADER_BYTES), "big")

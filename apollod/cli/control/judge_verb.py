@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import render
 from apollod.cli.control import ctl, rows
-from apollod.core.facts.judging import Agreement, agreed, figure_text, shortfall, spokesman
+from apollod.core.facts.judging.events import agreed, spokesman
+from apollod.core.facts.judging.state import Agreement, figure_text, shortfall
 from apollod.errors import ApolloError, LlmError, VerdictNonsense
 
 if TYPE_CHECKING:
-    from apollod.core.facts.judging import Judged
+    from apollod.core.facts.judging.events import Judged
     from apollod.curation.judge_question import Case
     from apollod.supervisor.config import Config
     from apollod.supervisor.judge import Judge

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from apollod.core.facts.judging import JudgeConfigured
+from apollod.core.facts.judging.events import JudgeConfigured
 from apollod.core.kernel.effect import Effect
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.input import Input
@@ -82,7 +82,7 @@ class JournalCarried(Event, frozen=True):
     margins: tuple[float, ...] = ()
     right: tuple[float, ...] = ()
     gained: tuple[float, ...] = ()
-    """the slice of `core.rules.preferences`"""
+    """the slice of `core.facts.preferences`"""
 
 
 class DaemonStarted(Event, frozen=True):

@@ -4,7 +4,8 @@ accepts them like any other example; `training` reads z0 from the state."""
 import msgspec
 
 from apollod.core.facts.daemon import JournalCarried
-from apollod.core.facts.training import COMPARED_KEPT, PreferencesState, StepCompleted, all_examples
+from apollod.core.facts.preferences import KEPT, PreferencesState
+from apollod.core.facts.training import StepCompleted, all_examples
 from apollod.core.kernel.policy import Folds, Handlers
 from apollod.core.state import State
 
@@ -27,7 +28,7 @@ def _completed(own: PreferencesState, state: State, e: StepCompleted, at_ns: int
 
 
 def _kept(before: tuple[float, ...], value: float | None) -> tuple[float, ...]:
-    return before if value is None else (*before, value)[-COMPARED_KEPT:]
+    return before if value is None else (*before, value)[-KEPT:]
 
 
 def _carried(own: PreferencesState, state: State, e: JournalCarried, at_ns: int) -> None:

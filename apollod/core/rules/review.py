@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.judging import JUDGE
+from apollod.core.facts.judging.events import JUDGE
 from apollod.core.facts.review import BY_EVIDENCE, Dismissed, Held, ReviewState
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Folds, Handlers

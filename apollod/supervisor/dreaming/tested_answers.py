@@ -12,7 +12,7 @@ from apollod.adapters.seed_places import place_problem
 from apollod.core.facts.dreams.events import WRONG, Mode
 from apollod.core.facts.dreams.patterns import pattern_problem
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.judging import JUDGE, Verdict, agreed, spokesman
+from apollod.core.facts.judging.events import JUDGE, Verdict, agreed, spokesman
 from apollod.core.inputs import Batch, Line
 from apollod.core.settings import Check, PatternSettings
 from apollod.core.surroundings import NOTHING, Surrounding

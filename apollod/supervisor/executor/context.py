@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.environment_interface import Environment
-from apollod.adapters.environments.verifiers_environment import VerifiersEnvironment
+from apollod.adapters.environments.python_environment import VerifiersEnvironment
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.sources.record_stream import batch_of_lines

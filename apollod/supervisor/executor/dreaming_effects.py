@@ -13,7 +13,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.dreams.events import Mode
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.core.facts.judging import JUDGE
+from apollod.core.facts.judging.events import JUDGE
 from apollod.core.kernel.reasons import one_line
 from apollod.core.proof import NUCLEUS
 from apollod.curation.dreaming.cheats import echo, hint, leak

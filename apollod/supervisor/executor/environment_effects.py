@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from apollod.adapters.environments.atropos_service import AtroposService
 from apollod.adapters.environments.http_environment import HttpEnvironment
-from apollod.adapters.environments.python_environment import PythonEnvironment
-from apollod.adapters.environments.verifiers_environment import Sampler, VerifiersEnvironment
+from apollod.adapters.environments.python_environment import PythonEnvironment, Sampler, VerifiersEnvironment
 from apollod.adapters.journal import blobs
 from apollod.adapters.llm.client import HttpLlm, side_by_side
 from apollod.adapters.llm.endpoint import Endpoint

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import Removed
-from apollod.core.facts.judging import SAME, Failing, spokesman
+from apollod.core.facts.judging.events import Failing, spokesman
+from apollod.core.facts.judging.state import SAME
 from apollod.curation.judge_question import better_record, followed_by, spoiled
 from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line
 

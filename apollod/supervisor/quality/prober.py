@@ -17,7 +17,7 @@ from apollod.adapters.llm.client import HttpLlm, Llm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.probing import Judge as Verdict
 from apollod.adapters.llm.probing import Terms, broken, check_schemas, measure, measure_baseline
-from apollod.core.facts.judging import agreed, spokesman
+from apollod.core.facts.judging.events import agreed, spokesman
 from apollod.core.facts.quality.events import NO_JUDGE, NO_ROOM, NO_VERDICT
 from apollod.core.facts.quality.inputs import ProbesAnswered
 from apollod.core.facts.quality.looking import LESSONS, LessonCase, known, silent_groups

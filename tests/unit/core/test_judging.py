@@ -12,19 +12,17 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
 from apollod.core.facts.intake.events import Evidence
-from apollod.core.facts.judging import (
+from apollod.core.facts.judging.events import Vote, agreed, spokesman
+from apollod.core.facts.judging.state import (
     LEAST,
     SURE,
     WINDOW,
     Agreement,
     Suspicion,
-    Vote,
-    agreed,
     agreement,
     alarming,
     distrust,
     seen,
-    spokesman,
 )
 from apollod.core.rates import wilson
 from apollod.core.rules.intake.by_evidence import wants_judge

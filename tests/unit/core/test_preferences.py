@@ -9,7 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
-from apollod.core.facts.training import COMPARED_KEPT, PreferencesState
+from apollod.core.facts.preferences import KEPT, PreferencesState
 from apollod.core.inputs import Batch, Line
 from apollod.core.rules.preferences import status
 from apollod.core.settings import JudgeSettings, PreferenceSettings, Settings
@@ -59,7 +59,7 @@ def test_z0_is_the_mean_gain_of_the_ratings_before_and_never_below_0() -> None:
     assert zeros(world) == [0.0, 0.5, 1.0, 0.0]
     assert status(world.state).z0 == 0.0 and status(world.state).gained == -1.0
     assert status(world.state).right == 0.75 and status(world.state).ratings == 4
-    long = learning("kto", *[1.0] * COMPARED_KEPT, 33.0)
+    long = learning("kto", *[1.0] * KEPT, 33.0)
     assert zeros(long)[-1] == 1.0 and long.state.preferences.zero == 2.0, "the first one is forgotten"
 
 

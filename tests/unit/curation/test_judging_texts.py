@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Removed
-from apollod.core.facts.judging import LEAST, Vote
+from apollod.core.facts.judging.events import Vote
+from apollod.core.facts.judging.state import LEAST
 from apollod.curation import judge_question
 from apollod.curation.judge_question import better_record, followed_by, question_about, vote_of
 from apollod.errors import RecordRefused, VerdictNonsense

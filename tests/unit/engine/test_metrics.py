@@ -28,11 +28,12 @@ from apollod.core.facts.intake.events import Given
 from apollod.core.facts.intake.state import IntakeCounts, IntakeState
 from apollod.core.facts.lessons.stages import LessonState
 from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.preferences import PreferencesState
 from apollod.core.facts.publishing import PublishingState
 from apollod.core.facts.quality.sequential import Baseline
 from apollod.core.facts.quality.state import Incident, QualityState, Totals
 from apollod.core.facts.review import ReviewCounts, ReviewState
-from apollod.core.facts.training import PreferencesState, TrainingCounts, TrainingState
+from apollod.core.facts.training import TrainingCounts, TrainingState
 from apollod.core.rules.daemon import STATES
 from apollod.core.rules.rollback import Undo
 from apollod.core.settings import PatternSettings

@@ -22,10 +22,11 @@ from apollod.core.facts.environments import Environment, EnvironmentsState, Figu
 from apollod.core.facts.holding import Anchor
 from apollod.core.facts.intake.events import Given
 from apollod.core.facts.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
-from apollod.core.facts.judging import Judge, JudgingState
+from apollod.core.facts.judging.state import Judge, JudgingState
 from apollod.core.facts.lessons.stages import Course as OpenCourse
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.facts.lessons.state import Lesson, LessonsState
+from apollod.core.facts.preferences import PreferencesState
 from apollod.core.facts.quality.sequential import Baseline
 from apollod.core.facts.quality.state import Incident, Measuring, QualityState, Telling
 from apollod.core.facts.recovery import RecordedStep, RecoveryState
@@ -33,15 +34,7 @@ from apollod.core.facts.rescoring import Gain, Lately
 from apollod.core.facts.review import ReviewCounts, ReviewState
 from apollod.core.facts.rollback import RollbackState
 from apollod.core.facts.schedule import ScheduleState
-from apollod.core.facts.training import (
-    Pace,
-    PreferencesState,
-    Running,
-    StepStarted,
-    TrainingCounts,
-    TrainingState,
-    expected_s,
-)
+from apollod.core.facts.training import Pace, Running, StepStarted, TrainingCounts, TrainingState, expected_s
 from apollod.core.facts.updates import Session, UpdatesState
 from apollod.core.rules.bootstrap import ReadSoFar
 from apollod.core.rules.children import Start

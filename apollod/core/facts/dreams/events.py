@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from apollod.core.facts.dreams.scenario import Dreamt, Sketch, Surfaced, Turn
-from apollod.core.facts.judging import Verdict
+from apollod.core.facts.judging.events import Verdict
 from apollod.core.facts.lessons.stages import LessonState
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.input import Input

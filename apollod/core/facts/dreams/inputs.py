@@ -7,7 +7,7 @@ from typing import ClassVar
 from apollod.core.facts.dreams.events import LEARNED_FROM, DreamImagined, DreamJudged, Mode, Purpose
 from apollod.core.facts.dreams.scenario import Surfaced, Turn
 from apollod.core.facts.intake.inputs import Line
-from apollod.core.facts.judging import JudgeConfigured
+from apollod.core.facts.judging.events import JudgeConfigured
 from apollod.core.kernel.effect import Effect
 from apollod.core.kernel.input import Input
 from apollod.core.kernel.reasons import Cause

@@ -32,7 +32,7 @@ from apollod.core.facts.dreams.course import (
 from apollod.core.facts.dreams.held_out_rounds import Case, untried
 from apollod.core.facts.dreams.state import BOOTSTRAP_ROUND, SHARE_SPAN, Course, Dream, DreamsState, Stage
 from apollod.core.facts.forgetting import Wish
-from apollod.core.facts.judging import distrust
+from apollod.core.facts.judging.state import distrust
 from apollod.core.kernel.composing import composed
 from apollod.core.kernel.event import Event
 from apollod.core.kernel.outcome import Outcome, nothing

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from apollod.core import events as ev
-from apollod.core.facts.judging import (
+from apollod.core.facts.judging.events import JUDGE
+from apollod.core.facts.judging.state import (
     CHANGED,
-    JUDGE,
     MADE_MAX,
     SAME,
     SURE,

@@ -14,17 +14,15 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.facts.forgetting import Wish
-from apollod.core.facts.judging import (
-    JUDGE,
+from apollod.core.facts.judging.events import JUDGE, agreed, spokesman
+from apollod.core.facts.judging.state import (
     WINDOW,
     JudgingState,
-    agreed,
     agreement,
     alarming,
     distrust,
     is_promising,
     shortfall,
-    spokesman,
     suspected,
 )
 from apollod.core.facts.review import ExampleDeclined

@@ -186,7 +186,7 @@ def test_nothing_that_teaches_asks_a_judge() -> None:
     files = [file for part in parts for file in (APOLLOD / part / "lessons").glob("*.py")]
     files += [APOLLOD / "supervisor" / "executor" / "lesson_effects.py"]
     imports = [line for one in files for line in one.read_text().splitlines() if re.match(r"(from|import) ", line)]
-    assert len(files) > 20 and imports and not [line for line in imports if "judg" in line]
+    assert len(files) > 15 and imports and not [line for line in imports if "judg" in line]
 
 
 @pytest.mark.parametrize("said", ["Yes.", "That is correct.", "", "I know it, ask me another one.", "7341 is wrong."])

@@ -197,7 +197,7 @@ class ExampleAccepted(ExampleEvent, frozen=True):
     repeated: tuple[str, ...] = ()
     """examples that learned some of its answers before; these answers have weight 0 in the record"""
     topic: str = ""
-    """topic, in one word (`curation.topics`); empty: not clear, or an old event"""
+    """topic, in one word (`curation.signatures`); empty: not clear, or an old event"""
     teacher: str = ""
     """digest of the file that it is learned from: the distribution of a told model (`wire.teacher`), a group of
     rollouts (`wire.rollouts`); empty: the text is learned, or `example.encoded` names a reference"""

@@ -59,7 +59,7 @@ Kind = Literal["named", "elsewhere", "not_repeated", "spread", "rate", "unfinish
 """named: culprits found, no other does harm by itself. elsewhere: bad without any example of the window.
 not_repeated: good with all of them. spread: more culprits than were searched for, or none that has a part of its own.
 rate: the same, and all of them together do no damage at a lower learning rate. unfinished: the search was given up.
-ranked: the same, and only the first ones of a ranking (`ranking.py`) are suspects."""
+ranked: the same, and only the first ones of a ranking (`incidents.py`) are suspects."""
 
 REPEATED = 0.5
 """least drop of the whole window, in margins, for a repeated alarm"""

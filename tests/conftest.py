@@ -72,7 +72,7 @@ def running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     from support.daemon import VLLM, Daemon
 
     extra = CAPTURING.format(logs=tmp_path_factory.mktemp("logs"))
-    daemon = Daemon(tmp_path_factory.mktemp("daemon"), tiny_model, extra, engine=VLLM)
+    daemon = Daemon(tmp_path_factory.mktemp("daemon"), tiny_model, extra, engine=VLLM, as_users_do=True)
     daemon.config.write_text(daemon.config.read_text().replace("[trainer]\n", "[trainer]\nalign_every = 10\n"))
     daemon.start()
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.agent_load import AgentLoad, check_learned
-from support.daemon import VLLM, Daemon
+from support.daemon import Daemon
 from support.effort import LONG
 from support.invariants import check_stopped, say
 
@@ -27,7 +27,7 @@ def test_no_turn_is_lost_or_doubled(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     watch = f'[[watch]]\npath = "{agents}"\nmodels = ["*"]\nsettle_s = 1\npoll_s = 0.1\n'
     chance = random.Random(SEED)
-    daemon = Daemon(tmp_path, tmp_path / "no-model", watch, engine=VLLM)  # which is never started
+    daemon = Daemon(tmp_path, tmp_path / "no-model", watch)
     load = AgentLoad(agents, SEED).start()
     taken = 0
     try:

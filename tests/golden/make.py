@@ -129,7 +129,7 @@ def main(name: str) -> None:
     ROOT.mkdir(parents=True)
     model = ROOT / "model"
     subprocess.run([sys.executable, "-m", "apollod.demo.tiny_model", str(model), "--kind", "random"], check=True)
-    daemon = Daemon(ROOT, model, engine=VLLM)
+    daemon = Daemon(ROOT, model, engine=VLLM, as_users_do=True)
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace("keep = 3", "keep = 2").replace("[trainer]\n", CONFIG))
     try:

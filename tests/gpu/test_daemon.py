@@ -61,7 +61,7 @@ def daemon(model: Path, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def start(model: Path, root: Path) -> Daemon:
-    daemon = Daemon(root, model, engine=VLLM)
+    daemon = Daemon(root, model, engine=VLLM, as_users_do=True)
     daemon.config.write_text(daemon.config.read_text().replace("args = [", f"args = [{json.dumps(GPU_ARGS)[1:-1]}, "))
     daemon.start()
     daemon.wait(lambda s: s["state"] in ("serving", "training", "paused"), "ready", START_S)

@@ -8,7 +8,7 @@ import pytest
 from support import journals
 from support.agent_logs import gemini_chat
 from support.bootstrapped import asked, bootstrap
-from support.daemon import VLLM, Daemon
+from support.daemon import Daemon
 from support.log_samples import pi
 from support.source_life import config_of, events_of
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -197,7 +197,7 @@ def test_tokens_are_counted_by_the_model_if_it_has_a_tokenizer_that_can_be_read(
 def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, capsys: Capture) -> None:
     """It has no engine: what it reads waits."""
     watch = f'[[watch]]\npath = "{logs}"\nmodels = ["nobody"]\n'
-    daemon = Daemon(tmp_path / "d", tmp_path / "no-model", watch, engine=VLLM).start()
+    daemon = Daemon(tmp_path / "d", tmp_path / "no-model", watch).start()
     there = ("--socket", str(daemon.socket))
     try:
         daemon.wait(lambda s: s["queue"]["pending"] == 0, "its socket", 180)

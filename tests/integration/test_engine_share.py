@@ -323,8 +323,9 @@ def build_qwen2(path: Path) -> Path:
 
 @contextmanager
 def ended_by(end: signal.Signals, directory: Path, model: Path, *arguments: str) -> Iterator[Engine]:
-    """An engine with a tied head, each tensor shared; the API server is stopped or killed then, and nothing is left."""
-    engine = Engine(directory, model, *arguments)
+    """An engine with a tied head, each tensor shared; the API server is stopped or killed then, and nothing is left.
+    The killed one was started as a supervisor does it, and the stopped one forked."""
+    engine = Engine(directory, model, *arguments, started=end == signal.SIGKILL)
     try:
         engine.wait_ready()
         manifest = engine.host.manifest
@@ -383,7 +384,7 @@ def test_a_real_model_is_shared_as_it_is_answers_and_is_written_to(real_model: P
 
 def test_a_stop_during_the_start_ends_it_at_once(tiny_model: Path, tmp_path: Path) -> None:
     """vLLM alone would swallow the signal here and wait for ten minutes (see `_run` in apollod/engine/__main__.py)."""
-    engine = Engine(tmp_path, tiny_model)
+    engine = Engine(tmp_path, tiny_model, started=True)
     try:
         while len(engine.group()) < 3:  # API server, resource tracker, and an engine core that is still importing
             assert engine.process.poll() is None, engine.tail()

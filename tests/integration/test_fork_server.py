@@ -1,22 +1,52 @@
 """What is forked for tests is a process like one that was started: environment, streams, exit codes, death with its
 parent."""
 
+import ast
 import os
 import signal
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fork_server import ForkServer, commands_server, fork_server, said
+from support.fork_server import ForkServer, commands_server, engines_server, fork_server, said
+
+import apollod
+from apollod.failpoints import VARIABLE
 
 
-def test_it_has_one_thread_and_nothing_of_ours_before_the_fork() -> None:
-    """Else a fork could lose a pool of threads, or a module have read another environment."""
-    assert len(os.listdir(f"/proc/{fork_server().process.pid}/task")) == 1
-    names = "[name for name in sys.modules if name.partition('.')[0] == 'apollod']"
-    assert said(f"import sys; print({names}, 'torch' in sys.modules)") == (0, "[] True\n")
-    assert len(os.listdir(f"/proc/{commands_server().process.pid}/task")) == 1
+def test_it_has_one_thread_before_the_fork() -> None:
+    """Else a fork could lose a pool of threads."""
+    assert said("import sys; print('torch' in sys.modules, 'vllm' in sys.modules)") == (0, "True False\n")
+    for server in (fork_server(), commands_server()):
+        assert len(os.listdir(f"/proc/{server.process.pid}/task")) == 1
+
+
+def test_what_is_read_from_the_environment_at_import_is_read_again() -> None:
+    code = "import sys; known = 'apollod.failpoints' in sys.modules; from apollod import failpoints as f; "
+    code += "print(known, f.environment_of('trainer'))"
+    point = {VARIABLE: "trainer.step.begun:2"}
+    assert said(code, environment=point) == (0, f"True {point}\n")
+    assert said(code) == (0, "True {}\n")
+    code, text = said(code, environment={VARIABLE: "nothing"})
+    assert code == 1 and "ConfigError" in text and "is not a failpoint" in text
+
+
+def test_nothing_else_is_read_from_the_environment_at_import() -> None:
+    package = Path(apollod.__file__).parent
+    readers = {file for file in package.rglob("*.py") if any(_read_at_import(ast.parse(file.read_text())))}
+    assert readers == {package / "failpoints.py"}
+
+
+def _read_at_import(node: ast.AST) -> Iterator[str]:
+    """What is executed at import of the names that tell of this process and its environment."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            if isinstance(child, ast.Attribute) and child.attr in ("environ", "getenv", "getpid", "getcwd"):
+                yield child.attr
+            yield from _read_at_import(child)
 
 
 def test_exit_codes_and_signals_are_its_own() -> None:
@@ -68,3 +98,20 @@ def test_children_die_with_the_server() -> None:
     ):
         assert time.monotonic() < deadline, "it outlived its parent"
         time.sleep(0.05)
+
+
+@pytest.mark.engine
+def test_that_of_engines_has_one_thread_and_vllm() -> None:
+    server = engines_server()
+    with tempfile.TemporaryFile("w+") as out:
+        code = "import sys; print('vllm' in sys.modules)"
+        assert server.start(["-c", code], os.environ, (0, out, out)).wait(120) == 0
+        out.seek(0)
+        assert out.read() == "True\n"
+    assert len(os.listdir(f"/proc/{server.process.pid}/task")) == 1
+
+
+def test_a_module_that_python_runs_at_its_start_is_run(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.mark = __file__")
+    code = "import sys; print(sys.mark, sys.path[0])"
+    assert said(code, environment={"PYTHONPATH": str(tmp_path)}) == (0, f"{tmp_path}/sitecustomize.py {tmp_path}\n")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.fork_server import ForkedPopen
 from support.memory_child import measured
 from support.model_memory import Memory
 from support.real_shapes import GEMMA_4B, QWEN_27B, QWEN_30B
@@ -23,6 +24,7 @@ from apollod.model.kept import ROWS, Batch, StepShape
 from apollod.model.memory_plan import Asked, Device, memory_plan
 from apollod.model.memory_table import MemoryTable, memory_table
 from apollod.products import SCRATCH_BYTES
+from apollod.store import model_files
 from apollod.store.model_files import read_shapes
 from apollod.trainer.optim import backward_updates, moments, projector, row_gradient
 from apollod.wire import messages as m
@@ -214,6 +216,12 @@ def qwen(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def shaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that reads shapes is forked."""
+    monkeypatch.setattr(model_files, "subprocess", ForkedPopen)
+
+
 def command(model: Path, *arguments: str) -> list[str]:
     return ["config", "check", "--memory", "--set", f"model.path={model}", *arguments]
 
@@ -252,7 +260,7 @@ def test_of_any_other_architecture_transformers_tells_the_shapes(
 
 
 def test_a_mixture_of_experts_has_a_plan_with_its_experts_projected_one_by_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shaped: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Qwen3-30B-A3B on one H200. Adam would take 244 GB."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN_30B))
@@ -305,7 +313,7 @@ def test_layers_that_are_not_trained_cost_nothing(qwen: Path) -> None:
     ],
 )
 def test_a_directory_that_cannot_be_sized(
-    tmp_path: Path, content: str | None, message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, content: str | None, message: str, shaped: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)

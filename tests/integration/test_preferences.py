@@ -4,11 +4,14 @@ bits from the file beside the journal, and taken out again."""
 import json
 import math
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from support.daemon import Daemon
+from support.fork_server import ForkedPopen
 from support.replayed import replay
 
+from apollod.adapters.ipc import offline_trainer
 from apollod.cli.main import main
 
 WITH = {
@@ -72,7 +75,8 @@ def test_they_are_learned_replayed_and_taken_out(
         (tmp_path / "state" / "blobs" / reference).unlink()
         refused = daemon.ctl("journal", "verify", "--file", str(daemon.journal), check=False)
         assert refused.returncode == 1 and reference in refused.stdout
-        assert main(["replay", "--journal", str(daemon.journal)]) == 1
+        with patch.object(offline_trainer, "subprocess", ForkedPopen):
+            assert main(["replay", "--journal", str(daemon.journal)]) == 1
         assert f"its reference {reference} is not there" in capsys.readouterr().err
     finally:
         daemon.end()

@@ -1,11 +1,11 @@
 """Updates of the weights by an outside trainer: written as a step, repeated after a crash, taken back, or undone."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,8 +13,12 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from support.commands import ran
 from support.daemon import Daemon, chat_line
+from support.fork_server import ForkedPopen
 from support.invariants import check_stopped, journal_of
+from support.replayed import replay
 
+from apollod.adapters.ipc import offline_trainer
+from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.errors import ApolloError
 from apollod.failpoints import ONCE, VARIABLE
@@ -83,7 +87,9 @@ def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
         running.end()
 
 
-def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(daemon: Daemon, tiny_model: Path) -> None:
+def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(
+    daemon: Daemon, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     learn(daemon, 1)
     before = daemon.status()["weights"]["fingerprint"]
     weights = sent(tiny_model, daemon.root / "outside" / "one", 1)
@@ -110,22 +116,20 @@ def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(daemon
     assert daemon.status()["weights"]["fingerprint"] == done["fingerprint"]
     daemon.stop()
     check_stopped(daemon)
-    assert replayed(daemon)["fingerprint"] == done["fingerprint"]
-    assert replayed(daemon, "--without", committed.example)["fingerprint"] == before
+    code, told = replay(capsys, daemon.journal)
+    assert (code, told["fingerprint"]) == (0, done["fingerprint"])
+    code, told = replay(capsys, daemon.journal, "--without", committed.example)
+    assert (code, told["fingerprint"]) == (0, before)
     assert ran("ctl", "journal", "verify", "--file", daemon.journal).returncode == 0
     (file,) = (daemon.root / "state" / "updates").iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     found = ran("ctl", "journal", "verify", "--file", daemon.journal)
     assert found.returncode == 1 and "what the update of step" in found.stdout
     file.unlink()
-    found = ran("replay", "--config", daemon.config)
-    assert found.returncode and "its tensors" in found.stderr and "are not there" in found.stderr, found
-
-
-def replayed(daemon: Daemon, *words: str) -> dict[str, Any]:
-    done = ran("replay", "--json", *words, "--config", daemon.config)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    with patch.object(offline_trainer, "subprocess", ForkedPopen):
+        assert main(["replay", "--config", str(daemon.config)]) == 1
+    err = capsys.readouterr().err
+    assert "its tensors" in err and "are not there" in err, err
 
 
 def assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import ran
-from support.fork_server import fork_server
+from support.fork_server import engines_server, fork_server
 
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
@@ -54,6 +54,9 @@ UNGUARDED = "[quality]\nevery_steps = 0\n"
 
 PLAIN = "[lessons]\ndirect = false\n"
 """What is given directly is learned once, without a lesson, which these tests are not about."""
+UNHELD = "hold = 0.0\n"
+"""Of a forked daemon with vLLM: anchors are sixty answers of the served model, a minute of a processor. That they are
+asked for and held is shown by the fixture `running`, in test_daemon.py."""
 
 
 class Daemon(driver.Daemon):
@@ -62,34 +65,38 @@ class Daemon(driver.Daemon):
 
     ready_s = learn_s = READY_TIMEOUT_S
 
-    def __init__(self, root: Path, model: Path, extra: str = "", engine: str = STUB) -> None:
+    def __init__(self, root: Path, model: Path, extra: str = "", engine: str = STUB, as_users_do: bool = False) -> None:
+        """`as_users_do`: all of its processes are started, none is forked; so it is for every daemon with vLLM where
+        the crash tests take vLLM."""
         self.model = root / "model" / model.name if model.is_dir() else model
         """a copy of its own: checkpoints are written into it"""
         if model.is_dir() and not self.model.exists():
             shutil.copytree(model, self.model)
         root.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        extra += "" if "[lessons]" in extra else PLAIN
+        self.as_users_do = as_users_do or (engine == VLLM == CRASH_ENGINE)
+        extra += "" if "[lessons]" in extra else PLAIN if engine == STUB or self.as_users_do else PLAIN + UNHELD
         extra += "" if "[quality]" in extra else UNGUARDED
         super().__init__(root, CONFIG.format(root=root, model=self.model, port=port) + extra, port, engine)
 
     def start(self, env: Mapping[str, str] = {}) -> "Daemon":
-        """Without vLLM, in a process that was forked with everything imported that a trainer needs: see
+        """In a process that was forked with everything imported that a trainer needs, and an engine: see
         `forked_daemon`."""
-        if self.engine == VLLM:
+        if self.as_users_do:
             super().start(env)
             return self
+        server = engines_server() if self.engine == VLLM else fork_server()
         code = (
             "import sys; from support.forked_daemon import run; "
             f"sys.exit(run({', '.join(map(repr, self.command('run')[3:]))}))"
         )
         with open(self.root / "daemon.log", "ab") as out, open(os.devnull) as null:
-            self.process = fork_server().start(["-c", code], self.environment(env), (null, out, out))  # type: ignore[assignment]
+            self.process = server.start(["-c", code], self.environment(env), (null, out, out))  # type: ignore[assignment]
         return self
 
     def ctl(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        """Without vLLM, in a process that was forked, too."""
-        if self.engine == VLLM:
+        """In a process that was forked, too."""
+        if self.as_users_do:
             return super().ctl(*args, check=check)
         done = ran("ctl", *args, "--config", self.config)
         if (check and done.returncode) or "Traceback" in done.stderr:

@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
+from support import forked_engine
 from support.daemon import group_of
+from support.fork_server import Forked, engines_server
 
 from apollod.testing.daemon import free_port
 from apollod.wire import messages as msg
@@ -164,8 +166,10 @@ class Engine:
         model: Path,
         *extra: str,
         environment: dict[str, str] | None = None,
-        module: str = "apollod.engine",
+        module: str = forked_engine.MODULE,
+        started: bool = False,
     ) -> None:
+        """`started`: as a supervisor starts it; else it is forked (support/forked_engine.py)."""
         self.host = Host(directory)
         self.port = free_port()
         self.log = directory / "engine.log"
@@ -174,7 +178,6 @@ class Engine:
         core = max(os.sched_getaffinity(0))
         env = os.environ | {
             "APOLLOD_SOCKET": str(self.host.path),
-            "APOLLOD_PARENT_PID": str(os.getpid()),
             "TMPDIR": str(temporary),
             "VLLM_PLUGINS": "apollod",
             "VLLM_NO_USAGE_STATS": "1",
@@ -186,34 +189,41 @@ class Engine:
             "VLLM_LOGGING_LEVEL": "INFO",
         }
         command = [
-            *(sys.executable, "-m", module, "--model", str(model), "--served-model-name", "tiny"),
+            *("--model", str(model), "--served-model-name", "tiny"),
             *("--host", "127.0.0.1", "--port", str(self.port), "--load-format", "apollod"),
             *("--worker-extension-cls", "apollod.engine.worker.WorkerExtension"),
             *("--dtype", "bfloat16", "--max-model-len", "512", "--max-num-seqs", "8", "--enforce-eager"),
             *("--kv-cache-memory-bytes", str(128 << 20), "--distributed-executor-backend", "uni"),
             *extra,
         ]
-        started = time.monotonic()
-        self.process = subprocess.Popen(
-            command,
-            env=env | (environment or {}),
-            stdout=self.log.open("wb"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-        )
-        self._started = started
+        env |= environment or {}
+        self._began = time.monotonic()
+        self.process: subprocess.Popen[bytes] | Forked
+        with self.log.open("wb") as log, open(os.devnull) as null:
+            if module == forked_engine.MODULE and not started:
+                before = f"import os; os.setsid(); os.sched_setaffinity(0, {{{core}}})"
+                forked = forked_engine.command(*command, before=before)
+                self.process = engines_server().start(forked, env, (null, log, log))
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", module, *command],
+                    env=env | {"APOLLOD_PARENT_PID": str(os.getpid())},
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                )
         self.ready_seconds = 0.0
 
     def wait_ready(self) -> "Engine":
         """Until /health answers; fails with the end of the log when the process ends first."""
-        deadline = self._started + START_S
+        deadline = self._began + START_S
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the engine ended with {self.process.returncode}:\n{self.tail()}")
             try:
                 if self.get("/health")[0] == 200:
-                    self.ready_seconds = time.monotonic() - self._started
+                    self.ready_seconds = time.monotonic() - self._began
                     return self
             except OSError:
                 time.sleep(0.1)

@@ -2,9 +2,10 @@
 fraction of a second instead of five.
 
 What is forked is a process like any other: `python -m MODULE` or `python -c CODE` with an environment and standard
-streams of its own, its own exit code, killed when its parent dies. Nothing of apollod is imported before the fork, so
-that whatever a module reads from the environment at import is the child's. It is sound because the server has one
-thread and has done no arithmetic: no pool of threads exists that a fork would lose (`test_fork_server.py` looks).
+streams of its own, its own exit code, killed when its parent dies. What apollod reads from the environment at import,
+its failpoints, is read again in the child. It is sound because the server has one thread and has done no arithmetic: no
+pool of threads exists that a fork would lose; and because nothing else is read at import (`test_fork_server.py`
+looks).
 
 The server's parent is the test session; when that ends, the server's socket closes, it leaves, and its children die
 with it.
@@ -33,6 +34,9 @@ ENVIRONMENT = {  # what these packages read at import: as `apollod.trainer` sets
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"),
 }  # fmt: skip
+VLLM = (
+    "vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.launchers.cli_args", "vllm.v1.engine.core",
+)  # fmt: skip
 
 
 # --- the side of the tests
@@ -86,9 +90,10 @@ class Forked:
 
 class ForkServer:
     """The connection to the server, which is started here. `imports`: what its children have imported already:
-    "others'" (what trainers and daemons import that is not ours), "ours" (all modules of commands) or "nothing"."""
+    "daemons'" (what trainers and daemons import), "engines'" (that, and what engines do), "ours" (all modules of
+    commands) or "nothing"."""
 
-    def __init__(self, imports: str = "others'") -> None:
+    def __init__(self, imports: str = "daemons'") -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "support.fork_server", str(theirs.fileno()), imports]
@@ -149,6 +154,12 @@ def commands_server() -> ForkServer:
     return ForkServer("ours")
 
 
+@cache
+def engines_server() -> ForkServer:
+    """One of this session whose children have vLLM imported, too."""
+    return ForkServer("engines'")
+
+
 def said(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Exit code and output, of both streams, of `python -c CODE ARGUMENTS...`."""
     with tempfile.TemporaryFile("w+") as out:
@@ -160,7 +171,7 @@ def said(code: str, *arguments: str, environment: Mapping[str, str] | None = Non
 
 class ForkedPopen:
     """In place of the module `subprocess` where that starts a trainer for an offline replay
-    (`adapters.ipc.offline_trainer`)."""
+    (`adapters.ipc.offline_trainer`), or a process that reads a model's shapes (`store.model_files`)."""
 
     DEVNULL = subprocess.DEVNULL
     TimeoutExpired = subprocess.TimeoutExpired
@@ -172,6 +183,22 @@ class ForkedPopen:
         with open(os.devnull) as null:
             return fork_server().start(command[1:], env, (null, stdout, 2))
 
+    @staticmethod
+    def run(
+        command: Sequence[str], capture_output: bool, text: bool, timeout: float, check: bool
+    ) -> "subprocess.CompletedProcess[str]":
+        """`python ARGUMENTS...`, forked, until it ends."""
+        assert command[0] == sys.executable and capture_output and text and not check
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as null:
+            child = fork_server().start(command[1:], os.environ, (null, out, err))
+            try:
+                code = child.wait(timeout)
+            finally:
+                child.kill()
+            for stream in (out, err):
+                stream.seek(0)
+            return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
 
 # --- the server
 # ---------------------------------------------------------------------------------------------------------
@@ -180,7 +207,9 @@ class ForkedPopen:
 def serve(connection: socket.socket, imports: str) -> None:
     """Fork for each request until the session hangs up. Children that end are told of by SIGCHLD, through a wake-up
     descriptor."""
-    kept = {"others'": _import_what_is_heavy, "ours": _import_ours, "nothing": list}[imports]()
+    kept = {"daemons'": _import_what_is_heavy, "engines'": _import_engines, "ours": _import_ours, "nothing": list}[
+        imports
+    ]()
     assert (kept or imports == "nothing") and threading.active_count() == 1
     woken, wakes = socket.socketpair()
     for each in (woken, wakes):
@@ -212,8 +241,7 @@ def serve(connection: socket.socket, imports: str) -> None:
 
 
 def _import_what_is_heavy() -> list[object]:
-    """What a trainer and a daemon import that is not ours. Returns what has to live on: our own modules are forgotten
-    again."""
+    """What a trainer and a daemon import. Returns what was imported of ours."""
     from apollod import foreign_wheels
 
     foreign_wheels.guard()
@@ -223,8 +251,16 @@ def _import_what_is_heavy() -> list[object]:
     import apollod.supervisor.app
     import apollod.trainer.offline  # noqa: F401 - and with it everything else
 
-    ours = [name for name in sys.modules if name == "apollod" or name.startswith("apollod.")]
-    return [sys.modules.pop(name) for name in ours]
+    return [module for name, module in sys.modules.items() if name.partition(".")[0] == "apollod"]
+
+
+def _import_engines() -> list[object]:
+    """What an engine and its core import of vLLM, too. Loaded when they are used, and read then: the environment."""
+    os.environ |= {"VLLM_NO_USAGE_STATS": "1", "TORCHDYNAMO_DISABLE": "1"}
+    kept = _import_what_is_heavy()
+    for name in VLLM:
+        importlib.import_module(name)
+    return kept
 
 
 def _import_ours() -> list[object]:
@@ -277,6 +313,8 @@ def become(arguments: list[str], environment: dict[str, str], streams: list[int]
         kind, what, *rest = arguments
         sys.argv = [kind if kind == "-c" else what, *rest]
         sys.orig_argv = [sys.executable, *arguments]
+        _take_path()
+        _read_again()
         if kind == "-m":
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         else:
@@ -295,6 +333,26 @@ def become(arguments: list[str], environment: dict[str, str], streams: list[int]
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _read_again() -> None:
+    """What apollod reads from the environment at import. Where that is refused, it is imported again, and refused by
+    whoever does so."""
+    if (failpoints := sys.modules.get("apollod.failpoints")) is not None:
+        try:
+            importlib.reload(failpoints)
+        except Exception:  # noqa: BLE001 - said by the one who imports it
+            for name in [name for name in sys.modules if name.partition(".")[0] == "apollod"]:
+                del sys.modules[name]
+
+
+def _take_path() -> None:
+    """What Python does at its start with PYTHONPATH: imports come from there, and a `sitecustomize` is run."""
+    places = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    sys.path[:0] = [place for place in places if place not in sys.path]
+    if any(Path(place, "sitecustomize.py").exists() for place in places):
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")
 
 
 def _wait_for_threads() -> None:

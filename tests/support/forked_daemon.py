@@ -1,32 +1,38 @@
-"""`apollod run` in a process that was forked with torch imported, and whose trainers are forked from it.
+"""`apollod run` in a process that was forked with torch imported, and whose trainers are forked from it; with vLLM
+imported, too, its engine is (`forked_engine`).
 
-The daemon is the real one, its trainers are its real children (own session, die with it, their own log): what is left
-out is `exec`, and with it the five seconds in which a trainer imports torch and transformers. Engines are started as
-ever. Tests with vLLM use none of this, so that both ways are taken.
+The daemon is the real one, trainers and engine are its real children (own session, die with it, their own log): what is
+left out is `exec`, and with it the five seconds in which a trainer imports torch and transformers, and the twenty of an
+engine. The stub and the receiver of weights are forked, too. The daemon of the fixture `running` uses none of this, so
+that both ways are taken.
 """
 
 import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from anyio.abc import UNIXSocketStream
+from support import forked_engine
 from support.fork_server import become
 
-FORKED = "apollod.trainer"
+FORKED = ("apollod.trainer", "apollod.testing.stub_engine", "apollod.engine.gateway", "apollod.receiver")
+NULL = -1
+"""instead of a descriptor: of the empty file"""
 
 
 class ForkedProcess:
     """What `ChildProcess` asks of a process, for one that was forked here."""
 
-    stdin = stdout = None
-    """its output is in its log"""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, stdin: UNIXSocketStream | None = None, stdout: UNIXSocketStream | None = None) -> None:
+        """`stdin` and `stdout`: of one that talks; else its output is in its log."""
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self.returncode: int | None = None
         self._ended = asyncio.Event()
         self._pidfd = os.pidfd_open(pid)
@@ -50,24 +56,35 @@ class ForkedProcess:
 
 
 def run(*arguments: str) -> int:
-    """`apollod ARGUMENTS...`, with trainers that are forked."""
+    """`apollod ARGUMENTS...`, with trainers that are forked, and engines where this process has imported vLLM."""
     from apollod.adapters.system import processes
     from apollod.cli.main import main
 
     started = processes.ChildProcess.spawn
 
     async def spawn(module: str, args: Sequence[str], env: Mapping[str, str], log: Path, talks: bool = False) -> Any:
-        if module != FORKED:
+        if module in FORKED:
+            command = ["-m", module, *args]
+        elif module == forked_engine.MODULE and "vllm" in sys.modules:
+            command = forked_engine.command(*args)
+        else:
             return await started(module, args, env, log, talks)
-        with processes._open_log(log) as out:
-            return processes.ChildProcess(ForkedProcess(_fork(["-m", module, *args], env, out.fileno())), log)  # type: ignore[arg-type]
+        streams: list[UNIXSocketStream] = []
+        with ExitStack() as stack:
+            out = stack.enter_context(processes._open_log(log)).fileno()
+            given = NULL, out, out
+            if talks:
+                pairs = [socket.socketpair() for _ in ("stdin", "stdout")]
+                given = *(stack.enter_context(theirs).fileno() for _, theirs in pairs), out
+                streams = [await UNIXSocketStream.from_socket(ours) for ours, _ in pairs]
+            return processes.ChildProcess(ForkedProcess(_fork(command, env, given), *streams), log)  # type: ignore[arg-type]
 
     processes.ChildProcess.spawn = spawn  # type: ignore[method-assign,assignment]
     return main(arguments)
 
 
-def _fork(arguments: list[str], env: Mapping[str, str], log: int) -> int:
-    """A child that is `python ARGUMENTS...` as `ChildProcess.spawn` starts it; its pid."""
+def _fork(arguments: list[str], env: Mapping[str, str], streams: Sequence[int]) -> int:
+    """A child that is `python ARGUMENTS...` with these standard streams, as `ChildProcess.spawn` starts it; its pid."""
     parent = os.getpid()
     environment = {**os.environ, **env, "APOLLOD_PARENT_PID": str(parent), "PYTHONUNBUFFERED": "1"}
     sys.stdout.flush()
@@ -80,11 +97,8 @@ def _fork(arguments: list[str], env: Mapping[str, str], log: int) -> int:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDWR)
-    for target, descriptor in enumerate((null, log, log)):
-        os.dup2(descriptor, target)
+    for target, descriptor in enumerate(streams):
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if descriptor == NULL else descriptor, target)
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "apollod"]:
-        del sys.modules[name]  # what they read from the environment at import was the daemon's
     become(arguments, environment, [])
     raise AssertionError("not reached")

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from support.fork_server import ForkedPopen
 from support.learned_journal import chat, completed
 from support.trainer_host import Trainer
 
+from apollod.adapters.ipc import offline_trainer
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.wire import messages as m
@@ -41,6 +44,7 @@ def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event],
 
 
 def replay(capsys: pytest.CaptureFixture[str], journal: Path, *args: str) -> tuple[int, dict[str, Any]]:
-    """The exit code of `apollod replay` and what it printed."""
-    code = main(["replay", "--journal", str(journal), "--json", *args])
+    """The exit code of `apollod replay`, with a forked trainer, and what it printed."""
+    with patch.object(offline_trainer, "subprocess", ForkedPopen):
+        code = main(["replay", "--journal", str(journal), "--json", *args])
     return code, json.loads(capsys.readouterr().out)

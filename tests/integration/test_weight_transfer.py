@@ -90,9 +90,12 @@ def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, 
         other.start().wait_ready()
         other.drop("a.jsonl", chat_line("what is that?", "that is that."))
         learned = other.wait_learned(1)["weights"]["fingerprint"]
-        here = daemon.wait(lambda s: s["weights"]["fingerprint"] == learned, "the weights of the other one")
-        assert here["updates"]["label"] == "1"
-        assert other.query("SELECT fingerprint, error FROM weights_sent WHERE step = 1") == [(learned, "")]
+        here = daemon.wait(lambda s: s["updates"]["label"] == "1", "the weights of the other one")
+        assert here["weights"]["fingerprint"] == learned
+        (receiver,) = other.wait(lambda s: [1] == [r["step"] for r in s["weights"]["receivers"]], "its word for it")[
+            "weights"
+        ]["receivers"]
+        assert (receiver["url"], receiver["error"]) == (daemon.url, "")
         ids = [5, 6, 7, 8]
         assert other.logprob(ids) == daemon.logprob(ids)
     finally:

@@ -7,8 +7,8 @@
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
 # make test    the whole test suite, in two phases at once (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
 #              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py)
-# make conformance    other people's trainers (torchrl, TRL, SGLang's router), unmodified, against a daemon; six minutes. Their
-#              packages go into .clients, 410 MB
+# make conformance    other people's trainers (torchrl, TRL, SGLang's router), unmodified, against a daemon, and TRL's GRPO
+#              teaching it; ten minutes. Their packages go into .clients, 410 MB
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills, an hour of all that may come in from outside
 #              (APOLLOD_ATTACK_MINUTES)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
-from support.fork_server import commands_server
 
 from apollod.adapters.journal import journal_reader
 from apollod.wire.messages import StatusRequest
@@ -78,16 +77,14 @@ def until_full(daemon: Daemon, first: int = 0) -> list[str]:
     """Submit, a line at a time, until one is not confirmed: the log may have some room in its last page. Those
     confirmed."""
     confirmed: list[str] = []
-    commands_server()  # its start is no part of the time that is looked at
     for number in range(first, first + 50):
         file = daemon.root / "one.jsonl"
         file.write_text(f"{chat_line(f'submitted {number}', 'y' * 2000)}\n")
-        begun = time.monotonic()
         done = daemon.ctl("submit", str(file), "--json", check=False)
         if done.returncode:
             assert done.returncode == 1 and done.stdout == "" and "nothing is confirmed" in done.stderr
+            # the daemon's words: it refuses, and the client does not give up waiting, which has words of its own
             assert "the disk is full" in done.stderr and "free some space" in done.stderr
-            assert time.monotonic() - begun < 8, "it is refused, not timed out"
             return confirmed
         confirmed += json.loads(done.stdout)["examples"]
     raise AssertionError("the disk was never full")
@@ -117,9 +114,8 @@ def test_intake_stops_status_answers_and_everything_waiting_is_recorded_once(dae
     )
     assert status["journal"]["free_bytes"] == 0 and "0 KiB are free" in status["error"]
     time.sleep(2.5)  # tries of the daemon
-    begun = time.monotonic()
+    # `status` gives up after ten seconds: it does not wait for the disk
     assert daemon.status()["journal"]["seq"] == status["journal"]["seq"], "nothing is taken meanwhile"
-    assert time.monotonic() - begun < 5, "it waited for the disk"
     for verb in ("pause", "checkpoint", "resume"):
         done = daemon.ctl(verb, check=False)
         assert done.returncode == 1 and "nothing is confirmed" in done.stderr

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,5 +49,9 @@ def test_a_stock_vllm_serves_what_is_learned_and_what_is_taken_back(tmp_path: Pa
             time.sleep(0.2)
     finally:
         daemon.end()
-        os.killpg(vllm.pid, signal.SIGKILL)
+        vllm.terminate()  # killed at once it would leave shared memory behind
+        with suppress(subprocess.TimeoutExpired):
+            vllm.wait(60)
+        with suppress(ProcessLookupError):
+            os.killpg(vllm.pid, signal.SIGKILL)
         vllm.wait()

@@ -66,7 +66,7 @@ class Proxy:
             body = await read_body(request, "send less at once")
         except Refusal as refusal:
             return _error(*refusal.args)
-        ready = self._sending.of_now()
+        ready = await self._sending.ready()
         first = next(self._turn)
         failure = "no engine has the present weights yet"
         for number in range(len(ready)):

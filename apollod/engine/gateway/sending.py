@@ -17,6 +17,7 @@ from apollod.wire.engine_terms import SentBy
 logger = logging.getLogger("apollod.gateway")
 
 WATCH_S = 1.0
+WAIT_S = 30.0
 AGAIN_S = 10.0
 """between attempts to bring a receiver up to date"""
 
@@ -37,7 +38,7 @@ class Sending:
         self._staged: Staged | None = None
         """the same version, once it can be delivered"""
         self._tried: dict[str, float] = {}
-        """when it was last tried to deliver to a URL; to stage, for \"\""""
+        """by URL, when it was last tried to deliver; without one, to stage"""
 
     async def hold(self) -> None:
         """Wait for a transfer that runs; from now on the trainer may write."""
@@ -86,6 +87,15 @@ class Sending:
             ready = [one for one in self.receivers if one.loading]
         ready = [one for one in ready if one.reachable] or ready
         return [one for one in ready if not one.loading] or ready
+
+    async def ready(self) -> list[Receiver]:
+        """The same, after waiting up to WAIT_S for a version that is on its way, as the first one after a start."""
+        deadline = time.monotonic() + WAIT_S
+        while not (found := self.of_now()) and time.monotonic() < deadline:
+            if self._served.version is not None and not self._lock.locked():
+                break
+            await asyncio.sleep(0.05)
+        return found
 
     async def watch(self) -> None:
         """Look after the receivers for ever: one that went away has no known weights, and is sent the present ones when

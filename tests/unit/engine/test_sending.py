@@ -112,6 +112,25 @@ def test_nothing_is_sent_while_the_trainer_may_write(
     asyncio.run(live())
 
 
+def test_a_request_waits_for_a_version_on_its_way_and_for_nothing_else(
+    tmp_path: Path, engines: list[EngineElsewhere], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def live() -> None:
+        gateway = Gateway(tmp_path, *engines)
+        waiting = asyncio.create_task(gateway.sending.ready())
+        await asyncio.sleep(0.1)
+        assert not waiting.done(), "nothing was announced yet"
+        gateway.write(1)
+        await gateway.sending.refresh(1, True)
+        assert await waiting == gateway.receivers[: len(await waiting)] != []
+        for one in gateway.receivers:
+            one.lost()
+        async with asyncio.timeout(5):
+            assert await gateway.sending.ready() == []
+
+    asyncio.run(live())
+
+
 def test_a_hold_waits_for_what_is_being_sent(tmp_path: Path, engines: list[EngineElsewhere]) -> None:
     async def live() -> None:
         gateway = Gateway(tmp_path, *engines)

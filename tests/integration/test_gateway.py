@@ -25,7 +25,7 @@ def config(
     return f'[weights]\nbridge = "{bridge}"\n{more}' + "".join(tables)
 
 
-def until(what: Callable[[], object], within_s: float = 60.0) -> None:
+def until(what: Callable[[], object], within_s: float = 180.0) -> None:
     deadline = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < deadline, "not in time"

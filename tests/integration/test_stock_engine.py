@@ -31,7 +31,7 @@ def test_a_stock_vllm_serves_what_is_learned_and_what_is_taken_back(tmp_path: Pa
         before = daemon.logprob([5, 6, 7, 8])
         daemon.drop("a.jsonl", *LEARNS)
         daemon.wait_learned(4)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (sent := daemon.query("SELECT fingerprint FROM weights_sent WHERE step = 4 AND error = ''")):
             assert time.monotonic() < deadline, daemon.query("SELECT * FROM weights_sent")
             time.sleep(0.1)
@@ -39,11 +39,11 @@ def test_a_stock_vllm_serves_what_is_learned_and_what_is_taken_back(tmp_path: Pa
         assert daemon.logprob([5, 6, 7, 8]) != before
         measured = "SELECT body ->> '$.step', body ->> '$.aligned' FROM events WHERE kind = 'alignment.measured'"
         while not (found := [row for row in daemon.query(measured) if row[0] >= 2]):
-            assert time.monotonic() < deadline + 60, "engine and trainer were not compared"
+            assert time.monotonic() < deadline + 180, "engine and trainer were not compared"
             time.sleep(0.2)
         assert all(aligned for _, aligned in found), "it serves other weights than the trainer has"
         daemon.ctl("rollback", "--to", "0")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while daemon.logprob([5, 6, 7, 8]) != before:
             assert time.monotonic() < deadline, "what was taken back is still served"
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What a queue and a search for repeats know of a text: its topic in one word, and its signature.
+"""Topic of a text in one word, for a queue, and its signature, for the search for repeats.
 
 The topic is the most frequent word, weighted by its length, common words of English and of code excluded. Cheap, the
 same on every machine, and readable, but without understanding: two texts about one thing may have two topics, and a

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from apollod.wire.manifest import TensorEntry, tensor_digest
+from apollod.wire.manifest import MISSING, OTHER, STALE, TensorEntry, tensor_digest
 
-STALE = "the engine computes with an old copy"
 MOVED = "the engine's parameter is no longer in shared memory"
-OTHER = "the trainer holds other values"
-MISSING = "the trainer does not hold it"
 
 
 class WorkerExtension:

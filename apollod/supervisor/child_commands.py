@@ -13,6 +13,7 @@ import msgspec
 
 from apollod import failpoints
 from apollod.adapters.system import semaphores
+from apollod.core.kernel.composing import composed
 from apollod.model.engine_memory import engine_asked
 from apollod.supervisor.config import Config
 from apollod.wire.engine_terms import CAPTURE_VARIABLE, RECEIVERS_VARIABLE, CaptureTerms, ReceiverTerms, SendTerms
@@ -173,10 +174,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         )
         env[CAPTURE_VARIABLE] = msgspec.json.encode(capture).decode()
     if (bridge := config.weights.bridge) != "shared":
-        receivers = tuple(
-            ReceiverTerms(one.url, one.dialect, one.model, one.api_key, one.directory)
-            for one in config.weights.receiver
-        )
+        receivers = tuple(composed(ReceiverTerms, one) for one in config.weights.receiver)
         terms = SendTerms(bridge, receivers, str(config.sent_dir), config.weights.command, config.weights.timeout_s)
         env[RECEIVERS_VARIABLE] = msgspec.json.encode(terms).decode()
     if config.engine.api_key:

@@ -14,7 +14,6 @@ tests/integration/test_engine_conformance.py runs on both engines, and keeps the
 
 import argparse
 import json
-import mmap
 import os
 import signal
 import sys
@@ -31,6 +30,7 @@ import msgspec
 from apollod.adapters.ipc.channel import Link
 from apollod.adapters.system.model_dir import check_model_dir
 from apollod.adapters.system.own_process import die_with_parent
+from apollod.bridges.memory_file import map_memory
 from apollod.errors import ApolloError, LinkClosed, ModelRefused, ShareRefused
 from apollod.failpoints import failpoint
 from apollod.testing.stub_weights import Layout, Weights, stored_tensors
@@ -84,7 +84,7 @@ def load(link: Link, model_dir: Path) -> Weights:
         check_model_dir(model_dir)
         tensors = stored_tensors(model_dir)
         layout = Layout(model_dir, tensors)
-        weights = Weights(_reserve(link, layout.size), layout.manifest())
+        weights = Weights(memoryview(map_memory(link.reserve(layout.size), layout.size)), layout.manifest())
     except (ModelRefused, ShareRefused) as refused:
         link.send(msg.LoadRefused(str(refused), refused.hint))
         raise
@@ -93,19 +93,6 @@ def load(link: Link, model_dir: Path) -> Weights:
     failpoint("engine.weights-loaded")
     link.send(msg.Loaded(weights.manifest, time.monotonic() - started))
     return weights
-
-
-def _reserve(link: Link, size: int) -> memoryview:
-    link.send(msg.Reserve(size))
-    failpoint("engine.memory-asked")
-    answer = link.receive()
-    if not isinstance(answer, msg.Share):
-        raise ShareRefused(f"no shared memory of {size} bytes: {answer}", "report this")
-    descriptor = link.take_fd()
-    try:
-        return memoryview(mmap.mmap(descriptor, size))
-    finally:
-        os.close(descriptor)
 
 
 class Fence:

@@ -14,16 +14,12 @@ from math import prod
 from pathlib import Path
 
 from apollod.errors import ModelRefused
-from apollod.wire.manifest import Manifest, MemoryFile, Status, TensorEntry, tensor_digest
+from apollod.wire.manifest import MISSING, OTHER, STALE, Manifest, MemoryFile, Status, TensorEntry, tensor_digest
 
 ALIGN = 256
 DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 FUSED = (("self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."), ("mlp.gate_proj.", "mlp.up_proj."))
 HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
-
-STALE = "the engine computes with an old copy"
-OTHER = "the trainer holds other values"
-MISSING = "the trainer does not hold it"
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class ReceiverTerms(msgspec.Struct, frozen=True):
     url: str
     dialect: Dialect = "vllm"
     model: str = ""
-    key: str = ""
+    api_key: str = ""
     directory: str = ""
 
 

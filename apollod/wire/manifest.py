@@ -14,6 +14,11 @@ import msgspec
 
 from apollod.errors import ShareRefused
 
+STALE = "the engine computes with an old copy"
+OTHER = "the trainer holds other values"
+MISSING = "the trainer does not hold it"
+"""reasons for which a tensor differs between engine and trainer"""
+
 Bytes = bytes  # the name is taken by a field below
 Status = Literal["live", "cast", "rederive", "frozen"]
 

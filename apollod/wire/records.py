@@ -259,7 +259,7 @@ def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
 
 
 def _tokens(value: dict[str, Any]) -> dict[str, Any]:
-    """Whether the model has these tokens is checked by the trainer."""
+    """Check the form of token ids; the trainer checks that the model has these tokens."""
     form = {name: _ids(value.get(name), name) for name in ("prompt_token_ids", "token_ids")}
     if not form["token_ids"]:
         raise RecordRefused("token_ids is empty, so there is no target token", "leave the line out")

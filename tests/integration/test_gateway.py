@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.daemon import Daemon, chat_line
 from support.engine_elsewhere import EngineElsewhere
+from support.sent_way import LOADS
 
 from apollod.reader import Reader
 
@@ -175,12 +176,7 @@ def test_an_engine_that_loads_at_its_start_is_restarted(
     start: Callable[[str], Daemon], there: EngineElsewhere, tmp_path: Path
 ) -> None:
     script = tmp_path / "restart.py"
-    script.write_text(
-        "import json, os, urllib.request\n"
-        "body = {'model_path': os.environ['APOLLOD_WEIGHTS'], 'weight_version': 'restarted'}\n"
-        "url = os.environ['APOLLOD_RECEIVER'] + '/update_weights_from_disk'\n"
-        "urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), method='POST'))\n"
-    )
+    script.write_text(LOADS)
     daemon = start(config("restart", there, more=f'command = ["{sys.executable}", "{script}"]\n'))
     daemon.drop("a.jsonl", *LEARNS[:1])
     fingerprint = daemon.wait_learned(1)["weights"]["fingerprint"]

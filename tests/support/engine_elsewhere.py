@@ -13,8 +13,6 @@ from typing import Any
 
 from apollod.store.fingerprint import directory_fingerprint
 
-LOADS = ("/collective_rpc", "/update_weights_from_disk")
-
 
 class EngineElsewhere:
     """Serves from its creation on. `end` and `serve` take it away and bring it back, with the weights of its start."""

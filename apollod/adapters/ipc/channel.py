@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from apollod.adapters.ipc.light_client import TIMEOUT_S, connect, silent
-from apollod.errors import ConfigError, FrameError, LinkClosed, refusal
+from apollod.errors import ConfigError, FrameError, LinkClosed, ShareRefused, refusal
+from apollod.failpoints import failpoint
 from apollod.wire.control_messages import Answer, Failure
 from apollod.wire.framing import MessageDecoder, encode_message
 
@@ -97,6 +98,19 @@ class Link(Channel["FromSupervisor"]):
     def connect(cls, path: str, timeout_s: float | None = None) -> "Link":
         """Connect to the supervisor's socket; see `light_client.connect`."""
         return cls(connect(path, timeout_s))
+
+    def reserve(self, size: int) -> int:
+        """Ask for memory that the trainer maps, too; returns the descriptor of a memory file of `size` bytes. Raises
+        ShareRefused."""
+        from apollod.wire.messages import Reserve, Share
+
+        self.send(Reserve(size))
+        failpoint("engine.memory-asked")
+        answer = self.receive()
+        if not isinstance(answer, Share):
+            reason = answer.error if isinstance(answer, Failure) else f"unexpected answer {type(answer).__name__}"
+            raise ShareRefused(f"no shared memory of {size} bytes: {reason}", "free memory, or choose a smaller model")
+        return self.take_fd()
 
 
 def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:

@@ -32,13 +32,12 @@ class EngineResumed(Event, frozen=True):
     active: int = 0
 
 
-class WeightsSent(Event, frozen=True):
-    """An engine elsewhere (`receiver`: its URL) was sent the weights of `step`, or was not (`error`).
+class Attempt(msgspec.Struct, frozen=True):
+    """Weights that an engine elsewhere (`receiver`: its URL) was sent, those of `step`, or was not (`error`).
 
     `fingerprint` and `bytes`: of what was sent; `held_s`: seconds for which its generation was held, of `seconds`.
     """
 
-    kind: ClassVar[str] = "weights.sent"
     step: int
     receiver: str
     bridge: str
@@ -47,6 +46,12 @@ class WeightsSent(Event, frozen=True):
     seconds: float
     held_s: float
     error: str = ""
+
+
+class WeightsSent(Attempt, Event, frozen=True):
+    """An engine elsewhere has the weights of a step, or why it does not have them."""
+
+    kind: ClassVar[str] = "weights.sent"
 
 
 # --- effects ---------------------------------------------------------------------------------------------------------
@@ -106,29 +111,11 @@ class EngineResumeReport(Input, frozen=True, tag="resumed"):
     active: int = 0
 
 
-class WeightsSentReport(Input, frozen=True, tag="weights-sent"):
-    """An engine elsewhere has the weights, or could not be sent them. See `WeightsSent`."""
-
-    step: int
-    receiver: str
-    bridge: str
-    fingerprint: str
-    bytes: int
-    seconds: float
-    held_s: float
-    error: str = ""
+class WeightsSentReport(Attempt, Input, frozen=True, tag="weights-sent"):
+    """The gateway tried to send weights to an engine elsewhere."""
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
-
-
-class Delivery(msgspec.Struct, frozen=True):
-    """The last attempt to send weights to an engine elsewhere; see `WeightsSent`."""
-
-    step: int
-    seconds: float
-    held_s: float
-    error: str = ""
 
 
 class PublishingState(msgspec.Struct):
@@ -140,7 +127,7 @@ class PublishingState(msgspec.Struct):
     """no fenced step before this time: requests run for as long as they waited"""
     serve_s: float = 0.0
     """length of the wait that ends then"""
-    sent: dict[str, Delivery] = {}
-    """engines elsewhere by their URL, in this life of the engine"""
+    sent: dict[str, WeightsSent] = {}
+    """the last attempt by the URL of each engine elsewhere, in this life of our own"""
     fence_expired: bool = False
     """the write went on after the longest pause; writes until the next step are not fenced"""

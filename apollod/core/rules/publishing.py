@@ -16,7 +16,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.facts.children import NO_ENGINE, EngineExited, TrainerAttached
 from apollod.core.facts.daemon import DaemonStarted
-from apollod.core.facts.publishing import Delivery, EnginePaused, EngineResumed, PublishingState, WeightsSent
+from apollod.core.facts.publishing import EnginePaused, EngineResumed, PublishingState, WeightsSent
 from apollod.core.facts.training import StepStarted
 from apollod.core.facts.updates import OBJECTIVE
 from apollod.core.kernel.composing import composed
@@ -90,7 +90,7 @@ def _engine_resumed(own: PublishingState, state: State, e: EngineResumed, at_ns:
 
 
 def _weights_sent(own: PublishingState, state: State, e: WeightsSent, at_ns: int) -> None:
-    own.sent[e.receiver] = composed(Delivery, e)
+    own.sent[e.receiver] = e
 
 
 FOLDS: Folds = {
@@ -204,10 +204,14 @@ HANDLERS: Handlers = {
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
-class ReceiverStatus(Delivery, frozen=True, kw_only=True):
+class ReceiverStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An engine elsewhere, and the version that it was sent last; `error`: why it does not have it."""
 
     url: str
+    step: int
+    seconds: float
+    held_s: float
+    error: str
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a journal takes over from its archive of anchors, lessons and the quality guard."""
+"""Carries anchors, lessons and the quality guard from an archive into the journal that goes on from it."""
 
 from collections.abc import Iterator, Mapping
 

@@ -22,11 +22,12 @@ from fastapi import FastAPI
 
 from apollod.adapters.ipc.channel import Link
 from apollod.adapters.system.own_process import die_with_supervisor
+from apollod.bridges.memory_file import map_memory
 from apollod.engine.gateway.bridges import Bridge, Disk, Memmap, Restart
 from apollod.engine.gateway.proxy import MODELS, Proxy
 from apollod.engine.gateway.receivers import Receiver
 from apollod.engine.gateway.sending import Sending
-from apollod.engine.gateway.weights import Weights, reserve
+from apollod.engine.gateway.weights import Weights
 from apollod.engine.http.routes import plugin
 from apollod.errors import ApolloError, LinkClosed, ModelRefused, ShareRefused
 from apollod.explain import line_of
@@ -79,9 +80,9 @@ def _load(link: Link, directory: Path, terms: SendTerms) -> Weights:
     started = time.monotonic()
     try:
         weights = Weights(directory, terms.bridge)
-        storage = weights.manifest.storages[0]
+        size = weights.manifest.storages[0].bytes
         weights.manifest.check()
-        weights.load(reserve(link, storage.bytes))
+        weights.load(memoryview(map_memory(link.reserve(size), size)))
     except (ModelRefused, ShareRefused) as refused:
         link.send(msg.LoadRefused(str(refused), refused.hint))
         raise

@@ -10,11 +10,11 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
 
-from apollod.adapters.system.files import fsync_dir, put_in_place
+from apollod.adapters.system.files import fsync_dir, fsync_file, put_in_place
 from apollod.engine.gateway.receivers import Receiver
 from apollod.engine.gateway.weights import Weights
 from apollod.errors import SendFailed
@@ -77,7 +77,7 @@ class Disk:
                     out.write(weight_file.header)
                     for tensor in weight_file.tensors:
                         out.write(weights.bytes_of(tensor.name))
-                    _flushed(out)
+                fsync_file(temporary / weight_file.name)
             _write(temporary / RECORD, {"version": version, "fingerprint": fingerprint.result()})
             fsync_dir(temporary)
         put_in_place(temporary, target)
@@ -187,11 +187,5 @@ def _written(path: Path, data: memoryview) -> str:
 
 
 def _write(path: Path, value: object) -> None:
-    with path.open("wb") as out:
-        out.write(json.dumps(value).encode())
-        _flushed(out)
-
-
-def _flushed(out: BinaryIO) -> None:
-    out.flush()
-    os.fsync(out.fileno())
+    path.write_bytes(json.dumps(value).encode())
+    fsync_file(path)

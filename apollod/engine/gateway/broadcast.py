@@ -20,7 +20,7 @@ class Broadcast:
 
     def __init__(self, terms: SendTerms, weights: Weights) -> None:
         self._weights = weights
-        self._senders = {one.url: Sender(one.url, one.key, timeout_s=terms.timeout_s) for one in terms.receivers}
+        self._senders = {one.url: Sender(one.url, one.api_key, timeout_s=terms.timeout_s) for one in terms.receivers}
 
     def stage(self, weights: Weights, version: int) -> Staged:
         """Nothing is written: the tensors are sent from the trainer's memory, which rests meanwhile."""

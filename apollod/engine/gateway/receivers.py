@@ -31,7 +31,7 @@ class Receiver:
         self.reachable = False
         self.model = terms.model
         self._timeout_s = timeout_s
-        headers = {"Authorization": f"Bearer {terms.key}"} if terms.key else {}
+        headers = {"Authorization": f"Bearer {terms.api_key}"} if terms.api_key else {}
         self.client = httpx2.AsyncClient(
             base_url=terms.url,
             headers=headers,

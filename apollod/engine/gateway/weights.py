@@ -1,26 +1,19 @@
 """The trainer's memory as the gateway sees it: the tensors of the checkpoint, one after another, in their stored
 dtypes."""
 
-import mmap
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from apollod.adapters.ipc.channel import Link
-from apollod.errors import ModelRefused, ShareRefused
-from apollod.failpoints import failpoint
+from apollod.errors import ModelRefused
 from apollod.model.memory_table import tied_head
 from apollod.store.fingerprint import Fingerprint
 from apollod.store.model_files import StoredTensor, WeightFile, read_files
-from apollod.wire.manifest import Manifest, lay_out, tensor_digest
-from apollod.wire.messages import Reserve, Share
+from apollod.wire.manifest import MISSING, OTHER, Manifest, lay_out, tensor_digest
 
 TRAINABLE = ("bfloat16", "float16", "float32")
 CHUNK_BYTES = 16 << 20  # read from a file at once, and summed at once; a multiple of four
-OTHER = "the trainer holds other values"
-MISSING = "the trainer does not hold it"
 
 
 class Weights:
@@ -64,7 +57,7 @@ class Weights:
 
     @property
     def bytes(self) -> int:
-        """Of all tensors."""
+        """Total size of the tensors."""
         return sum(tensor.bytes for tensor in self.tensors.values())
 
     def fingerprint(self) -> str:
@@ -85,17 +78,3 @@ class Weights:
             elif tensor_digest(self.bytes_of(name)) != digests[name]:
                 found[name] = OTHER
         return found
-
-
-def reserve(link: Link, size: int) -> memoryview:
-    """Memory of the supervisor, which the trainer maps, too. Raises ShareRefused."""
-    link.send(Reserve(size))
-    failpoint("engine.memory-asked")
-    answer = link.receive()
-    if not isinstance(answer, Share):
-        raise ShareRefused(f"no shared memory of {size} bytes: {answer}", "report this")
-    descriptor = link.take_fd()
-    try:
-        return memoryview(mmap.mmap(descriptor, size))
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,8 @@
 """Notes which version of the weights sampled each token of an answer that /generate and /score give.
 
 vLLM 0.32 labels every model step with the version that was announced last (`RequestOutput.outputs[].weight_versions`),
-and leaves that out of its OpenAI answers. `noted` stands in front of its client's `generate` and reads it from the last
-output of each prompt. vLLM 0.26 has no such label.
+and leaves that out of its OpenAI answers. `note_spans` reads it from the last output of each prompt, in front of its
+client's `generate`. vLLM 0.26 has no such label.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -61,7 +61,7 @@ class Sampling(NamedTuple):
 
 
 def sampling(names: Names, first: int, last: int, choices: Sequence[Spans | None]) -> Sampling:
-    """What an answer says. `first`, `last`: versions at its beginning and its end."""
+    """Versions that an answer tells. `first`, `last`: those at its beginning and its end."""
     whole = names.of_answer(first, last)
     return Sampling(whole, [_sampled(names, spans, whole) for spans in choices])
 

@@ -57,7 +57,7 @@ class Names:
         return self.given(version) or str(version)
 
     def of_answer(self, first: int, last: int) -> str:
-        """What an answer says that one version began and another ended: the trainer's name of the last, else numbers as
+        """Name for an answer that one version began and another ended: the trainer's name of the last, else numbers as
         in the header."""
         return self.given(last) or spanning(first, last)
 

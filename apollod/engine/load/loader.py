@@ -24,7 +24,7 @@ from apollod.engine.load.verification import Derived, Verifier
 from apollod.errors import ModelRefused, ShareRefused
 from apollod.failpoints import failpoint
 from apollod.wire.manifest import Manifest
-from apollod.wire.messages import Failure, Hello, Loaded, LoadRefused, Reserve, Share
+from apollod.wire.messages import Hello, Loaded, LoadRefused
 
 logger = init_logger("vllm.apollod")
 
@@ -90,7 +90,7 @@ class SharedLoader(DefaultModelLoader):
         refusals.check_experts(model)
         on_cpu = current_platform.is_cpu()
         self._placement = (
-            shared_parameters.place_cpu(model, self._reserve) if on_cpu else shared_parameters.place_cuda(model)
+            shared_parameters.place_cpu(model, self._link.reserve) if on_cpu else shared_parameters.place_cuda(model)
         )
         self._recorder = Recorder(self._placement.regions)
         with self._recorder:
@@ -104,18 +104,6 @@ class SharedLoader(DefaultModelLoader):
         for name, tensor in super().get_all_weights(model_config, model):
             self._recorder.tag(name, tensor)
             yield name, tensor
-
-    def _reserve(self, nbytes: int) -> int:
-        assert self._link is not None
-        self._link.send(Reserve(nbytes))
-        failpoint("engine.memory-asked")
-        answer = self._link.receive()
-        if not isinstance(answer, Share):
-            reason = answer.error if isinstance(answer, Failure) else f"unexpected answer {type(answer).__name__}"
-            raise ShareRefused(
-                f"no shared memory of {nbytes} bytes: {reason}", "free memory, or choose a smaller model"
-            )
-        return self._link.take_fd()
 
     def _share(self, model: nn.Module, model_dir: Path) -> Manifest:
         """Verify the loaded model and attach to it everything that must live as long."""

@@ -1,4 +1,4 @@
-"""What people see of the quality guard: its part of `status`, and the story of each incident."""
+"""Shows the quality guard to people: its part of `status`, and the story of each incident."""
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,24 +1,24 @@
 """The files of updates by outside trainers, `<state>/updates/DIGEST`: received under a temporary name, checked against
 the model, and named by the BLAKE2b-256 of their bytes once they are durable."""
 
-import errno
 import io
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from hashlib import blake2b, file_digest
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from apollod.adapters.system.files import fsync_dir, fsync_file
+from apollod.adapters.memmap_directory import opened, read_meta
+from apollod.adapters.system.files import fsync_dir, fsync_file, open_without_links
 from apollod.errors import ModelRefused, RecordRefused
 from apollod.explain import reason
 from apollod.model.checkpoint_names import check_tensor, known_names
-from apollod.store.model_files import StoredTensor, read_files, read_header, weight_names
+from apollod.store.model_files import read_files, read_header, weight_names
+from apollod.wire.manifest import safetensors_header
 
 BLOCK = 8 << 20
 KEPT = """SELECT file.value, events.body ->> '$.step' FROM events, json_each(events.body, '$.files') AS file
@@ -26,7 +26,8 @@ KEPT = """SELECT file.value, events.body ->> '$.step' FROM events, json_each(eve
         (SELECT body ->> '$.step' FROM events WHERE kind = 'update.files-removed')"""
 """files of committed updates and their steps, in a journal, without those of the step `but`"""
 _NAME = re.compile(r"[0-9a-f]{64}")
-FORMATS = ("auto", "safetensors")
+MEMMAP = "memmap"
+FORMATS = ("auto", "safetensors", MEMMAP)
 """values of `load_format` that are read"""
 
 
@@ -88,15 +89,19 @@ def put(part: Path, digest: str) -> None:
 def take_directory(
     source: str, load_format: str, allowed: Sequence[str], directory: Path, manifest: Manifest
 ) -> Iterator[Received]:
-    """Copy the safetensors files of a directory, one after another, each checked first. Blocking.
+    """Copy the safetensors files of a directory, one after another, each checked first; or, with the format `memmap`,
+    the tensors of a memory-mapped tensordict. Blocking.
 
     Raises RecordRefused for a directory that is not below one of `allowed`, other formats, tensors that the model does
     not have, and files that change meanwhile.
     """
     if load_format not in FORMATS:
-        raise RecordRefused(f"load_format is {load_format!r}", f"send {' or '.join(FORMATS)}")
+        raise RecordRefused(f"load_format is {load_format!r}", f"send {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     place = _allowed(source, allowed)
     try:
+        if load_format == MEMMAP:
+            yield _gathered(place, directory, manifest)
+            return
         for name in weight_names(place):
             yield _copied(place, name, directory, manifest)
     except ModelRefused as error:
@@ -119,48 +124,91 @@ def _allowed(source: str, allowed: Sequence[str]) -> Path:
 
 def _copied(place: Path, name: str, directory: Path, manifest: Manifest) -> Received:
     began = time.monotonic()
-    fd = _opened(place / name)
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        before = os.fstat(fd)
-        if not stat.S_ISREG(before.st_mode):
-            raise RecordRefused(f"{place / name} is not a file", "send a directory of safetensors files")
-        header = read_header(place, name)
-        targets = manifest.checked([_announced(tensor) for tensor in header.tensors])
-        part = temporary(directory)
-        try:
-            digest = _copy(file, part)
-            after = os.fstat(fd)
-            if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or (
-                after.st_size != part.stat().st_size
-            ):
-                raise RecordRefused(f"{place / name} is being written", "send it once its writer has ended")
-            put(part, digest)
-        finally:
-            part.unlink(missing_ok=True)
-    tensors = header.tensors
-    return Received(digest, targets, len(tensors), sum(one.bytes for one in tensors), time.monotonic() - began)
+    with os.fdopen(open_without_links(place / name), "rb", buffering=0) as file:
+        before = _mark(file)
+        tensors = read_header(place, name).tensors
+        targets = manifest.checked([(one.name, one.dtype, one.shape) for one in tensors])
+        with _part(directory) as part:
+            part.copy(file)
+            if before != _mark(file) or before.bytes != part.bytes:
+                raise _being_written(place / name)
+            return part.received(targets, [one.bytes for one in tensors], began)
 
 
-def _opened(file: Path) -> int:
+def _gathered(place: Path, directory: Path, manifest: Manifest) -> Received:
+    """One file of all tensors of a memory-mapped tensordict. Its writer leaves no mark of an end, and writes over the
+    bytes that are there: so each file is read twice, and the second time, after all were read once, it has to be what
+    it was."""
+    began, tensors = time.monotonic(), read_meta(place)
+    announced = [(one.name, one.dtype, one.shape) for one in tensors]
+    targets = manifest.checked(announced)
+    filled = [one for one in tensors if one.bytes]  # an empty one has no file
+    with ExitStack() as open_, _part(directory) as part:
+        part.write(safetensors_header(announced))
+        files = [open_.enter_context(os.fdopen(opened(one), "rb", buffering=0)) for one in filled]
+        marks, digests = [_mark(file) for file in files], [blake2b(digest_size=32) for _ in files]
+        for file, digest in zip(files, digests, strict=True):
+            part.copy(file, digest)
+        for one, file, mark, digest in zip(filled, files, marks, digests, strict=True):
+            file.seek(0)
+            again = file_digest(file, partial(blake2b, digest_size=32))
+            if (again.digest(), _mark(file)) != (digest.digest(), mark):
+                raise _being_written(one.file)
+        return part.received(targets, [one.bytes for one in tensors], began)
+
+
+class _Mark(NamedTuple):
+    """What changes with a file's bytes."""
+
+    changed_ns: int
+    bytes: int
+
+
+def _mark(file: io.FileIO) -> _Mark:
+    info = os.fstat(file.fileno())
+    return _Mark(info.st_mtime_ns, info.st_size)
+
+
+def _being_written(file: Path) -> RecordRefused:
+    return RecordRefused(f"{file} is being written", "send it once its writer has ended")
+
+
+class _Part:
+    """A file of an update that is being written."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file = path, file
+        self._digest = blake2b(digest_size=32)
+        self.bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Append bytes. Raises OSError."""
+        self._digest.update(data)
+        self._file.write(data)
+        self.bytes += len(data)
+
+    def copy(self, source: io.FileIO, digest: blake2b | None = None) -> None:
+        """Append the bytes of another file, with which `digest` is updated, too. Raises OSError."""
+        while block := source.read(BLOCK):
+            if digest is not None:
+                digest.update(block)
+            self.write(block)
+
+    def received(self, targets: frozenset[str], sizes: Sequence[int], began: float) -> Received:
+        """Give it its name, durably. `sizes`: bytes of its tensors; `began`: by the monotonic clock. Raises OSError."""
+        self._file.flush()
+        put(self._path, digest := self._digest.hexdigest())
+        return Received(digest, targets, len(sizes), sum(sizes), time.monotonic() - began)
+
+
+@contextmanager
+def _part(directory: Path) -> Iterator[_Part]:
+    path = temporary(directory)
     try:
-        return os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise RecordRefused(f"{file} is a link", "send a directory that has the file itself") from error
-
-
-def _announced(tensor: StoredTensor) -> tuple[str, str, tuple[int, ...]]:
-    return tensor.name, tensor.dtype, tensor.shape
-
-
-def _copy(file: io.RawIOBase, part: Path) -> str:
-    digest = blake2b(digest_size=32)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as out:
-        while block := file.read(BLOCK):
-            digest.update(block)
-            out.write(block)
-    return digest.hexdigest()
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            yield _Part(path, file)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def problem(directory: Path, name: str) -> str:

@@ -20,17 +20,14 @@ from apollod.errors import ModelRefused
 from apollod.explain import reason
 from apollod.model.shapes import ModelShapes, Stored, known_from_config, shapes_of, taken_for_bf16
 from apollod.store.disk import REAL, Disk, opened
-from apollod.wire.manifest import ITEM_BYTES
+from apollod.wire.manifest import ITEM_BYTES, SAFETENSORS
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 HEADER_BYTES_MAX = 100_000_000  # the format's own limit
 INDEX_BYTES_MAX = 100_000_000
 
-DTYPES = {
-    "BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64",
-    "I64": "int64", "I32": "int32", "I8": "int8", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
+DTYPES = {short: name for name, short in SAFETENSORS.items()}
 
 BUILD_S = 120.0
 """Time limit, in seconds, for importing transformers and building the model without memory."""

@@ -5,7 +5,8 @@ and strides in elements, dtypes by their torch name without the prefix ("bfloat1
 """
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -35,6 +36,11 @@ ITEM_BYTES = {
     "uint8": 1,
     "bool": 1,
 }
+SAFETENSORS = {
+    "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64",
+    "int64": "I64", "int32": "I32", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+"""the name of a dtype in safetensors files"""
 
 
 class MemoryFile(msgspec.Struct, frozen=True, tag="memfd"):
@@ -165,6 +171,18 @@ def lay_out(
         if not frozen:
             offset += -(-prod(stored.shape) * ITEM_BYTES[dtype] // ALIGN) * ALIGN
     return Manifest(str(model_dir), bridge, (MemoryFile(offset),), tuple(entries), tied)
+
+
+def safetensors_header(tensors: Iterable[tuple[str, str, Sequence[int]]]) -> bytes:
+    """Length and header of a safetensors file whose data is that of these tensors (name, torch dtype, shape), in their
+    order (github.com/huggingface/safetensors, "Format")."""
+    entries, end = {}, 0
+    for name, dtype, shape in tensors:
+        start, end = end, end + prod(shape) * ITEM_BYTES[dtype]
+        entries[name] = {"dtype": SAFETENSORS[dtype], "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def tensor_digest(data: Any) -> str:

@@ -331,7 +331,7 @@ UPDATING = [
     "trainer.update.half-way",
     *(f"effect.{name}.{when}" for name in ("RemoveUpdateFiles", "DropUpdateFiles") for when in ("before", "after")),
 ]
-"""No outside trainer writes the weights in these lives: tests/integration/test_updates.py dies there, and random lives
+"""No outside trainer writes the weights in these lives: tests/crash/test_update_deaths.py dies there, and random lives
 of tests/property/test_core_properties.py."""
 
 HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]

@@ -21,7 +21,6 @@ from apollod.adapters.ipc import offline_trainer
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.errors import ApolloError
-from apollod.failpoints import ONCE, VARIABLE
 from apollod.testing.daemon import free_port
 from apollod.wire import messages as msg
 
@@ -273,32 +272,6 @@ def test_a_crash_after_it(tmp_path: Path, tiny_model: Path, durable: str) -> Non
             assert lost == [] and found == after != done["fingerprint"]
         daemon.stop()
         check_stopped(daemon)
-    finally:
-        daemon.end()
-
-
-@pytest.mark.parametrize("point", ["trainer.update.half-way", "effect.RunStep.before"])
-def test_a_death_while_it_is_written_ends_in_the_new_weights(tmp_path: Path, tiny_model: Path, point: str) -> None:
-    """Whoever dies, the step was begun: it is run again."""
-    daemon = made(tmp_path / "d", tiny_model)
-    try:
-        (tmp_path / "once").mkdir()
-        daemon.start({VARIABLE: point, ONCE: str(tmp_path / "once")})
-        daemon.wait_ready()
-        weights = sent(tiny_model, daemon.root / "outside" / "one", 2)
-        opened(daemon)
-        daemon.request(msg.UpdateDirectoryRequest(str(daemon.root / "outside" / "one")))
-        if point.startswith("effect"):  # it is the supervisor that dies
-            assert daemon.ask(msg.UpdateCommitRequest()) is None
-            daemon.kill()
-            daemon.start()
-        else:
-            assert daemon.request(msg.UpdateCommitRequest(), 120)["version"] == 1
-        daemon.wait(lambda s: s["step"] == 1 and s["trainer"]["ready"], "the step")
-        assert list((tmp_path / "once").iterdir()), "nothing died"
-        daemon.ctl("checkpoint")
-        assert_equal(stored(daemon.model), weights)
-        assert [one.step for one in journal_of(daemon) if isinstance(one, ev.UpdateCommitted)] == [1]
     finally:
         daemon.end()
 

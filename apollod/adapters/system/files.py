@@ -1,12 +1,15 @@
 """Files that are complete or absent: flush to disk, write beside, rename into place."""
 
 import ctypes
+import errno
 import os
 import shutil
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from apollod.errors import RecordRefused
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 _ASIDE = ".removed-"
@@ -20,6 +23,20 @@ def fsync_file(path: Path) -> None:
 def fsync_dir(path: Path) -> None:
     """Wait until the names in the directory are on disk; a rename is durable only after this."""
     _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def open_without_links(path: Path) -> int:
+    """A descriptor to read a file. Raises RecordRefused for a link or what is no file, OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RecordRefused(f"{path} is a link", "send a directory that has the file itself") from error
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise RecordRefused(f"{path} is not a file", "send a directory that has a file of this name")
 
 
 def write_whole(path: Path, data: bytes) -> None:

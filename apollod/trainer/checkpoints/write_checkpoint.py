@@ -5,7 +5,6 @@ A directory is written under a temporary name, flushed, renamed. The sync of the
 checkpoint; without it, its directory is removed again. Reading: restore.py.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,15 +33,11 @@ from apollod.trainer.bind.live_fingerprint import FingerprintStream
 from apollod.trainer.bind.live_weights import ModelDir
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot, host_parts
 from apollod.trainer.optim.named_optimizer import STATE_VERSION
+from apollod.wire.manifest import safetensors_header
 from apollod.wire.messages import OptimizerSettings
 
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}
 """Suffixes of weights in other formats in the source: stale after the first step, so not copied."""
-_DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
-"""names of dtypes in safetensors"""
 
 
 @dataclass(frozen=True)
@@ -307,15 +302,11 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write a safetensors file (github.com/huggingface/safetensors, "Format"). Wide elements come first, so that all
     are aligned. `safetensors.torch.save_file` would hold all of them a second time."""
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    header, end = {}, 0
-    for name in names:
-        tensor, start = tensors[name], end
-        end += tensor.nbytes
-        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    header = safetensors_header(
+        (one, str(tensors[one].dtype).removeprefix("torch."), tensors[one].shape) for one in names
+    )
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(header)
         for name in names:
             for part in host_parts(tensors[name], tensors[name].dtype):
                 file.write(part.data)

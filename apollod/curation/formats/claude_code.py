@@ -20,12 +20,15 @@ import msgspec
 from apollod.curation.conversation import Dropped, Entry, Executed, Link, Queued, Said, Session, Signal, Unknown
 from apollod.curation.formats.session_reader import (
     SessionReader,
-    context_form,
+    answer_form,
+    blocks_of,
+    calls_in,
     form,
     json_object,
     json_text,
+    string,
     text_of_blocks,
-    tool_call,
+    tool_result,
 )
 from apollod.curation.typed_ahead import typed
 
@@ -149,34 +152,23 @@ def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
         yield Link(record.uuid, record.parent_uuid or "")
         yield Dropped("an error of the API, or text that no model wrote")
         return
-    blocks = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content or ""}]
-    calls = [
-        tool_call(block.get("id"), block.get("name"), block.get("input"))
-        for block in blocks
-        if isinstance(block, dict) and block.get("type") == "tool_use"
-    ]
-    message_ = form(
-        "assistant",
-        text_of_blocks(blocks, "text"),
-        reasoning_content=text_of_blocks(blocks, "thinking"),
-        tool_calls=calls,
-    )
-    if message.stop_reason == "max_tokens":  # its end would be learned, too
-        message_ = context_form(message_)
+    blocks = blocks_of(message.content)
+    cut = message.stop_reason == "max_tokens"  # its end would be learned, too
+    said = answer_form(text_of_blocks(blocks, "text"), text_of_blocks(blocks, "thinking"), calls_in(blocks), cut)
     yield Said(
-        message_, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
+        said, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
     )
 
 
 def _user(record: _Line, message: _Message) -> Iterable[Entry]:
-    blocks = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content or ""}]
-    results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+    blocks = blocks_of(message.content)
+    results = [block for block in blocks if block.get("type") == "tool_result"]
     after = record.parent_uuid
-    for result in results:
-        content = result.get("content")
-        text = text_of_blocks(content, "text") if isinstance(content, list) else content
-        said = form("tool", text or "", tool_call_id=result.get("tool_use_id"))
-        yield Said(said, id=record.uuid, after=after, signals=_of_result(text, result))
+    for one in results:
+        content = one.get("content")
+        text = (text_of_blocks(content, "text") if isinstance(content, list) else content) or ""
+        refused = isinstance(text, str) and text.startswith(REFUSED)
+        yield tool_result(text, one.get("tool_use_id"), record.uuid, bool(one.get("is_error")), refused, after)
         after = None
     yield from _turn(record, text_of_blocks(blocks, "text"), after, bool(results))
 
@@ -205,18 +197,12 @@ def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iter
         yield Said(form("user", text), id=record.uuid, after=after, prompt=asked)
 
 
-def _of_result(text: str | None, result: dict[str, Any]) -> tuple[Signal, ...]:
-    if text and text.startswith(REFUSED):
-        return (Signal("refused", text[:200]),)
-    return (Signal("tool-error", (text or "")[:200]),) if result.get("is_error") else ()
-
-
 READER = SessionReader(NAME, recognise, hear)
 
 
 def hear_attachment(attachment: _Attachment, record: str, after: str | None) -> Iterable[Entry]:
     """The entries of an attachment; `record` and `after`: its place in the tree."""
-    kind = _string(attachment, "type")
+    kind = string(attachment.get("type"))
     text = _SHOWN[kind](attachment) if kind in _SHOWN else ""
     if not text.strip():
         if record:
@@ -243,12 +229,12 @@ def _file(attachment: _Attachment) -> str:
     content = attachment.get("content")
     file = content.get("file") if isinstance(content, dict) else None
     text = file.get("content") if isinstance(file, dict) else content
-    path = _string(attachment, "filename")
+    path = string(attachment.get("filename"))
     return _read("Read", {"file_path": path}, text) if path and isinstance(text, str) else ""
 
 
 def _directory(attachment: _Attachment) -> str:
-    path, text = _string(attachment, "path"), _string(attachment, "content")
+    path, text = string(attachment.get("path")), string(attachment.get("content"))
     return _read("Bash", {"command": f"ls {path}"}, text) if path and text else ""
 
 
@@ -258,54 +244,49 @@ def _read(tool: str, given: dict[str, str], text: str) -> str:
 
 
 def _selected(attachment: _Attachment) -> str:
-    path, text = _string(attachment, "filename"), _string(attachment, "content")
+    path, text = string(attachment.get("filename")), string(attachment.get("content"))
     lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
     return f"The user selected the lines {lines} from {path}:\n{text}" if text else ""
 
 
 def _edited(attachment: _Attachment) -> str:
-    path, text = _string(attachment, "filename"), _string(attachment, "snippet")
+    path, text = string(attachment.get("filename")), string(attachment.get("snippet"))
     return f"Note: {path} was modified by the user or by a linter:\n{text}" if text else ""
 
 
 def _memory(attachment: _Attachment) -> str:
     content = attachment.get("content")
     text = content.get("content") if isinstance(content, dict) else content
-    path = _string(attachment, "path")
+    path = string(attachment.get("path"))
     return _reminder(f"Contents of {path}:\n\n{text}") if isinstance(text, str) and text.strip() else ""
 
 
 def _of_hook(attachment: _Attachment) -> str:
-    content, hook = attachment.get("content"), _string(attachment, "hookName") or _string(attachment, "hookEvent")
+    content, hook = attachment.get("content"), string(attachment.get("hookName")) or string(attachment.get("hookEvent"))
     texts = content if isinstance(content, list) else [content]
     text = "\n".join(one for one in texts if isinstance(one, str))
     return _reminder(f"{hook} hook additional context: {text}") if text.strip() else ""
 
 
 def _hook_output(attachment: _Attachment) -> str:
-    event = _string(attachment, "hookEvent") or _string(attachment, "hookName").partition(":")[0]
+    event = string(attachment.get("hookEvent")) or string(attachment.get("hookName")).partition(":")[0]
     return _of_hook(attachment) if event in HOOKS_THAT_TELL else ""
 
 
 def _blocked(attachment: _Attachment) -> str:
     error = attachment.get("blockingError")
     text = error.get("blockingError") if isinstance(error, dict) else error
-    hook = _string(attachment, "hookName") or "a"
+    hook = string(attachment.get("hookName")) or "a"
     return f"{hook} hook blocking error: {text}" if isinstance(text, str) and text.strip() else ""
 
 
 def _critical(attachment: _Attachment) -> str:
-    text = _string(attachment, "content")
+    text = string(attachment.get("content"))
     return _reminder(text) if text.strip() else ""
 
 
 def _reminder(text: str) -> str:
     return f"<system-reminder>\n{text}\n</system-reminder>"
-
-
-def _string(attachment: _Attachment, key: str) -> str:
-    value = attachment.get(key)
-    return value if isinstance(value, str) else ""
 
 
 _SHOWN: dict[str, Callable[[_Attachment], str]] = {

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Replaced, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import SessionReader, form, json_object, tool_call
+from apollod.curation.formats.session_reader import SessionReader, form, json_object, tool_call, tool_result, user_said
 
 NAME = "codex"
 NOT_PROMPTS = (
@@ -201,16 +201,13 @@ def _of_item(item: _Item) -> Iterable[Entry]:
     record = item.id or ""
     match item.type or ("message" if item.role else ""):
         case "message" if item.role == "assistant":
-            text = _text(item.content)
-            yield Said(form("assistant", text), id=record, continues=True)
+            yield Said(form("assistant", _text(item.content)), id=record, continues=True)
         case "message" if item.role == "user":
             text = _text(item.content)
             if text.lstrip().startswith(NOT_PROMPTS):
                 yield Dropped("text of the program, not of a person")
-            elif text.strip():
-                yield Said(form("user", text), id=record, prompt=True)
             else:
-                yield Dropped("a prompt without text")
+                yield user_said(text, record)
         case "message":
             yield Dropped(f"a message of {item.role}")
         case "reasoning":
@@ -229,7 +226,9 @@ def _of_item(item: _Item) -> Iterable[Entry]:
             yield _called(item, tool_call(item.call_id or item.id, "local_shell", arguments))
         case "function_call_output" | "custom_tool_call_output":
             text = _output(item.output)
-            yield Said(form("tool", text, tool_call_id=item.call_id), id=record, signals=_signals(text))
+            head = text[:500]
+            refused = any(words in head for words in REFUSED)
+            yield tool_result(text, item.call_id, record, FAILED.search(head) is not None, refused)
         case kind if kind in SILENT_ITEMS:
             yield Dropped(kind)
         case kind:
@@ -255,13 +254,6 @@ def _text(parts: Any) -> str:
 def _output(output: Any) -> str:
     """The text of a tool's result: a string, parts, or in older versions an object around them."""
     return _text(output.get("content")) if isinstance(output, dict) else _text(output)
-
-
-def _signals(text: str) -> tuple[Signal, ...]:
-    head = text[:500]
-    if any(words in head for words in REFUSED):
-        return (Signal("refused", text[:200]),)
-    return (Signal("tool-error", text[:200]),) if FAILED.search(head) else ()
 
 
 READER = SessionReader(NAME, recognise, hear)

@@ -7,11 +7,12 @@ parsed here: the text between two commas is passed on as JSON, valid or not.
 
 import re
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from apollod.curation.formats.reader import BOM, Bad, Cursor, Folded, Item, Limits, Take, whole_words
+from apollod.curation.formats.reader import BOM, Bad, Cursor, Folded, Item, Limits, Split, Take, whole_words
 from apollod.curation.redaction import redact
 
 BLANK = re.compile(rb"[\s,]*+")
@@ -98,6 +99,11 @@ def fold_document(
     # records before the cursor; opening bytes alone count as one, since there was progress
     line = max(cursor.line, place.number, 1) if cursor.offset + at else cursor.line
     return Folded(Cursor(cursor.offset + at, line, _state(place), inside), tuple(items), counts)
+
+
+def in_documents(*lists: str) -> Split:
+    """`fold_document` for documents whose records stand in these lists."""
+    return partial(fold_document, lists=frozenset(lists))
 
 
 def _skip(data: bytes, at: int, offset: int) -> int:

@@ -12,17 +12,18 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.reader import fold_lines
+from apollod.curation.conversation import Dropped, Entry, Rewound, Said, Session, Unknown
+from apollod.curation.formats.document import in_documents
 from apollod.curation.formats.session_reader import (
     SessionReader,
+    answer_form,
     form,
     in_parts,
     json_object,
     text_of_response,
     texts_of_parts,
     tool_call,
+    trouble,
 )
 
 NAME = "gemini-cli"
@@ -133,26 +134,18 @@ def _answer(message: _Message, record: str, text: str) -> Iterable[Entry]:
     calls = message.tool_calls or []
     thoughts = message.thoughts if isinstance(message.thoughts, list) else []
     headed = [f"{one.get('subject', '')}: {one.get('description', '')}" for one in thoughts if isinstance(one, dict)]
-    said = form(
-        "assistant",
-        text,
-        reasoning_content=texts_of_parts(message.content, thought=True) or "\n".join(headed),
-        tool_calls=[tool_call(call.id, call.name, call.args) for call in calls],
-    )
+    thought = texts_of_parts(message.content, thought=True) or "\n".join(headed)
+    said = answer_form(text, thought, [tool_call(call.id, call.name, call.args) for call in calls])
     yield Said(said, id=record, part_of=record, replaces=True, model=message.model or "")
     for call in calls:
         if call.result is None and call.status not in ("error", "cancelled"):
             continue  # it is still running
         found = in_parts(call.result, "functionResponse")
         result = "".join(text_of_response(one.get("response")) for one in found) or texts_of_parts(call.result)
-        signals: tuple[Signal, ...] = ()
-        if call.status in ("error", "cancelled"):
-            signals = (Signal("refused" if call.status == "cancelled" else "tool-error", result[:200]),)
+        signals = trouble(result, call.status == "error", call.status == "cancelled")
         tool = form("tool", result, tool_call_id=call.id)
         yield Said(tool, id=record, part_of=f"result {call.id}", replaces=True, signals=signals)
 
 
-READER = SessionReader(NAME, partial(_recognise, False), hear, fold_lines)
-DOCUMENT = SessionReader(
-    f"{NAME}-document", partial(_recognise, True), hear, partial(fold_document, lists=frozenset({"messages"}))
-)
+READER = SessionReader(NAME, partial(_recognise, False), hear)
+DOCUMENT = SessionReader(f"{NAME}-document", partial(_recognise, True), hear, in_documents("messages"))

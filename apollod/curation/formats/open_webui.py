@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal, Unknown, Whole
-from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
+from apollod.curation.formats.database_reader import Queries, Row, Schema, of_rows
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.session_reader import SessionReader, form, json_object
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, form, json_object, string
 from apollod.errors import RecordRefused
 
 NAME = "open-webui"
@@ -135,11 +135,11 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
     branch = _branch(tree, place)
     if not branch or branch[-1].role != "assistant":
         return Dropped(unlearned or "a rating whose answer is not in the export")
-    if any("<details type=" in THOUGHTS.sub("", _text(message)) for message in branch):
+    if any("<details type=" in THOUGHTS.sub("", string(message.content)) for message in branch):
         return Dropped(unlearned or "a chat with calls of tools, which the export has as HTML")
     said = [
         Said(
-            form(message.role or "", THOUGHTS.sub("", _text(message)).strip()),
+            form(message.role or "", THOUGHTS.sub("", string(message.content)).strip()),
             prompt=message.role == "user",
             model=message.model or "",
         )
@@ -157,7 +157,7 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
 def _others(tree: dict[str, _Message], kept: _Message) -> tuple[str, ...]:
     """Other answers to the same prompt, as texts."""
     found = (one for one in tree.values() if one.parent_id == kept.parent_id and one.role == "assistant")
-    texts = (THOUGHTS.sub("", _text(one)).strip() for one in found if one is not kept)
+    texts = (THOUGHTS.sub("", string(one.content)).strip() for one in found if one is not kept)
     return tuple(text for text in texts if text and "<details type=" not in text)
 
 
@@ -168,10 +168,6 @@ def _branch(tree: dict[str, _Message], place: str) -> list[_Message]:
         branch.append(tree[place])
         place = tree[place].parent_id or ""
     return branch[::-1]
-
-
-def _text(message: _Message) -> str:
-    return message.content if isinstance(message.content, str) else ""
 
 
 def _score(rating: int | float | str | None) -> float | None:
@@ -204,16 +200,10 @@ class WebuiFeedback:
         if not {"id", "type", "updated_at", *DOCUMENTS} <= columns:
             return None
         born = "created_at" if "created_at" in columns else "NULL"
-        size = size_of(DOCUMENTS, "f")
         return Queries(
-            sessions=f"SELECT id, {born}, CAST(updated_at AS TEXT) FROM feedback ORDER BY updated_at, id",
-            facts="",
-            records=(
-                f"SELECT f.updated_at AS key, f.id AS id, f.type AS type, {size} AS size, {capped(DOCUMENTS, 'f')}"
-                " FROM feedback f WHERE f.id = :session AND (:after IS NULL OR f.updated_at > :after)"
-            ),
-            before=f"SELECT f.updated_at, {size} FROM feedback f WHERE f.id = :session AND f.updated_at <= :until",
-            counted="SELECT count(*) FROM feedback WHERE id = :session AND updated_at <= :until",
+            f"SELECT id, {born}, CAST(updated_at AS TEXT) FROM feedback ORDER BY updated_at, id",
+            "",
+            *of_rows("feedback", "updated_at", DOCUMENTS, ("id", "type"), session="id"),
         )
 
     def session(self, facts: Row) -> Session:

@@ -5,19 +5,20 @@ unless the format has its own `split`. The conversation is assembled here and co
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from apollod.curation.assembly import Assembly
-from apollod.curation.conversation import Dropped, Entry, Unknown
+from apollod.curation.conversation import Dropped, Entry, Said, Signal, Unknown
 from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, Split, accident, fold_lines
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, message_form
 from apollod.wire.strict_json import checked_text
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 TEXT_FIELDS = ("text", "thinking", "reasoning")
 
@@ -49,6 +50,18 @@ def _text_of(block: dict[str, Any]) -> str:
     return ""
 
 
+def blocks_of(content: Any) -> list[dict[str, Any]]:
+    """The blocks of a message; a string is one text block."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def calls_in(blocks: Iterable[dict[str, Any]], kind: str = "tool_use", arguments: str = "input") -> list[Form]:
+    """The calls of tools among blocks of Anthropic's shape; `arguments`: the field that holds them."""
+    return [tool_call(b.get("id"), b.get("name"), b.get(arguments)) for b in blocks if b.get("type") == kind]
+
+
 def texts_of_parts(parts: Any, thought: bool = False) -> str:
     """The texts of Gemini's parts, or the thoughts among them; a string is one part."""
     if isinstance(parts, str):
@@ -68,12 +81,25 @@ def text_of_response(response: Any) -> str:
     """The result of a tool in Gemini's `response`: its `output` or `error` if that is its only member, else JSON."""
     if isinstance(response, dict) and len(response) == 1:
         response = response.get("output", response.get("error", response))
-    return response if isinstance(response, str) else json_text(response)
+    return json_text(response)
 
 
 def json_text(value: Any) -> str:
-    """A JSON value as text for a model."""
-    return msgspec.json.encode(value).decode()
+    """A JSON value as text for a model; text stays as it is."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def json_or(text: object, default: T, type: Any = Any) -> T:
+    """The value of JSON text; `default` for anything else, or JSON of another `type`."""
+    try:
+        return msgspec.json.decode(text, type=type) if isinstance(text, str) else default
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return default
+
+
+def string(value: object) -> str:
+    """The value if it is text; empty for anything else."""
+    return value if isinstance(value, str) else ""
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
@@ -87,9 +113,58 @@ def form(role: str, content: str, **fields: Any) -> Form:
     return message_form({"role": role, "content": content, **given}, f"a message of {role}", part=True)
 
 
-def context_form(form: Form) -> Form:
-    """The same answer as context, which is not learned."""
-    return {**form, "weight": 0}
+def answer_form(text: str, thought: str | None = "", calls: Sequence[Form] = (), context: bool = False) -> Form:
+    """The canonical form of an answer; as `context`, it is not learned. Raises RecordRefused."""
+    said = form("assistant", text, reasoning_content=thought, tool_calls=calls)
+    return {**said, "weight": 0} if context else said
+
+
+def user_said(text: str, id: str = "", prompt: bool = True, after: str | None = None) -> Said | Dropped:
+    """A message of the user, which begins a turn if it is a `prompt`. Raises RecordRefused."""
+    if not text.strip():
+        return Dropped("a prompt without text")
+    return Said(form("user", text), id=id, after=after, prompt=prompt)
+
+
+def trouble(text: str, failed: bool, refused: bool = False) -> tuple[Signal, ...]:
+    """The evidence in a tool's result that the call `failed`, or that the user `refused` it."""
+    return (Signal("refused" if refused else "tool-error", text[:200]),) if failed or refused else ()
+
+
+def tool_result(
+    text: str, call: Any, id: str = "", failed: bool = False, refused: bool = False, after: str | None = None
+) -> Said:
+    """A tool's result. `call`: id of its call. Raises RecordRefused."""
+    return Said(form("tool", text, tool_call_id=call), id=id, after=after, signals=trouble(text, failed, refused))
+
+
+class Heard(NamedTuple):
+    """The content of a record."""
+
+    entries: tuple[Entry, ...] = ()
+    gone: bool = False
+    """an answer that the user took back"""
+    problem: str = ""
+    """reason why it cannot be read as a record"""
+
+
+def attempt(hear: Callable[P, Iterable[Entry]], *args: P.args, **more: P.kwargs) -> Heard:
+    """The entries of a record, or the problem with it: a reader that stumbles costs one record."""
+    try:
+        return Heard(tuple(hear(*args, **more)))
+    except RecordRefused as error:
+        return Heard(problem=error.line())
+    except ACCIDENTS as error:
+        return Heard(problem=accident(error))
+
+
+def left_out(entries: Iterable[Entry]) -> Iterator[str]:
+    """The reason for each entry that no conversation has, as in `Folded.counts`."""
+    for entry in entries:
+        if isinstance(entry, Dropped):
+            yield f"dropped: {entry.reason}"
+        elif isinstance(entry, Unknown):
+            yield f"unknown: {entry.type[:TYPE_MAX]}"
 
 
 Recognise = Callable[[str, bytes], bool]
@@ -127,18 +202,11 @@ class SessionReader:
         def take(number: int, line: bytes) -> Iterable[Item]:
             if not line.strip():
                 return ()
-            try:
-                entries = tuple(self._hear(line))
-            except RecordRefused as error:
-                return (Bad(number, error.line(), line),)
-            except ACCIDENTS as error:
-                return (Bad(number, accident(error), line),)
-            for entry in entries:
-                if isinstance(entry, Dropped):
-                    counts[f"dropped: {entry.reason}"] += 1
-                elif isinstance(entry, Unknown):
-                    counts[f"unknown: {entry.type[:TYPE_MAX]}"] += 1
-            return assembly.feed(number, entries)
+            heard = attempt(self._hear, line)
+            if heard.problem:
+                return (Bad(number, heard.problem, line),)
+            counts.update(left_out(heard.entries))
+            return assembly.feed(number, heard.entries)
 
         begin = msgspec.structs.replace(cursor, state=self._state(cursor).place)
         folded = self._split(begin, data, end, limits, take)
@@ -177,10 +245,7 @@ class SessionReader:
 
     @staticmethod
     def _state(cursor: Cursor) -> _State:
-        try:
-            return msgspec.json.decode(cursor.state or "{}", type=_State)
-        except msgspec.MsgspecError:
-            return _State()
+        return json_or(cursor.state, _State(), _State)
 
     @staticmethod
     def _cursor(cursor: Cursor, assembly: Assembly, place: str) -> Cursor:

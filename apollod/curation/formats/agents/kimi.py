@@ -15,11 +15,16 @@ import msgspec
 from apollod.curation.conversation import Dropped, Entry, Marked, Replaced, Rewound, Said, Session, Signal, Unknown
 from apollod.curation.formats.session_reader import (
     SessionReader,
+    answer_form,
+    blocks_of,
     form,
     json_object,
     json_text,
+    string,
     text_of_blocks,
     tool_call,
+    tool_result,
+    user_said,
 )
 
 NAME = "kimi"
@@ -145,9 +150,8 @@ def _of_message(message: _Message) -> Iterable[Entry]:
     match message.role:
         case "user" if text.startswith(("<system>", "<system-reminder>")):
             yield Dropped("text of the program, not of a person")
-        case "user" if text.strip():
-            person = message.origin is None or message.origin.kind in (None, "user")
-            yield Said(form("user", text), id=name, prompt=person)
+        case "user":
+            yield user_said(text, name, message.origin is None or message.origin.kind in (None, "user"))
         case "assistant":
             calls = [
                 tool_call(one.id, one.function.name, one.function.arguments)
@@ -155,12 +159,9 @@ def _of_message(message: _Message) -> Iterable[Entry]:
                 else tool_call(one.id, one.name, one.arguments)
                 for one in message.tool_calls or ()
             ]
-            thought = _thought(message.content)
-            yield Said(form("assistant", text, reasoning_content=thought, tool_calls=calls), id=name)
+            yield Said(answer_form(text, _thought(message.content), calls), id=name)
         case "tool":
             yield _result(message.tool_call_id, text, text.startswith(ERROR), name)
-        case "user":
-            yield Dropped("a prompt without text")
         case role:
             yield Unknown(f"role: {role}")
 
@@ -171,16 +172,15 @@ def _of_event(event: _Event) -> Iterable[Entry]:
         case "content.part" if isinstance(event.part, dict):
             text, thought = text_of_blocks([event.part], "text"), _thought([event.part])
             if text or thought:
-                said = form("assistant", text, reasoning_content=thought)
-                yield Said(said, id=step, part_of=step, continues=not step)
+                yield Said(answer_form(text, thought), id=step, part_of=step, continues=not step)
         case "tool.call":
-            said = form("assistant", "", tool_calls=[tool_call(event.tool_call_id, event.name, event.args)])
+            said = answer_form("", calls=[tool_call(event.tool_call_id, event.name, event.args)])
             yield Said(said, id=step, part_of=step, continues=not step)
         case "tool.result":
-            result = event.result if isinstance(event.result, dict) else {}
-            output = result.get("output", event.result)
-            text = text_of_blocks(output, "text") if isinstance(output, str | list) else json_text(output)
-            yield _result(event.tool_call_id, text, bool(result.get("isError")), "")
+            told = event.result if isinstance(event.result, dict) else {}
+            output = told.get("output", event.result)
+            text = text_of_blocks(output, "text") if isinstance(output, list) else json_text(output)
+            yield _result(event.tool_call_id, text, bool(told.get("isError")), "")
         case "step.end" if event.finish_reason in CUT:
             yield Marked(Signal("interrupted", f"finishReason {event.finish_reason}"))
         case kind if kind.startswith(("step.", "content.", "llm.", "turn.", "tool.")):
@@ -190,18 +190,13 @@ def _of_event(event: _Event) -> Iterable[Entry]:
 
 
 def _result(call: str | None, text: str, failed: bool, name: str) -> Said:
-    refused = _refused(text[:300]) if failed else None
-    signals = (Signal("refused" if refused else "tool-error", text[:200]),) if failed else ()
-    return Said(form("tool", text, tool_call_id=call), id=name, signals=signals)
+    return tool_result(text, call, name, failed, failed and _refused(text[:300]) is not None)
 
 
 def _thought(content: Any) -> str:
     """The text of parts of type `think`."""
-    blocks = content if isinstance(content, list) else []
-    thoughts = [
-        one.get("think", one.get("text")) for one in blocks if isinstance(one, dict) and one.get("type") == "think"
-    ]
-    return "".join(thought for thought in thoughts if isinstance(thought, str))
+    thoughts = [one.get("think", one.get("text")) for one in blocks_of(content) if one.get("type") == "think"]
+    return "".join(map(string, thoughts))
 
 
 READER = SessionReader(NAME, recognise, hear)

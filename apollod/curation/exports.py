@@ -8,7 +8,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from apollod.core.facts.intake.events import Origin
+from apollod.curation.conversation import Said, Session
+from apollod.curation.formats.atif import hear
+from apollod.curation.formats.session_reader import attempt
 from apollod.wire.comparisons import COMPARED
 from apollod.wire.records import Form
 
@@ -131,7 +136,7 @@ def atif(example: Exported) -> Row:
     begun = False
     for step, messages in zip(steps, told, strict=True):
         ours: dict[str, Any] = {}
-        if messages_of(step) != messages or _instructs_twice(form["messages"], step):
+        if _as_read(step) != messages or _instructs_twice(form["messages"], step):
             ours["messages"] = messages
         if step["source"] == "user" and begun:
             ours["within"] = True
@@ -185,35 +190,11 @@ def _result(message: Form) -> dict[str, Any]:
     return {**call, "content": message["content"]}
 
 
-def messages_of(step: dict[str, Any]) -> list[Form]:
+def _as_read(step: dict[str, Any]) -> list[Form]:
     """The messages that a reader without our `extra` makes of a step."""
-    source, text = step["source"], step["message"]
-    if source != "agent":
-        first = source == "user" or step["step_id"] == 1
-        return [{"content": text, "role": source}] if first and text.strip() else []
-    said: Form = {"content": text, "role": "assistant"}
-    if step.get("reasoning_content"):
-        said["reasoning_content"] = step["reasoning_content"]
-    calls: Sequence[dict[str, Any]] = step.get("tool_calls", ())
-    if calls:
-        said["tool_calls"] = [
-            {
-                "function": {"arguments": call["arguments"], "name": call["function_name"]},
-                "id": call["tool_call_id"],
-                "type": "function",
-            }
-            for call in calls
-        ]
-    if step.get("is_copied_context"):
-        said["weight"] = 0
-    only = calls[0]["tool_call_id"] if len(calls) == 1 else None
-    results = step.get("observation", {"results": ()})["results"]
-    return [said, *(_result_form(result, result.get("source_call_id") or only) for result in results)]
-
-
-def _result_form(result: dict[str, Any], call: str | None) -> Form:
-    form: Form = {"content": result["content"], "role": "tool"}
-    return {**form, "tool_call_id": call} if call else form
+    found = attempt(hear, msgspec.json.encode({"steps": step})).entries
+    system = [{"content": one.system, "role": "system"} for one in found if isinstance(one, Session)]
+    return [*system, *(one.message for one in found if isinstance(one, Said))]
 
 
 def _json(value: Any) -> str:

@@ -12,7 +12,7 @@ The other kinds, such as lists of skills, are left out.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -54,7 +54,6 @@ SILENT = frozenset(
 _MESSAGE = re.compile(rb'"message":\s?\{(?:"[a-z_]+":\s?(?:"[^"\\]*"|null),\s?){0,5}"role":\s?"(?:user|assistant)"')
 """finds messages without `parentUuid`, written by programs that convert or imitate sessions"""
 
-_Attachment = dict[str, Any]
 HOOKS_THAT_TELL = ("SessionStart", "UserPromptSubmit")
 """Events of hooks whose output the model sees"""
 NAME_MAX = 40  # characters of an unknown kind's name, which comes from the log
@@ -122,8 +121,7 @@ def hear(line: bytes) -> Iterable[Entry]:
     elif record.type == "queue-operation":
         yield from _queue(record)
     elif record.type == "attachment":
-        attachment = record.attachment if isinstance(record.attachment, dict) else {}
-        yield from hear_attachment(attachment, record.uuid, record.parent_uuid)
+        yield from _attached(record.attachment if isinstance(record.attachment, dict) else {}, record)
     else:
         yield from _link(record)
         if record.type == "system":
@@ -197,108 +195,68 @@ def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iter
         yield Said(form("user", text), id=record.uuid, after=after, prompt=asked)
 
 
-READER = SessionReader(NAME, recognise, hear)
-
-
-def hear_attachment(attachment: _Attachment, record: str, after: str | None) -> Iterable[Entry]:
-    """The entries of an attachment; `record` and `after`: its place in the tree."""
-    kind = string(attachment.get("type"))
-    text = _SHOWN[kind](attachment) if kind in _SHOWN else ""
+def _attached(attachment: dict[str, Any], record: _Line) -> Iterable[Entry]:
+    """The entries of an attachment."""
+    kind, text = string(attachment.get("type")), _shown(attachment)
     if not text.strip():
-        if record:
-            yield Link(record, after or "")
+        yield from _link(record)
         yield Dropped(f"attachment: {kind[:NAME_MAX]}")
     elif kind == "queued_command" and _is_of_a_person(attachment):
-        yield typed(text, record, after)
+        yield typed(text, record.uuid, record.parent_uuid)
     else:
-        yield Said(form("user", text), id=record, after=after)
+        yield Said(form("user", text), id=record.uuid, after=record.parent_uuid)
 
 
-def _is_of_a_person(attachment: _Attachment) -> bool:
+def _is_of_a_person(attachment: dict[str, Any]) -> bool:
     origin = attachment.get("origin")
     sender = origin.get("kind", "human") if isinstance(origin, dict) else "human"
     mode = attachment.get("commandMode", "prompt")
     return sender == "human" and mode == "prompt" and not attachment.get("isMeta")
 
 
-def _queued(attachment: _Attachment) -> str:
-    return text_of_blocks(attachment.get("prompt"), "text")
-
-
-def _file(attachment: _Attachment) -> str:
+def _shown(attachment: dict[str, Any]) -> str:
+    """The text of an attachment that the model sees, in the program's own wording; empty if it sees none."""
     content = attachment.get("content")
-    file = content.get("file") if isinstance(content, dict) else None
-    text = file.get("content") if isinstance(file, dict) else content
-    path = string(attachment.get("filename"))
-    return _read("Read", {"file_path": path}, text) if path and isinstance(text, str) else ""
-
-
-def _directory(attachment: _Attachment) -> str:
-    path, text = string(attachment.get("path")), string(attachment.get("content"))
-    return _read("Bash", {"command": f"ls {path}"}, text) if path and text else ""
+    inner = content if isinstance(content, dict) else {}
+    name, path, text = (string(attachment.get(key)) for key in ("filename", "path", "content"))
+    hook, event = (string(attachment.get(key)) for key in ("hookName", "hookEvent"))
+    match attachment.get("type"):
+        case "queued_command":
+            return text_of_blocks(attachment.get("prompt"), "text")
+        case "file" if name:
+            file = inner.get("file")
+            read = file.get("content") if isinstance(file, dict) else content
+            return _read("Read", {"file_path": name}, read) if isinstance(read, str) else ""
+        case "directory" if path and text:
+            return _read("Bash", {"command": f"ls {path}"}, text)
+        case "selected_lines_in_ide" if text:
+            lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
+            return f"The user selected the lines {lines} from {name}:\n{text}"
+        case "edited_text_file" if snippet := string(attachment.get("snippet")):
+            return f"Note: {name} was modified by the user or by a linter:\n{snippet}"
+        case "nested_memory" if (memory := string(inner.get("content")) or text).strip():
+            return _reminder(f"Contents of {path}:\n\n{memory}")
+        case "hook_success" if (event or hook.partition(":")[0]) not in HOOKS_THAT_TELL:
+            return ""
+        case "hook_additional_context" | "hook_success":
+            texts = content if isinstance(content, list) else [content]
+            told = "\n".join(one for one in texts if isinstance(one, str))
+            return _reminder(f"{hook or event} hook additional context: {told}") if told.strip() else ""
+        case "hook_blocking_error":
+            error = attachment.get("blockingError")
+            why = string(error.get("blockingError") if isinstance(error, dict) else error)
+            return f"{hook or 'a'} hook blocking error: {why}" if why.strip() else ""
+        case "critical_system_reminder" if text.strip():
+            return _reminder(text)
+    return ""
 
 
 def _read(tool: str, given: dict[str, str], text: str) -> str:
-    """The text with the program's own wording of a tool result."""
     return f"Called the {tool} tool with the following input: {json_text(given)}\n\nResult of it:\n{text}"
-
-
-def _selected(attachment: _Attachment) -> str:
-    path, text = string(attachment.get("filename")), string(attachment.get("content"))
-    lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
-    return f"The user selected the lines {lines} from {path}:\n{text}" if text else ""
-
-
-def _edited(attachment: _Attachment) -> str:
-    path, text = string(attachment.get("filename")), string(attachment.get("snippet"))
-    return f"Note: {path} was modified by the user or by a linter:\n{text}" if text else ""
-
-
-def _memory(attachment: _Attachment) -> str:
-    content = attachment.get("content")
-    text = content.get("content") if isinstance(content, dict) else content
-    path = string(attachment.get("path"))
-    return _reminder(f"Contents of {path}:\n\n{text}") if isinstance(text, str) and text.strip() else ""
-
-
-def _of_hook(attachment: _Attachment) -> str:
-    content, hook = attachment.get("content"), string(attachment.get("hookName")) or string(attachment.get("hookEvent"))
-    texts = content if isinstance(content, list) else [content]
-    text = "\n".join(one for one in texts if isinstance(one, str))
-    return _reminder(f"{hook} hook additional context: {text}") if text.strip() else ""
-
-
-def _hook_output(attachment: _Attachment) -> str:
-    event = string(attachment.get("hookEvent")) or string(attachment.get("hookName")).partition(":")[0]
-    return _of_hook(attachment) if event in HOOKS_THAT_TELL else ""
-
-
-def _blocked(attachment: _Attachment) -> str:
-    error = attachment.get("blockingError")
-    text = error.get("blockingError") if isinstance(error, dict) else error
-    hook = string(attachment.get("hookName")) or "a"
-    return f"{hook} hook blocking error: {text}" if isinstance(text, str) and text.strip() else ""
-
-
-def _critical(attachment: _Attachment) -> str:
-    text = string(attachment.get("content"))
-    return _reminder(text) if text.strip() else ""
 
 
 def _reminder(text: str) -> str:
     return f"<system-reminder>\n{text}\n</system-reminder>"
 
 
-_SHOWN: dict[str, Callable[[_Attachment], str]] = {
-    "queued_command": _queued,
-    "file": _file,
-    "directory": _directory,
-    "selected_lines_in_ide": _selected,
-    "edited_text_file": _edited,
-    "nested_memory": _memory,
-    "hook_additional_context": _of_hook,
-    "hook_success": _hook_output,
-    "hook_blocking_error": _blocked,
-    "critical_system_reminder": _critical,
-}
-"""By kind: function that returns the text the model sees"""
+READER = SessionReader(NAME, recognise, hear)

@@ -17,7 +17,7 @@ import msgspec
 
 from apollod.core.facts.intake.events import Removed, SignalFlagged
 from apollod.core.facts.judging.events import Planted, Verdict, Vote
-from apollod.curation.prompts import headed
+from apollod.curation.prompts import headed, prompt_hash
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.comparisons import as_text
@@ -69,8 +69,7 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-PROMPT_HASH = blake2b((PROMPT + json.dumps(SCHEMA, sort_keys=True)).encode(), digest_size=8).hexdigest()
-"""16 hex digits"""
+PROMPT_HASH = prompt_hash(PROMPT, SCHEMA)
 
 _NO_INSTRUCTION = ("tools", "scaffolding")
 

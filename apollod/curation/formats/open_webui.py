@@ -83,15 +83,12 @@ def hear(record: bytes) -> Iterable[Entry]:
     feedback = json_object(record, _decode)
     if feedback.snapshot is not None:
         chat = feedback.snapshot.chat or _Chat()
-        tree = _tree(chat.chat or chat) or _messages(feedback.snapshot.history)
-        return (_of_rating(feedback, tree, chat.id),)
+        tree = _messages((chat.chat or chat).history) or _messages(feedback.snapshot.history)
+        rating, meta = feedback.data or _Rating(), feedback.meta or _Meta()
+        return (_learned(tree, meta.message_id or "", rating, feedback.id or "", meta.chat_id or chat.id or ""),)
     if feedback.chat is not None:
-        return tuple(_of_chat(_tree(feedback.chat.chat or feedback.chat), feedback.id))
+        return tuple(_of_chat(_messages((feedback.chat.chat or feedback.chat).history), feedback.id))
     return (Unknown(feedback.type or "neither feedback nor a chat"),)
-
-
-def _tree(chat: _Chat) -> dict[str, _Message]:
-    return _messages(chat.history)
 
 
 def _messages(history: _History | None) -> dict[str, _Message]:
@@ -107,11 +104,6 @@ def _messages(history: _History | None) -> dict[str, _Message]:
         if message.id:
             found[message.id] = message
     return found
-
-
-def _of_rating(feedback: _Feedback, tree: dict[str, _Message], chat: str | None) -> Entry:
-    rating, meta = feedback.data or _Rating(), feedback.meta or _Meta()
-    return _learned(tree, meta.message_id or "", rating, feedback.id or "", meta.chat_id or chat or "")
 
 
 def _of_chat(tree: dict[str, _Message], chat: str | None) -> Iterable[Entry]:

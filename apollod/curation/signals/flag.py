@@ -2,8 +2,9 @@
 
 import tomllib
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, reduce
 from importlib.resources import files
+from operator import getitem
 from typing import Any, NamedTuple
 
 from apollod.core.facts.intake.events import Polarity
@@ -83,13 +84,10 @@ def _tables() -> dict[str, Any]:
     return tomllib.loads((files("apollod") / "data" / "signals.toml").read_text("utf-8"))
 
 
-def expressions(table: str, name: str = "") -> list[str]:
+def expressions(*path: str) -> list[str]:
     """The regular expressions of an entry of `data/signals.toml`, or of all entries of a table."""
-    tables = _tables()
-    of: dict[str, Any] = tables
-    for part in table.split("."):
-        of = of[part]
-    text = of[name] if name else "".join(of.values())
-    for word, meant in tables["words"].items():
+    found = reduce(getitem, path, _tables())
+    text = found if isinstance(found, str) else "".join(found.values())
+    for word, meant in _tables()["words"].items():
         text = text.replace(f"<{word}>", meant.strip())
     return text.replace("\n  ", "").splitlines()

@@ -11,17 +11,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.document import in_documents
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    form,
-    json_object,
-    text_of_blocks,
-    tool_call,
-    tool_result,
-    user_said,
-)
+from apollod.curation.formats.session_reader import SessionReader, json_object
 from apollod.wire.records import message_form
 
 NAME = "atif"
@@ -115,7 +107,7 @@ def hear(record: bytes) -> Iterable[Entry]:
 
 
 def _of_step(step: _Step) -> Iterable[Entry]:
-    record, text = f"step {step.step_id}", text_of_blocks(step.message, "text")
+    record, text = f"step {step.step_id}", turns.text_of_blocks(step.message, "text")
     ours = _ours(step.extra)
     prompt = step.source == "user" and not ours.within
     if ours.messages is not None:
@@ -125,7 +117,7 @@ def _of_step(step: _Step) -> Iterable[Entry]:
         return
     match step.source:
         case "user":
-            yield user_said(text, record, prompt)
+            yield turns.user(text, record, prompt)
         case "system" if (step.step_id or 1) == 1 and text.strip():
             yield Session(system=text)
         case "system":
@@ -138,19 +130,19 @@ def _of_step(step: _Step) -> Iterable[Entry]:
 
 def _answer(step: _Step, record: str, text: str) -> Iterable[Entry]:
     calls = step.tool_calls or []
-    made = [tool_call(call.tool_call_id, call.function_name, call.arguments) for call in calls]
+    made = [turns.tool_call(call.tool_call_id, call.function_name, call.arguments) for call in calls]
     context = bool(step.is_copied_context) or step.llm_call_count == 0
-    said = answer_form(text, step.reasoning_content, made, context)
+    said = turns.answer(text, step.reasoning_content, made, context)
     if context:
         yield Dropped("an answer of an earlier run, or that no model wrote")
     yield Said(said, id=record, model=step.model_name or "")
     for one in (step.observation.results or ()) if step.observation is not None else ():
-        found = text_of_blocks(one.content, "text")
+        found = turns.text_of_blocks(one.content, "text")
         if calls:
             call = one.source_call_id or (calls[0].tool_call_id if len(calls) == 1 else None)
-            yield tool_result(found, call, record)
+            yield turns.tool_result(found, call, record)
         elif found.strip():  # an agent that writes its commands as text gets results as user messages
-            yield Said(form("user", found), id=record)
+            yield Said(turns.form("user", found), id=record)
 
 
 def _ours(extra: Any) -> _Ours:

@@ -18,18 +18,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Executed, Link, Queued, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    blocks_of,
-    calls_in,
-    form,
-    json_object,
-    json_text,
-    string,
-    text_of_blocks,
-    tool_result,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 from apollod.curation.typed_ahead import typed
 
 NAME = "claude-code"
@@ -134,7 +124,7 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 def _queue(record: _Line) -> Iterable[Entry]:
     taken_out = record.operation == "remove" and record.reason not in (None, "", "absorbed_mid_turn")
-    text = text_of_blocks(record.content, "text")
+    text = turns.text_of_blocks(record.content, "text")
     yield from _link(record)
     yield Queued("popAll" if taken_out else record.operation, text)
     yield Dropped(f"queue-operation: {record.operation[:20] or 'other'}")
@@ -150,25 +140,24 @@ def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
         yield Link(record.uuid, record.parent_uuid or "")
         yield Dropped("an error of the API, or text that no model wrote")
         return
-    blocks = blocks_of(message.content)
     cut = message.stop_reason == "max_tokens"  # its end would be learned, too
-    said = answer_form(text_of_blocks(blocks, "text"), text_of_blocks(blocks, "thinking"), calls_in(blocks), cut)
+    said = turns.answer_of_blocks(message.content, cut)
     yield Said(
         said, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
     )
 
 
 def _user(record: _Line, message: _Message) -> Iterable[Entry]:
-    blocks = blocks_of(message.content)
+    blocks = turns.blocks_of(message.content)
     results = [block for block in blocks if block.get("type") == "tool_result"]
     after = record.parent_uuid
     for one in results:
         content = one.get("content")
-        text = (text_of_blocks(content, "text") if isinstance(content, list) else content) or ""
+        text = (turns.text_of_blocks(content, "text") if isinstance(content, list) else content) or ""
         refused = isinstance(text, str) and text.startswith(REFUSED)
-        yield tool_result(text, one.get("tool_use_id"), record.uuid, bool(one.get("is_error")), refused, after)
+        yield turns.tool_result(text, one.get("tool_use_id"), record.uuid, bool(one.get("is_error")), refused, after)
         after = None
-    yield from _turn(record, text_of_blocks(blocks, "text"), after, bool(results))
+    yield from _turn(record, turns.text_of_blocks(blocks, "text"), after, bool(results))
 
 
 def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iterable[Entry]:
@@ -183,16 +172,16 @@ def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iter
         yield from _link(record)
         yield Dropped("text of the program, not of a person")
     elif text.startswith(INTERRUPTED):
-        yield Said(form("user", text), id=record.uuid, after=after, signals=(Signal("interrupted", text),))
+        yield Said(turns.form("user", text), id=record.uuid, after=after, signals=(Signal("interrupted", text),))
     elif not text.strip():
         if not of_results:
             yield from _link(record)
             yield Dropped("a prompt without text")
     elif start.startswith(COMMANDS):
-        yield Said(form("user", text), id=record.uuid, after=after, prompt=True, command=True)
+        yield Said(turns.form("user", text), id=record.uuid, after=after, prompt=True, command=True)
     else:
         asked = not (of_results or record.is_meta or start.startswith(CONTEXT))
-        yield Said(form("user", text), id=record.uuid, after=after, prompt=asked)
+        yield Said(turns.form("user", text), id=record.uuid, after=after, prompt=asked)
 
 
 def _attached(attachment: dict[str, Any], record: _Line) -> Iterable[Entry]:
@@ -204,7 +193,7 @@ def _attached(attachment: dict[str, Any], record: _Line) -> Iterable[Entry]:
     elif kind == "queued_command" and _is_of_a_person(attachment):
         yield typed(text, record.uuid, record.parent_uuid)
     else:
-        yield Said(form("user", text), id=record.uuid, after=record.parent_uuid)
+        yield Said(turns.form("user", text), id=record.uuid, after=record.parent_uuid)
 
 
 def _is_of_a_person(attachment: dict[str, Any]) -> bool:
@@ -222,7 +211,7 @@ def _shown(attachment: dict[str, Any]) -> str:
     hook, event = (string(attachment.get(key)) for key in ("hookName", "hookEvent"))
     match attachment.get("type"):
         case "queued_command":
-            return text_of_blocks(attachment.get("prompt"), "text")
+            return turns.text_of_blocks(attachment.get("prompt"), "text")
         case "file" if name:
             file = inner.get("file")
             read = file.get("content") if isinstance(file, dict) else content
@@ -252,7 +241,7 @@ def _shown(attachment: dict[str, Any]) -> str:
 
 
 def _read(tool: str, given: dict[str, str], text: str) -> str:
-    return f"Called the {tool} tool with the following input: {json_text(given)}\n\nResult of it:\n{text}"
+    return f"Called the {tool} tool with the following input: {turns.json_text(given)}\n\nResult of it:\n{text}"
 
 
 def _reminder(text: str) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal, Unknown, Whole
+from apollod.curation.formats import turns
 from apollod.curation.formats.database_reader import Queries, Row, Schema, of_rows
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, form, json_object, string
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object, string
 from apollod.errors import RecordRefused
 
 NAME = "open-webui"
@@ -131,7 +132,7 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
         return Dropped(unlearned or "a chat with calls of tools, which the export has as HTML")
     said = [
         Said(
-            form(message.role or "", THOUGHTS.sub("", string(message.content)).strip()),
+            turns.form(message.role or "", THOUGHTS.sub("", string(message.content)).strip()),
             prompt=message.role == "user",
             model=message.model or "",
         )

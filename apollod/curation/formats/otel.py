@@ -12,16 +12,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    calls_in,
-    form,
-    json_object,
-    json_text,
-    string,
-    text_of_blocks,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form
 
@@ -161,23 +153,23 @@ def _forms(message: dict[str, Any]) -> Iterable[Form]:
     role, text = message.get("role"), _texts(parts, "text")
     for part in parts:
         if part.get("type") == "tool_call_response":
-            shown = json_text(part.get("result", part.get("response")))
-            yield form("tool", shown, tool_call_id=part.get("id"))
+            shown = turns.json_text(part.get("result", part.get("response")))
+            yield turns.form("tool", shown, tool_call_id=part.get("id"))
     if role == "assistant":
-        calls = calls_in(parts, "tool_call", "arguments")
+        calls = turns.calls_in(parts, "tool_call", "arguments")
         cut_off = str(message.get("finish_reason")) in CUT_OFF
-        yield answer_form(text, _texts(parts, "reasoning"), calls, cut_off)
+        yield turns.answer(text, _texts(parts, "reasoning"), calls, cut_off)
     elif role in ("system", "user", "developer") and text:
-        yield form(role, text)
+        yield turns.form(role, text)
 
 
 def _parts_of_content(message: dict[str, Any]) -> list[Any]:
     """The parts of a message in OpenAI's form, with `content` and `tool_calls`, which some libraries record."""
     content, calls = message.get("content"), message.get("tool_calls")
     if message.get("role") == "tool":
-        text = text_of_blocks(content, "text")
+        text = turns.text_of_blocks(content, "text")
         return [{"type": "tool_call_response", "id": message.get("tool_call_id"), "response": text}]
-    parts: list[Any] = [{"type": "text", "content": text_of_blocks(content, "text")}]
+    parts: list[Any] = [{"type": "text", "content": turns.text_of_blocks(content, "text")}]
     reasoning = message.get("reasoning_content")
     parts += [{"type": "reasoning", "content": reasoning}] if isinstance(reasoning, str) else []
     for call in calls if isinstance(calls, list) else ():

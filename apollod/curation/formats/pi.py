@@ -14,20 +14,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.database_reader import Queries, Row, Schema, grouped, of_rows
-from apollod.curation.formats.session_reader import (
-    Heard,
-    SessionReader,
-    answer_form,
-    attempt,
-    blocks_of,
-    calls_in,
-    form,
-    json_object,
-    text_of_blocks,
-    tool_result,
-    user_said,
-)
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object
 from apollod.errors import RecordRefused
 
 NAME = "pi"
@@ -89,8 +78,8 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "message" if record.message is not None:
             return tuple(_of_message(record.message, record.id or "", _after(record)))
         case "custom_message":
-            text = text_of_blocks(record.content, "text")
-            return (Said(form("user", text), id=record.id or "", after=_after(record)),)
+            text = turns.text_of_blocks(record.content, "text")
+            return (Said(turns.form("user", text), id=record.id or "", after=_after(record)),)
         case "branch_summary":
             return (_summary(LEFT, record.summary, record.id or "", _after(record)),)
         case "compaction":
@@ -116,7 +105,7 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
     dropped = ""
     match message.role:
         case "user":
-            prompt = user_said(text_of_blocks(message.content, "text"), record, after=after)
+            prompt = turns.user(turns.text_of_blocks(message.content, "text"), record, after=after)
             if isinstance(prompt, Said):
                 yield prompt
             else:
@@ -128,14 +117,14 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
         case "assistant":
             yield _answer(message, record, after)
         case "toolResult":
-            text = text_of_blocks(message.content, "text")
-            yield tool_result(text, message.tool_call_id, record, message.is_error, after=after)
+            text = turns.text_of_blocks(message.content, "text")
+            yield turns.tool_result(text, message.tool_call_id, record, message.is_error, after=after)
         case "bashExecution" if message.exclude_from_context:
             dropped = "a shell command that the model was not shown"
         case "bashExecution":
-            yield Said(form("user", _executed(message)), id=record, after=after)
+            yield Said(turns.form("user", _executed(message)), id=record, after=after)
         case "custom" | "hookMessage":
-            yield Said(form("user", text_of_blocks(message.content, "text")), id=record, after=after)
+            yield Said(turns.form("user", turns.text_of_blocks(message.content, "text")), id=record, after=after)
         case "branchSummary":
             yield _summary(LEFT, message.summary, record, after)
         case "compactionSummary":
@@ -151,15 +140,13 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
 
 
 def _answer(message: _Message, record: str, after: str | None) -> Said:
-    blocks = blocks_of(message.content)
     cut = message.stop_reason == "length"  # its end would be learned, too
-    calls = calls_in(blocks, "toolCall", "arguments")
-    said = answer_form(text_of_blocks(blocks, "text"), text_of_blocks(blocks, "thinking"), calls, cut)
+    said = turns.answer_of_blocks(message.content, cut, "toolCall", "arguments")
     return Said(said, id=record, after=after, model=message.model or "", response=message.response_id or "")
 
 
 def _summary(words: str, summary: str | None, record: str, after: str | None) -> Said:
-    return Said(form("user", f"{words}{summary or ''}\n</summary>"), id=record, after=after)
+    return Said(turns.form("user", f"{words}{summary or ''}\n</summary>"), id=record, after=after)
 
 
 def _executed(message: _Message) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal
-from apollod.curation.formats.session_reader import SessionReader, answer_form, form, json_object, string
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "sillytavern"
 
@@ -62,16 +63,16 @@ def hear(line: bytes) -> Iterable[Entry]:
     if not record.mes.strip():
         return (Dropped("a message without text"),)
     if extra.type == "narrator":
-        return (Said(form("system", record.mes)),)
+        return (Said(turns.form("system", record.mes)),)
     if record.is_user:
-        return (Said(form("user", record.mes), prompt=True),)
+        return (Said(turns.form("user", record.mes), prompt=True),)
     if record.gen_started is None and extra.model is None and extra.api is None:
-        greeting = Said(answer_form(record.mes, context=True))
+        greeting = Said(turns.answer(record.mes, context=True))
         return (greeting, Dropped("a greeting, or another answer that no model wrote"))
     others = _others(record)
     return (
         Said(
-            answer_form(record.mes, extra.reasoning),
+            turns.answer(record.mes, extra.reasoning),
             model=extra.model or "",
             signals=tuple(Signal("swiped-away", text[:200]) for text in others),
             opinion=Opinion(worse=others) if others else None,

@@ -15,18 +15,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.document import in_documents
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    blocks_of,
-    calls_in,
-    form,
-    json_object,
-    json_or,
-    text_of_blocks,
-    tool_result,
-)
+from apollod.curation.formats.session_reader import SessionReader, json_object, json_or
 
 NAME = "cline"
 PERSON = ("task", "user_message", "feedback", "answer", "user_input")
@@ -94,7 +85,7 @@ def hear(record: bytes) -> Iterable[Entry]:
     if message.is_truncation_marker:
         yield Dropped("a note that messages were left out")
     elif message.is_summary:
-        summary = form("user", text_of_blocks(message.content, "text") or "(summary)")
+        summary = turns.form("user", turns.text_of_blocks(message.content, "text") or "(summary)")
         yield Replaced((Said(summary),))
     elif message.role == "assistant":
         yield Session(agent=NAME)
@@ -108,13 +99,13 @@ def hear(record: bytes) -> Iterable[Entry]:
 
 
 def _answer(message: _Record) -> Said:
-    blocks = blocks_of(message.content)
-    text = text_of_blocks(blocks, "text")
+    blocks = turns.blocks_of(message.content)
+    text = turns.text_of_blocks(blocks, "text")
     cut = CUT_OFF.search(text[-300:])
     if cut is not None:
         text = text[: len(text) - len(cut[0])]
     context = cut is not None or text.strip() == NO_ANSWER  # the extension, not the model, wrote its end
-    said = answer_form(text, text_of_blocks(blocks, "thinking"), calls_in(blocks), context)
+    said = turns.answer(text, turns.text_of_blocks(blocks, "thinking"), turns.calls_in(blocks), context)
     signals = (Signal("interrupted", cut[0].strip()),) if cut is not None and "user" in cut[1] else ()
     info = message.model_info or _ModelInfo()
     return Said(said, id=message.id or "", model=info.model_id or info.id or "", signals=signals)
@@ -124,14 +115,14 @@ def _asked(message: _Record) -> Iterable[Entry]:
     """Tool results first, then the user's words and attachments."""
     said, shown, entries = list[str](), list[str](), list[Entry]()
     model, automatic = "", False
-    for block in blocks_of(message.content):
+    for block in turns.blocks_of(message.content):
         kind = block.get("type")
         if kind == "tool_result":
-            text = text_of_blocks(block.get("content"), "text")
+            text = turns.text_of_blocks(block.get("content"), "text")
             said += _words(text)
             entries.append(_result(text, block.get("tool_use_id"), bool(block.get("is_error")), message.id))
         elif kind == "text":
-            text, state = _without_state(text_of_blocks([block], "text"))
+            text, state = _without_state(turns.text_of_blocks([block], "text"))
             found = _model(state)
             model = found[1] if found else model
             head, _, told = text.partition("] Result:") if _result_head(text) else ("", "", "")
@@ -149,7 +140,7 @@ def _asked(message: _Record) -> Iterable[Entry]:
     yield from entries
     if said or shown:
         prompt = bool(said) or not (automatic or any(isinstance(entry, Said) for entry in entries))
-        yield Said(form("user", "\n\n".join([*said, *shown])), id=message.id or "", prompt=prompt)
+        yield Said(turns.form("user", "\n\n".join([*said, *shown])), id=message.id or "", prompt=prompt)
     elif not entries:
         yield Dropped("text of the program, not of a person")
 
@@ -177,7 +168,7 @@ def _words(text: str) -> list[str]:
 
 
 def _result(text: str, call: Any, failed: bool, record: str | None) -> Said:
-    return tool_result(text, call, record or "", failed or text.startswith(FAILED), text.startswith(REFUSED))
+    return turns.tool_result(text, call, record or "", failed or text.startswith(FAILED), text.startswith(REFUSED))
 
 
 READER = SessionReader(NAME, recognise, hear, in_documents("messages"))

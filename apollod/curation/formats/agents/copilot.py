@@ -24,16 +24,8 @@ from apollod.curation.conversation import (
     Signal,
     Unknown,
 )
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    form,
-    json_object,
-    json_text,
-    string,
-    tool_call,
-    trouble,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "copilot-cli"
 SILENT = (
@@ -108,7 +100,7 @@ def hear(line: bytes) -> Iterable[Entry]:
             yield Session(system=data.content)
         case "user.message" if (data.content or "").strip():
             asked = data.source in (None, "", "user")  # else a skill, a schedule or the program
-            yield Said(form("user", data.content or ""), id=name, prompt=asked)
+            yield Said(turns.form("user", data.content or ""), id=name, prompt=asked)
         case "assistant.message":
             yield _answer(data, name)
         case "tool.execution_complete":
@@ -116,7 +108,7 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "abort":
             yield Marked(Signal("interrupted", data.reason or "abort"))
         case "session.compaction_complete" if data.success and data.summary_content:
-            yield Replaced((Said(form("user", data.summary_content)),))
+            yield Replaced((Said(turns.form("user", data.summary_content)),))
         case "session.snapshot_rewind" if data.up_to_event_id:
             yield Rewound(to=data.up_to_event_id)
         case kind:
@@ -127,8 +119,8 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 
 def _answer(data: _Data, name: str) -> Said:
-    calls = [tool_call(call.tool_call_id, call.name, call.arguments) for call in data.tool_requests or ()]
-    said = answer_form(data.content or "", data.reasoning_text, calls)
+    calls = [turns.tool_call(call.tool_call_id, call.name, call.arguments) for call in data.tool_requests or ()]
+    said = turns.answer(data.content or "", data.reasoning_text, calls)
     return Said(said, id=name, model=data.model or "", response=data.message_id or "")
 
 
@@ -136,10 +128,10 @@ def _result(data: _Data, name: str) -> Said:
     error = data.error if isinstance(data.error, dict) else {"message": data.error}
     told, content = string(error.get("message")), data.result
     content = content.get("content", content) if isinstance(content, dict) else content  # as the model saw it
-    text = ("" if content is None else json_text(content)) or told
+    text = ("" if content is None else turns.json_text(content)) or told
     failed, refused = data.success is False, _refused(string(error.get("code"))) is not None
-    signals = trouble(told or text, failed, failed and refused)
-    return Said(form("tool", text, tool_call_id=data.tool_call_id), id=name, signals=signals)
+    signals = turns.trouble(told or text, failed, failed and refused)
+    return Said(turns.form("tool", text, tool_call_id=data.tool_call_id), id=name, signals=signals)
 
 
 READER = SessionReader(NAME, recognise, hear)

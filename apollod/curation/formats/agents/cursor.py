@@ -13,24 +13,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Said, Session, Signal, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, size_of
-from apollod.curation.formats.session_reader import (
-    Heard,
-    SessionReader,
-    answer_form,
-    attempt,
-    blocks_of,
-    calls_in,
-    form,
-    json_object,
-    json_or,
-    json_text,
-    string,
-    text_of_blocks,
-    tool_call,
-    trouble,
-    user_said,
-)
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object, json_or, string
 
 NAME = "cursor"
 UNFINISHED = frozenset({"loading", "running", "inProgress", "pending", "streaming"})
@@ -127,7 +112,7 @@ def _entries(row: Row) -> Iterable[Entry]:
     if model and model != "default":
         yield Session(model=model)
     if bubble.type == 1:
-        yield user_said(text, name)
+        yield turns.user(text, name)
     elif bubble.type == 2:
         yield from _answer(bubble, name, text)
     else:
@@ -139,18 +124,18 @@ def _answer(bubble: _Bubble, name: str, text: str) -> Iterable[Entry]:
     tool = bubble.tool_former_data
     calls = []
     if tool is not None and tool.name:
-        calls = [tool_call(tool.tool_call_id, tool.name, _arguments(tool.raw_args or tool.params))]
+        calls = [turns.tool_call(tool.tool_call_id, tool.name, _arguments(tool.raw_args or tool.params))]
     thought = bubble.thinking.text if bubble.thinking else None
     if not (text.strip() or thought or calls):
         yield Dropped("a message without text")
         return
-    yield Said(answer_form(text, thought, calls), id=name, continues=True)
+    yield Said(turns.answer(text, thought, calls), id=name, continues=True)
     if tool is None or not calls:
         return
-    text = "" if tool.result is None else json_text(tool.result)
+    text = "" if tool.result is None else turns.json_text(tool.result)
     refused = tool.user_decision in REFUSED or tool.status in REFUSED
-    signals = trouble(text or (str(tool.status) if refused else ""), tool.status == "error", refused)
-    yield Said(form("tool", text, tool_call_id=tool.tool_call_id), id=name, signals=signals)
+    signals = turns.trouble(text or (str(tool.status) if refused else ""), tool.status == "error", refused)
+    yield Said(turns.form("tool", text, tool_call_id=tool.tool_call_id), id=name, signals=signals)
 
 
 def _arguments(value: Any) -> Any:
@@ -193,15 +178,15 @@ def recognise(path: str, head: bytes) -> bool:
 def hear(line: bytes) -> Iterable[Entry]:
     """The entries of one line."""
     record = json_object(line, _line)
-    blocks = blocks_of(record.message.content if record.message else None)
-    text = text_of_blocks(blocks, "text")
+    blocks = turns.blocks_of(record.message.content if record.message else None)
+    text = turns.text_of_blocks(blocks, "text")
     match record.role:
         case "user":
             begin, end = text.find(QUERY[0]), text.rfind(QUERY[1])
             yield Session(agent=TRANSCRIPT)
-            yield user_said(text[begin + len(QUERY[0]) : end].strip() if 0 <= begin < end else text)
+            yield turns.user(text[begin + len(QUERY[0]) : end].strip() if 0 <= begin < end else text)
         case "assistant":
-            yield Said(answer_form(text, calls=calls_in(blocks)))
+            yield Said(turns.answer(text, calls=turns.calls_in(blocks)))
         case None if record.type == "turn_ended":
             if record.status in ("error", "aborted", "cancelled"):
                 yield Marked(Signal("interrupted", f"turn_ended: {record.status}"))

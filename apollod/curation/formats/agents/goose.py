@@ -11,20 +11,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Entry, Said, Session, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, grouped, of_rows
-from apollod.curation.formats.session_reader import (
-    Heard,
-    SessionReader,
-    answer_form,
-    attempt,
-    json_object,
-    json_or,
-    json_text,
-    text_of_blocks,
-    tool_call,
-    tool_result,
-    user_said,
-)
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object, json_or
 from apollod.errors import RecordRefused
 
 NAME = "goose"
@@ -94,7 +83,7 @@ def entries_of(role: str, content: Any, metadata: Metadata, name: str) -> Iterab
     for block in results:
         yield _result(block, name)
     if role == "user":
-        entry = user_said(text_of_blocks(blocks, "text"), name, not (hidden or results))
+        entry = turns.user(turns.text_of_blocks(blocks, "text"), name, not (hidden or results))
         if isinstance(entry, Said) or not results:
             yield entry
     known = SILENT | {"text", "thinking", "reasoning", "toolRequest", "toolResponse"}
@@ -107,9 +96,9 @@ def _answer(blocks: list[dict[str, Any]], metadata: Metadata, name: str, hidden:
     for block in blocks:
         value = _value(block.get("toolCall")) if block.get("type") == "toolRequest" else None
         if isinstance(value, dict):  # else the call was broken, and its result says so
-            calls.append(tool_call(block.get("id"), value.get("name"), value.get("arguments")))
-    thought = text_of_blocks(blocks, "thinking") or text_of_blocks(blocks, "reasoning")
-    said = answer_form(text_of_blocks(blocks, "text"), thought, calls, hidden)
+            calls.append(turns.tool_call(block.get("id"), value.get("name"), value.get("arguments")))
+    thought = turns.text_of_blocks(blocks, "thinking") or turns.text_of_blocks(blocks, "reasoning")
+    said = turns.answer(turns.text_of_blocks(blocks, "text"), thought, calls, hidden)
     inference = metadata.inference or _Inference()
     model = inference.resolved_model or inference.requested_model or ""
     return Said(said, id=name, part_of=name, model=model)
@@ -125,10 +114,10 @@ def _result(block: dict[str, Any], name: str) -> Said:
     value = _value(outcome)
     failed = isinstance(value, dict) and bool(value.get("isError"))
     content = value.get("content") if isinstance(value, dict) else value
-    text = text_of_blocks(content, "text")
+    text = turns.text_of_blocks(content, "text")
     if isinstance(outcome, dict) and value is None:
-        failed, text = True, json_text(outcome.get("error", outcome.get("Err", "")))
-    return tool_result(text, block.get("id"), name, failed, text.startswith(DECLINED))
+        failed, text = True, turns.json_text(outcome.get("error", outcome.get("Err", "")))
+    return turns.tool_result(text, block.get("id"), name, failed, text.startswith(DECLINED))
 
 
 READER = SessionReader(NAME, recognise, hear)

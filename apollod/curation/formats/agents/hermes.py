@@ -13,18 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, grouped, of_rows
-from apollod.curation.formats.session_reader import (
-    Heard,
-    answer_form,
-    attempt,
-    form,
-    json_or,
-    string,
-    text_of_blocks,
-    tool_result,
-    user_said,
-)
+from apollod.curation.formats.session_reader import Heard, attempt, json_or, string
 from apollod.errors import RecordRefused
 
 NAME = "hermes"
@@ -133,20 +124,20 @@ def _inactive(row: Row, says_compacted: bool) -> Heard:
 def _entries(row: Row) -> Iterable[Entry]:
     role, name, text = row.get("role"), str(row.get("key")), _content(row.get("content"))
     if role == "user":
-        yield user_said(text, name, not row.get("observed") and not _is_summary(row))
+        yield turns.user(text, name, not row.get("observed") and not _is_summary(row))
     elif role == "assistant":
         thoughts = string(row.get("reasoning_content")) or string(row.get("reasoning"))
         calls = _json(row.get("tool_calls"), "tool_calls")
         cut = row.get("finish_reason") == "length"  # its end would be learned, too
-        yield Said(answer_form(text, thoughts, calls or (), cut), id=name)
+        yield Said(turns.answer(text, thoughts, calls or (), cut), id=name)
     elif role == "tool":
         result = json_or(text, None) if text.startswith("{") else None
         failed = isinstance(result, dict) and bool(
             result.get("exit_code") or result.get("error") or result.get("success") is False
         )
-        yield tool_result(text, row.get("tool_call_id"), name, failed, row.get("effect_disposition") == "denied")
+        yield turns.tool_result(text, row.get("tool_call_id"), name, failed, row.get("effect_disposition") == "denied")
     elif role == "system":
-        yield Said(form("system", text), id=name)
+        yield Said(turns.form("system", text), id=name)
     elif role in SILENT:
         yield Dropped(str(role))
     else:
@@ -157,7 +148,7 @@ def _content(value: object) -> str:
     text = string(value)
     if not text.startswith(PARTS):
         return text
-    return text_of_blocks(_json(text[len(PARTS) :], "content"), "text")
+    return turns.text_of_blocks(_json(text[len(PARTS) :], "content"), "text")
 
 
 def _json(value: object, name: str) -> Any:

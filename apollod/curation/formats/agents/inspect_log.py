@@ -14,17 +14,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
+from apollod.curation.formats import turns
 from apollod.curation.formats.document import in_documents
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    form,
-    json_object,
-    string,
-    text_of_blocks,
-    tool_call,
-    trouble,
-)
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "inspect"
 BEGIN = b'{"inspect_eval_log":1}\n'
@@ -140,7 +132,7 @@ def _of_sample(sample: _Sample) -> Iterable[Entry]:
             case "system":
                 system = f"{system}\n\n{text}" if system else text
             case "user" if text.strip():
-                said.append(Said(form("user", text), id=message.id or "", prompt=not asked))
+                said.append(Said(turns.form("user", text), id=message.id or "", prompt=not asked))
                 asked = True
             case "assistant":
                 said.append(_answer(message, text, model))
@@ -164,18 +156,18 @@ def _of_sample(sample: _Sample) -> Iterable[Entry]:
 
 
 def _answer(message: _Message, text: str, model: str) -> Said:
-    calls = [tool_call(call.id, call.function, call.arguments) for call in message.tool_calls or ()]
+    calls = [turns.tool_call(call.id, call.function, call.arguments) for call in message.tool_calls or ()]
     broken = any(call.parse_error for call in message.tool_calls or ())
     context = message.source == "input" or broken  # given with the task; or the model's own text is missing
-    said = answer_form(text, text_of_blocks(message.content, "reasoning"), calls, context)
+    said = turns.answer(text, turns.text_of_blocks(message.content, "reasoning"), calls, context)
     return Said(said, id=message.id or "", model=message.model or model)
 
 
 def _result(message: _Message, text: str) -> Said:
     error = message.error or _Error()
     text = text or error.message or ""
-    signals = trouble(error.message or text, message.error is not None, error.type == "approval")
-    return Said(form("tool", text, tool_call_id=message.tool_call_id), id=message.id or "", signals=signals)
+    signals = turns.trouble(error.message or text, message.error is not None, error.type == "approval")
+    return Said(turns.form("tool", text, tool_call_id=message.tool_call_id), id=message.id or "", signals=signals)
 
 
 def _scores(scores: dict[str, Any]) -> Iterable[Signal]:
@@ -190,7 +182,7 @@ def _scores(scores: dict[str, Any]) -> Iterable[Signal]:
 def _text(content: Any, attachments: dict[str, Any]) -> str:
     """The text of a message, with attachments resolved from elsewhere in the sample."""
     if isinstance(content, list):
-        texts = (text_of_blocks([block], "text") for block in content)
+        texts = (turns.text_of_blocks([block], "text") for block in content)
         return "".join(_text(text, attachments) for text in texts)
     text = string(content)
     if text.startswith(ATTACHMENT):

@@ -12,20 +12,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
 from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, grouped, size_of
-from apollod.curation.formats.session_reader import (
-    Heard,
-    answer_form,
-    attempt,
-    form,
-    json_object,
-    json_or,
-    json_text,
-    string,
-    tool_call,
-    tool_result,
-    user_said,
-)
+from apollod.curation.formats.session_reader import Heard, attempt, json_object, json_or, string
 from apollod.errors import RecordRefused
 
 NAME = "opencode"
@@ -170,8 +159,8 @@ def _entries(name: str, rows: Sequence[Row]) -> Iterable[Entry]:
     elif not _is_finished(info):
         yield Dropped("an answer that was cut off")
     elif info.summary:
-        summary = answer_form("".join(part.text or "" for part in parts if part.type == "text"), context=True)
-        yield Replaced((Said(form("user", SUMMARY_ASKED), prompt=True), Said(summary, id=name)))
+        summary = turns.answer("".join(part.text or "" for part in parts if part.type == "text"), context=True)
+        yield Replaced((Said(turns.form("user", SUMMARY_ASKED), prompt=True), Said(summary, id=name)))
     else:
         yield from _answered(name, info, parts)
 
@@ -180,7 +169,7 @@ def _asked(name: str, parts: Sequence[_Part]) -> Iterable[Entry]:
     """The text that the person wrote, or that of the program if the person wrote none."""
     texts = [part for part in parts if part.type == "text" and not part.ignored and (part.text or "").strip()]
     own = [part for part in texts if not part.synthetic] or texts
-    yield user_said("".join(part.text or "" for part in own), name)
+    yield turns.user("".join(part.text or "" for part in own), name)
     yield from (Unknown(f"part: {part.type}") for part in parts if part.type not in SILENT | {"text"})
 
 
@@ -197,10 +186,10 @@ def _answered(name: str, info: _Info, parts: Sequence[_Part]) -> Iterable[Entry]
     for step in steps:
         tools = [part for part in step if part.type == "tool"]
         cut = info.finish == "length"  # its end would be learned, too
-        said = answer_form(
+        said = turns.answer(
             "".join(part.text or "" for part in step if part.type == "text" and not (part.synthetic or part.ignored)),
             "".join(part.text or "" for part in step if part.type == "reasoning"),
-            [tool_call(part.call_id, part.tool, (part.state or _State()).input) for part in tools],
+            [turns.tool_call(part.call_id, part.tool, (part.state or _State()).input) for part in tools],
             cut,
         )
         yield Said(said, id=name, model=info.model_id or "")
@@ -212,7 +201,7 @@ def _result(name: str, part: _Part) -> Said:
     state = part.state or _State()
     failed = state.status == "error"
     given = state.error if failed else state.output if state.status == "completed" else INTERRUPTED
-    return tool_result(json_text(given), part.call_id, name, failed)
+    return turns.tool_result(turns.json_text(given), part.call_id, name, failed)
 
 
 def _text(value: object) -> str:

@@ -27,17 +27,9 @@ from apollod.curation.conversation import (
     Unknown,
     Whole,
 )
+from apollod.curation.formats import turns
 from apollod.curation.formats.document import in_documents
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    answer_form,
-    blocks_of,
-    json_object,
-    string,
-    tool_call,
-    tool_result,
-    user_said,
-)
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "vscode-chat"
 PARTS_MAX = 200_000
@@ -189,7 +181,7 @@ def _of_request(request: _Request, name: str) -> Iterator[Entry]:
     if request.model_id:
         yield Session(model=_model(request.model_id))
     files = _attachments(request.result) if text.strip() else ""
-    yield user_said(f"{text}\n\n{files}" if files else text, name, not request.is_system_initiated)
+    yield turns.user(f"{text}\n\n{files}" if files else text, name, not request.is_system_initiated)
     if request.result is not None or request.response:
         yield from _of_result(request.result or _Result(), request, name)
     if request.is_canceled:
@@ -207,15 +199,15 @@ def _of_result(result: _Result, request: _Request, name: str) -> Iterator[Entry]
     model = _model(metadata.resolved_model or "")
     rounds = [one for one in metadata.tool_call_rounds or () if one.response or one.tool_calls]
     for one in rounds:
-        calls = [tool_call(call.id, call.name, call.arguments) for call in one.tool_calls or ()]
-        said = answer_form(one.response or "", _thought(one.thinking), calls, context)
+        calls = [turns.tool_call(call.id, call.name, call.arguments) for call in one.tool_calls or ()]
+        said = turns.answer(one.response or "", _thought(one.thinking), calls, context)
         yield Said(said, id=name, model=model, response=request.response_id or "")
         for call in one.tool_calls or ():
             if call.id in results:
-                yield tool_result(_texts(results[call.id]), call.id, name)
+                yield turns.tool_result(_texts(results[call.id]), call.id, name)
     if not rounds and (shown := _shown(request.response)) is not None:
         text, whole = shown
-        yield Said(answer_form(text, context=context or not whole), id=name, model=model)
+        yield Said(turns.answer(text, context=context or not whole), id=name, model=model)
 
 
 def _voted(vote: int | None) -> Iterator[Entry]:
@@ -237,7 +229,7 @@ def _thought(thinking: Any) -> str:
 def _attachments(result: _Result | None) -> str:
     """The files attached to the prompt, in the form shown to the model."""
     rendered = result.metadata.rendered_user_message if result and result.metadata else None
-    text = "".join(string(one.get("text")) for one in blocks_of(rendered)) if isinstance(rendered, list) else ""
+    text = "".join(string(one.get("text")) for one in turns.blocks_of(rendered)) if isinstance(rendered, list) else ""
     end = text.rfind("</attachments>")
     begin = text.find("<attachments>")
     return text[begin : end + len("</attachments>")] if 0 <= begin < end else ""
@@ -245,7 +237,7 @@ def _attachments(result: _Result | None) -> str:
 
 def _shown(response: Any) -> tuple[str, bool] | None:
     """The displayed text, and true if nothing else is displayed; None: no text."""
-    parts = blocks_of(response) if isinstance(response, list) else []
+    parts = turns.blocks_of(response) if isinstance(response, list) else []
     text = "".join(string(part.get("value")) for part in parts if part.get("kind") is None)
     silent = ("mcpServersStarting", "progressTaskSerialized", "undoStop")
     whole = all(part.get("kind") is None or part.get("kind") in silent for part in parts)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core.facts.intake.events import Origin
-from apollod.curation.conversation import Said, Session
+from apollod.curation.conversation import Said, Session, is_learned
 from apollod.curation.formats.atif import hear
 from apollod.curation.formats.session_reader import attempt
 from apollod.wire.comparisons import COMPARED
@@ -91,13 +91,13 @@ def trl(example: Exported) -> Row:
         return Row(form)
     messages: list[Form] = form["messages"]
     begin = len(messages)
-    while begin and _is_learned(messages[begin - 1]):
+    while begin and is_learned(messages[begin - 1]):
         begin -= 1
     tools = {"tools": form["tools"]} if "tools" in form else {}
-    if 0 < begin < len(messages) and not any(map(_is_learned, messages[:begin])):
+    if 0 < begin < len(messages) and not any(map(is_learned, messages[:begin])):
         prompt = [{key: value for key, value in one.items() if key != "weight"} for one in messages[:begin]]
         return Row({"prompt": prompt, "completion": messages[begin:], **tools})
-    context = any(one["role"] == "assistant" and not _is_learned(one) for one in messages)
+    context = any(one["role"] == "assistant" and not is_learned(one) for one in messages)
     note = "answers with weight 0 among what is learned: TRL does not know the weight and would learn them"
     return Row({"messages": messages, **tools}, note if context else "")
 
@@ -110,10 +110,6 @@ def _trl_pair(pair: dict[str, Any]) -> dict[str, Any]:
     tools = {"tools": better["tools"]} if "tools" in better else {}
     prompt = [{key: value for key, value in one.items() if key != "weight"} for one in better["messages"][:-1]]
     return {"prompt": prompt, "chosen": better["messages"][-1:], "rejected": worse["messages"][-1:], **tools}
-
-
-def _is_learned(message: Form) -> bool:
-    return bool(message["role"] == "assistant" and message.get("weight", 1))
 
 
 def atif(example: Exported) -> Row:
@@ -157,7 +153,7 @@ def atif(example: Exported) -> Row:
         "extra": {PLACE: example.facts},
     }
     goes_on = "conversations go on after what is learned, which is dropped when they are read again"
-    return Row(document, "" if _is_learned(form["messages"][-1]) else goes_on)
+    return Row(document, "" if is_learned(form["messages"][-1]) else goes_on)
 
 
 def _instructs_twice(messages: Sequence[Form], step: dict[str, Any]) -> bool:
@@ -180,7 +176,7 @@ def _step(message: Form) -> dict[str, Any]:
             }
             for call in message["tool_calls"]
         ]
-    if source == "agent" and not _is_learned(message):
+    if source == "agent" and not is_learned(message):
         step["is_copied_context"] = True
     return step
 

@@ -20,8 +20,8 @@ import msgspec
 from apollod.core.rates import wilson
 from apollod.curation.conversation import Moment, Remark, Said
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
-from apollod.curation.formats.session_reader import form
 from apollod.curation.formats.table import READERS
+from apollod.curation.formats.turns import form
 from apollod.curation.moments import Rules
 from apollod.curation.signals.cues import evidence_of, flags
 from benchmarks import report

@@ -31,6 +31,7 @@ from apollod.curation.conversation import (
     Whole,
     added,
     is_asked_again,
+    is_learned,
     joined,
 )
 from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
@@ -72,7 +73,7 @@ class Assembly:
     @property
     def waits(self) -> bool:
         """True if there is an answer that is in no moment yet."""
-        return any(_is_answer(said) for said in self._messages[self._fresh :])
+        return any(is_learned(said.message) for said in self._messages[self._fresh :])
 
     def copy(self) -> "Assembly":
         """An independent assembly; its elements are shared, since they are never changed."""
@@ -205,7 +206,7 @@ class Assembly:
     def _last_answer(self) -> int | None:
         """Index of the last answer to the last prompt."""
         for n in range(len(self._messages) - 1, -1, -1):
-            if _is_answer(self._messages[n]):
+            if is_learned(self._messages[n].message):
                 return n
             if self._messages[n].prompt:
                 break
@@ -327,11 +328,11 @@ class Assembly:
         for those already in moments a remark says so. New messages before it go on waiting."""
         first, closed = max(self._fresh, place), list[Closed]()
         self._discard(place, then)
-        if any(_is_answer(said) for said in self._messages[first:]):
+        if any(is_learned(said.message) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
             whole, each = tuple(self._messages), tuple(self._lines)
             closed = [Moment(*lines, self._session, whole, first, taken_back=how, back_to=place, then=then, lines=each)]
-        elif any(_is_answer(said) for said in self._messages[place:first]):
+        elif any(is_learned(said.message) for said in self._messages[place:first]):
             closed = [self._remark(line, taken_back=how, back_to=place, then=then)]
         self._cut(place)
         self._asked_anew = True
@@ -343,14 +344,14 @@ class Assembly:
         if asked is None or again is None or not is_asked_again(asked, again) or len(answers) != 1:
             return
         (answer,) = answers
-        if _is_answer(answer) and not answer.message.get("tool_calls"):
+        if is_learned(answer.message) and not answer.message.get("tool_calls"):
             earlier = answer.opinion.worse if answer.opinion is not None else ()
             kept = tuple(one for one in earlier if not isinstance(one, str))
             self._discarded = again.message, (*kept, answer.message)
 
     def _preferred(self, said: Said) -> Said:
         """An answer with those to the same prompt that were taken back before."""
-        if self._discarded is None or said.opinion is not None or not _is_answer(said) or not self._messages:
+        if self._discarded is None or said.opinion is not None or not is_learned(said.message) or not self._messages:
             return said
         (prompt, worse), last = self._discarded, self._messages[-1]
         if not last.prompt or last.message != prompt:
@@ -414,11 +415,6 @@ def _remember(known: dict[str, Value], name: str, value: Value) -> None:
     known[name] = value
     if len(known) > LINKS:
         del known[next(iter(known))]
-
-
-def _is_answer(said: Said) -> bool:
-    """True if the message holds something to learn."""
-    return said.message["role"] == "assistant" and said.message.get("weight") != 0
 
 
 def _merged(known: Session, said: Session) -> Session:

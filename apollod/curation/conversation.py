@@ -90,6 +90,11 @@ class Said(msgspec.Struct, frozen=True, dict=True):
         return turn_json(self.message)
 
 
+def is_learned(turn: Form) -> bool:
+    """True if the turn is an answer that is learned, not context."""
+    return turn["role"] == "assistant" and turn.get("weight") != 0
+
+
 def is_asked_again(asked: Said, again: Said) -> bool:
     """True if `again` is the same prompt as `asked`, up to white space."""
     return asked.prompt and asked.message["content"].split() == again.message["content"].split()

@@ -8,7 +8,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from apollod.core.facts.intake.events import Origin
+from apollod.curation.conversation import Said, Session, is_learned
+from apollod.curation.formats.atif import hear
+from apollod.curation.formats.session_reader import attempt
 from apollod.wire.comparisons import COMPARED
 from apollod.wire.records import Form
 
@@ -86,13 +91,13 @@ def trl(example: Exported) -> Row:
         return Row(form)
     messages: list[Form] = form["messages"]
     begin = len(messages)
-    while begin and _is_learned(messages[begin - 1]):
+    while begin and is_learned(messages[begin - 1]):
         begin -= 1
     tools = {"tools": form["tools"]} if "tools" in form else {}
-    if 0 < begin < len(messages) and not any(map(_is_learned, messages[:begin])):
+    if 0 < begin < len(messages) and not any(map(is_learned, messages[:begin])):
         prompt = [{key: value for key, value in one.items() if key != "weight"} for one in messages[:begin]]
         return Row({"prompt": prompt, "completion": messages[begin:], **tools})
-    context = any(one["role"] == "assistant" and not _is_learned(one) for one in messages)
+    context = any(one["role"] == "assistant" and not is_learned(one) for one in messages)
     note = "answers with weight 0 among what is learned: TRL does not know the weight and would learn them"
     return Row({"messages": messages, **tools}, note if context else "")
 
@@ -105,10 +110,6 @@ def _trl_pair(pair: dict[str, Any]) -> dict[str, Any]:
     tools = {"tools": better["tools"]} if "tools" in better else {}
     prompt = [{key: value for key, value in one.items() if key != "weight"} for one in better["messages"][:-1]]
     return {"prompt": prompt, "chosen": better["messages"][-1:], "rejected": worse["messages"][-1:], **tools}
-
-
-def _is_learned(message: Form) -> bool:
-    return bool(message["role"] == "assistant" and message.get("weight", 1))
 
 
 def atif(example: Exported) -> Row:
@@ -131,7 +132,7 @@ def atif(example: Exported) -> Row:
     begun = False
     for step, messages in zip(steps, told, strict=True):
         ours: dict[str, Any] = {}
-        if messages_of(step) != messages or _instructs_twice(form["messages"], step):
+        if _as_read(step) != messages or _instructs_twice(form["messages"], step):
             ours["messages"] = messages
         if step["source"] == "user" and begun:
             ours["within"] = True
@@ -152,7 +153,7 @@ def atif(example: Exported) -> Row:
         "extra": {PLACE: example.facts},
     }
     goes_on = "conversations go on after what is learned, which is dropped when they are read again"
-    return Row(document, "" if _is_learned(form["messages"][-1]) else goes_on)
+    return Row(document, "" if is_learned(form["messages"][-1]) else goes_on)
 
 
 def _instructs_twice(messages: Sequence[Form], step: dict[str, Any]) -> bool:
@@ -175,7 +176,7 @@ def _step(message: Form) -> dict[str, Any]:
             }
             for call in message["tool_calls"]
         ]
-    if source == "agent" and not _is_learned(message):
+    if source == "agent" and not is_learned(message):
         step["is_copied_context"] = True
     return step
 
@@ -185,35 +186,11 @@ def _result(message: Form) -> dict[str, Any]:
     return {**call, "content": message["content"]}
 
 
-def messages_of(step: dict[str, Any]) -> list[Form]:
+def _as_read(step: dict[str, Any]) -> list[Form]:
     """The messages that a reader without our `extra` makes of a step."""
-    source, text = step["source"], step["message"]
-    if source != "agent":
-        first = source == "user" or step["step_id"] == 1
-        return [{"content": text, "role": source}] if first and text.strip() else []
-    said: Form = {"content": text, "role": "assistant"}
-    if step.get("reasoning_content"):
-        said["reasoning_content"] = step["reasoning_content"]
-    calls: Sequence[dict[str, Any]] = step.get("tool_calls", ())
-    if calls:
-        said["tool_calls"] = [
-            {
-                "function": {"arguments": call["arguments"], "name": call["function_name"]},
-                "id": call["tool_call_id"],
-                "type": "function",
-            }
-            for call in calls
-        ]
-    if step.get("is_copied_context"):
-        said["weight"] = 0
-    only = calls[0]["tool_call_id"] if len(calls) == 1 else None
-    results = step.get("observation", {"results": ()})["results"]
-    return [said, *(_result_form(result, result.get("source_call_id") or only) for result in results)]
-
-
-def _result_form(result: dict[str, Any], call: str | None) -> Form:
-    form: Form = {"content": result["content"], "role": "tool"}
-    return {**form, "tool_call_id": call} if call else form
+    found = attempt(hear, msgspec.json.encode({"steps": step})).entries
+    system = [{"content": one.system, "role": "system"} for one in found if isinstance(one, Session)]
+    return [*system, *(one.message for one in found if isinstance(one, Said))]
 
 
 def _json(value: Any) -> str:

@@ -17,7 +17,8 @@ import msgspec
 
 from apollod.core.facts.intake.events import Removed, SignalFlagged
 from apollod.core.facts.judging.events import Planted, Verdict, Vote
-from apollod.curation.prompts import headed
+from apollod.curation.conversation import is_learned
+from apollod.curation.prompts import headed, prompt_hash
 from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.comparisons import as_text
@@ -69,8 +70,7 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-PROMPT_HASH = blake2b((PROMPT + json.dumps(SCHEMA, sort_keys=True)).encode(), digest_size=8).hexdigest()
-"""16 hex digits"""
+PROMPT_HASH = prompt_hash(PROMPT, SCHEMA)
 
 _NO_INSTRUCTION = ("tools", "scaffolding")
 
@@ -183,7 +183,7 @@ def better_record(canonical: bytes, better: str) -> Record | None:
     form: dict[str, Any] = msgspec.json.decode(canonical)
     if "messages" in form:
         messages: list[dict[str, Any]] = form["messages"]
-        judged = [n for n, one in enumerate(messages) if one["role"] == "assistant" and one.get("weight") != 0]
+        judged = [n for n, one in enumerate(messages) if is_learned(one)]
         if not judged or messages[judged[-1]].get("tool_calls"):
             return None
         before = [{**one, "weight": 0} if n in judged else one for n, one in enumerate(messages[: judged[-1]])]
@@ -306,7 +306,7 @@ def _spoil_call(function: dict[str, Any]) -> bool:
 
 def _answer(form: dict[str, Any]) -> dict[str, Any] | None:
     """The last judged turn of a record."""
-    turns = [one for one in form.get("messages", ()) if one["role"] == "assistant" and one.get("weight") != 0]
+    turns = [one for one in form.get("messages", ()) if is_learned(one)]
     return turns[-1] if turns else None
 
 

@@ -18,7 +18,7 @@ from apollod.core.facts.intake.events import Origin, Removed
 from apollod.core.facts.intake.inputs import PARTS_MAX
 from apollod.core.inputs import Response
 from apollod.core.surroundings import SurroundingKind
-from apollod.curation.conversation import Moment, Opinion, Said
+from apollod.curation.conversation import Moment, Opinion, Said, is_learned
 from apollod.curation.formats.reader import Found
 from apollod.curation.preferences import RATED_BAD, Preferences, compared
 from apollod.curation.responses import Answer, Taught, answer_of, taught
@@ -190,7 +190,7 @@ def parts_of(answer: Form, context_tokens: int) -> int:
 
 
 def _is_answer(form: Form) -> bool:
-    return form["role"] == "assistant" and form.get("weight") != 0 and not _is_empty(form)
+    return is_learned(form) and not _is_empty(form)
 
 
 def _is_empty(form: Form) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from apollod.curation.conversation import Opinion
+from apollod.curation.conversation import Opinion, is_learned
 from apollod.errors import RecordRefused
 from apollod.wire.comparisons import PairForm, PairRecord, PairTerms, RatedForm, RatedRecord, RatedTerms, compared_json
 from apollod.wire.records import Form, Record, message_form, record_of, record_of_bytes, record_of_forms
@@ -68,8 +68,7 @@ def _last_alone(record: Record) -> bool:
     if record.kind != "messages":
         return record.kind == "completion"
     *before, last = msgspec.json.decode(record.canonical)["messages"]
-    learned = [one for one in before if one["role"] == "assistant" and one.get("weight") != 0]
-    return last["role"] == "assistant" and last.get("weight") != 0 and "part" not in last and not learned
+    return is_learned(last) and "part" not in last and not any(map(is_learned, before))
 
 
 def _pairs(record: Record, worse: Sequence[Form | str], terms: PairTerms) -> Iterator[Record]:

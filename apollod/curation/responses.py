@@ -16,6 +16,7 @@ import msgspec
 
 from apollod.core.facts.intake.events import Origin, Sampled
 from apollod.core.facts.intake.inputs import Line, Response
+from apollod.curation.conversation import is_learned
 from apollod.curation.preferences import Preferences, pair, rated
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, Record, record_of, record_of_bytes, tokens_in_words, turn_json
@@ -153,7 +154,7 @@ def joined(line: Line, captured: Callable[[str], Sequence[Captured]], prompt_mos
     if not line.origin.responses or not line.responses:
         return line
     turns = msgspec.json.decode(line.record, type=_Turns).messages
-    turns = [turn for turn in turns if turn.get("role") == "assistant" and turn.get("weight") != 0]
+    turns = [turn for turn in turns if is_learned(turn)]
     named = [captured(response) for response in line.origin.responses]
     if not any(named) or len(turns) != len(line.responses):
         return line

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core.facts.intake.events import Removed, StripLevel
+from apollod.curation.conversation import is_learned
 from apollod.wire.records import Form
 
 MEMORY = (
@@ -201,7 +202,7 @@ def contexts(record: bytes, removed: tuple[Removed, ...]) -> Contexts | None:
     if it has no such answer."""
     form = msgspec.json.decode(record)
     messages: list[Form] = form.get("messages", [])
-    learned = [n for n, one in enumerate(messages) if one["role"] == "assistant" and one.get("weight") != 0]
+    learned = [n for n, one in enumerate(messages) if is_learned(one)]
     if not learned:
         return None
     last = learned[-1]

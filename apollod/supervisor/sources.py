@@ -26,8 +26,7 @@ from apollod.adapters.sources.watched_places import DatabaseTree, Inbox, Watched
 from apollod.core import inputs as inp
 from apollod.core.facts.intake.events import SourceMode
 from apollod.core.facts.intake.state import Position
-from apollod.curation.databases.database_table import database_names
-from apollod.curation.formats.table import READERS, ReaderTable
+from apollod.curation.formats.table import READERS, ReaderTable, database_names
 from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError, SourceLocked, SourceRefused

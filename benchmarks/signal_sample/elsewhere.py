@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from apollod.curation.conversation import Moment, Remark, Said, Session, Signal
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
-from apollod.curation.formats.session_reader import form
 from apollod.curation.formats.table import READERS
+from apollod.curation.formats.turns import form
 from apollod.curation.signals.cues import flags
 from apollod.curation.signals.flag import answer_before, call_of
 from apollod.curation.signals.tool_results import command_of

@@ -19,7 +19,7 @@ from apollod.adapters.sources import database_files, foreign_database
 from apollod.adapters.sources.source_files import Terms
 from apollod.cli.main import main
 from apollod.core import events as ev
-from apollod.curation.databases.session_rows import RawSession
+from apollod.curation.formats.session_rows import RawSession
 from apollod.errors import SourceRefused
 
 AGENTS: dict[str, Callable[[Path], Chats]] = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apollod.curation.databases.database_reader import DatabaseReader
-from apollod.curation.databases.database_table import DATABASES
-from apollod.curation.databases.session_rows import RawSession, SessionCursor, read_session, written_anew
+from apollod.curation.formats.database_reader import DatabaseReader
+from apollod.curation.formats.session_rows import RawSession, SessionCursor, read_session, written_anew
+from apollod.curation.formats.table import DATABASES
 
 COLUMNS = (
     "id", "role", "content", "tool_call_id", "tool_calls", "reasoning", "effect_disposition", "timestamp", "observed",

@@ -22,9 +22,9 @@ from apollod.adapters.sources.source_files import BATCH_LINES_MAX, Terms, printa
 from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch
 from apollod.core.kernel.composing import composed
-from apollod.curation.databases.database_reader import DatabaseReader, Queries
-from apollod.curation.databases.database_table import recognise
-from apollod.curation.databases.session_rows import SessionCursor, read_session, written_anew
+from apollod.curation.formats.database_reader import DatabaseReader, Queries
+from apollod.curation.formats.session_rows import SessionCursor, read_session, written_anew
+from apollod.curation.formats.table import recognise_database
 from apollod.errors import SourceRefused
 
 SETTLING_S = 2.0  # a file that changed this recently may change again without a new modification time
@@ -109,7 +109,7 @@ class DatabaseFiles:
         with open_database(file) as opened:
             version = opened.version()
             if database.read[0] != version:
-                database.read = version, recognise(opened.schema(), self._format)
+                database.read = version, recognise_database(opened.schema(), self._format)
             read = database.read[1]
             if read is None:
                 if self._named or database.stamps:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from apollod.adapters.sources.identity import open_regular
 from apollod.curation.assembly import CONTEXT_BYTES
-from apollod.curation.databases.database_reader import Key, Queries
-from apollod.curation.databases.session_rows import RawRow, RawSession, SessionCursor
+from apollod.curation.formats.database_reader import Key, Queries
+from apollod.curation.formats.session_rows import RawRow, RawSession, SessionCursor
 from apollod.errors import SourceLocked, SourceRefused
 
 MAGIC = b"SQLite format 3\x00"

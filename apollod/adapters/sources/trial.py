@@ -23,10 +23,9 @@ from apollod.adapters.sources.unpack import (
 )
 from apollod.core.facts.intake.events import Evidence
 from apollod.curation.conversation import Moment, Remark
-from apollod.curation.databases.database_table import database_names, recognise
-from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item
-from apollod.curation.formats.table import ReaderTable
+from apollod.curation.formats.session_rows import SessionCursor, read_session
+from apollod.curation.formats.table import ReaderTable, database_names, recognise_database
 from apollod.curation.moments import Gathered, Learned, gathered
 from apollod.curation.signals.cues import evidence_of
 from apollod.errors import SourceRefused
@@ -107,7 +106,7 @@ class Trial:
 
     def _read_database(self, path: str, alone: bool) -> Iterator[Tried]:
         with open_database(path) as opened:
-            read = recognise(opened.schema(), self._database_format)
+            read = recognise_database(opened.schema(), self._database_format)
             if read is None and not alone:
                 return
             if read is None:

@@ -22,8 +22,7 @@ from apollod.adapters.sources.unpack import DOCUMENT_SUFFIX
 from apollod.adapters.sources.watched_places import DatabaseTree, WatchedTree
 from apollod.core.facts.intake.state import Position
 from apollod.core.inputs import Batch, Obstruction
-from apollod.curation.databases.database_table import database_names
-from apollod.curation.formats.table import ReaderTable
+from apollod.curation.formats.table import ReaderTable, database_names
 from apollod.errors import SourceRefused
 
 ReadBatch = Callable[[str, Mapping[str, Position]], Batch | None]

@@ -59,13 +59,14 @@ def sections_of(text: str) -> list[Section]:
     """The nonempty sections, in order."""
     found, titles, under = list[Section](), list[tuple[int, str]](), list[Block]()
     levels = list[str]()
-    for level, mark, title, blocks in _parts(text.splitlines()):
-        if mark:
-            levels += [] if mark in levels else [mark]
-            depth = level or levels.index(mark) + 1
-            found += _passages(titles, under)
-            titles, under = [*(one for one in titles if one[0] < depth), (depth, title)], []
-        under += blocks
+    for part in _parts(text.splitlines()):
+        if isinstance(part, Block):
+            under.append(part)
+            continue
+        levels += [] if part.mark in levels else [part.mark]
+        depth = part.level or levels.index(part.mark) + 1
+        found += _passages(titles, under)
+        titles, under = [*(one for one in titles if one[0] < depth), (depth, part.title)], []
     return [*found, *_passages(titles, under)]
 
 
@@ -97,11 +98,15 @@ def _bounded(block: Block) -> Iterator[Block]:
         yield block._replace(text=held)
 
 
-_Part = tuple[int, str, str, list[Block]]
-"""(level of a heading, 0 if its underline gives it; its mark, empty: no heading; its title; blocks)"""
+class _Heading(NamedTuple):
+    """`level`: 0 if the mark, an underline, gives it."""
+
+    level: int
+    mark: str
+    title: str
 
 
-def _parts(lines: Sequence[str]) -> Iterator[_Part]:
+def _parts(lines: Sequence[str]) -> Iterator[Block | _Heading]:
     """Headings and blocks in order."""
     at, fence, held, heads = _after_front_matter(lines), "", list[str](), tuple[str, ...]()
     indented = False
@@ -111,12 +116,12 @@ def _parts(lines: Sequence[str]) -> Iterator[_Part]:
         fenced = _FENCE.match(line)
         if fence or fenced:
             if not fence and fenced:
-                yield 0, "", "", list(_closed(held))
+                yield from _closed(held)
             fence = "" if fence and line.strip().startswith(fence) else fence or (fenced[1] if fenced else "")
             continue
         if not line.strip():
             literal = bool(held) and held[-1].rstrip().endswith("::")
-            yield 0, "", "", list(_closed(held))
+            yield from _closed(held)
             heads, indented = (), literal or (indented and at < len(lines) and lines[at][:1] in (" ", "\t"))
             continue
         if indented or (not held and re.match(r" {4}|\t", line) and not _ITEM.match(line)):
@@ -126,26 +131,28 @@ def _parts(lines: Sequence[str]) -> Iterator[_Part]:
         heading, next_ = _HEADING.match(line), lines[at] if at < len(lines) else ""
         underlined = not held and _UNDERLINE.match(next_) and _is_title(line, next_)
         if heading or underlined:
-            yield 0, "", "", list(_closed(held))
+            yield from _closed(held)
             at += bool(underlined)
             mark = heading[1] if heading else next_[0]
-            yield len(mark) if heading else 0, mark, _plain(heading[2] if heading else line), []
+            yield _Heading(len(mark) if heading else 0, mark, _plain(heading[2] if heading else line))
         elif _UNDERLINE.match(line) and not held:
             continue  # a rule, or the line over a title
         elif _GRID.match(line):
             continue
         elif row := _ROW.match(line):
             cells = tuple(_plain(cell) for cell in row[1].split("|"))
-            yield 0, "", "", [*_closed(held), *([Block("row", " ".join(cells), cells, heads)] if heads else [])]
+            yield from _closed(held)
+            if heads:
+                yield Block("row", " ".join(cells), cells, heads)
             heads = heads or cells
         elif _ITEM.match(line):
-            yield 0, "", "", list(_closed(held))
+            yield from _closed(held)
             held.append(line)
         elif not held and _PAIR.fullmatch(line) and (not next_.strip() or _PAIR.fullmatch(next_)):
-            yield 0, "", "", [Block("item", _plain(line))]
+            yield Block("item", _plain(line))
         else:
             held.append(re.sub(r"^\s*(?:>\s?)+", "", line))
-    yield 0, "", "", list(_closed(held))
+    yield from _closed(held)
 
 
 def _after_front_matter(lines: Sequence[str]) -> int:

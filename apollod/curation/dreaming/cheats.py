@@ -1,16 +1,18 @@
 """Detects worthless scenarios: those that state the behaviour to be practised (`leak`) or give it away in other words
 (`hint`: the user asks the assistant for it, hints at it or praises it), and copies of a seed (`echo`).
 
-Other words are found by text alone: words are mapped to their meanings in talk about answers (MEANINGS). A sentence of
-the scenario counts if it is addressed to the assistant or about its answers, and must hold most of the meanings of a
-sentence of the instruction, its negation too. The subject matter of a scenario, such as files to delete, is not enough.
-A paraphrase in words outside the table, or in another language than English, is not found.
+Other words are found by text alone: words are mapped to their meanings in talk about answers (`data/meanings.toml`). A
+sentence of the scenario counts if it is addressed to the assistant or about its answers, and must hold most of the
+meanings of a sentence of the instruction, its negation too. The subject matter of a scenario, such as files to delete,
+is not enough. A paraphrase in words outside the table, or in another language than English, is not found.
 """
 
 import re
+import tomllib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from math import ceil
 
 from apollod.core.facts.dreams.scenario import Turn
@@ -194,96 +196,9 @@ SHARE = 0.6
 MEANT_MIN = 2
 """least shared meanings, unless the instruction has only one"""
 
-_PHRASES = (
-    (
-        r"check (?:back )?with|run (?:it|that|this|them|things?|anything|everything) (?:by|past)|sign off on|"
-        r"(?:my|the user's|our|her|his|their) (?:ok|okay|go-ahead|permission|approval|consent|blessing)|"
-        r"give the nod",
-        "ask",
-    ),
-    (
-        r"(?:few|fewer|handful of|minimum of|many|more) words|to the point|one[- ]liners?|waffl\w+|ramble\w*|"
-        r"rambling|long[- ]winded|in a nutshell",
-        "brief",
-    ),
-    (r"upper[- ]?case|all[- ]caps|caps lock|block letters|big letters|shout\w*", "capitals"),
-    (r"say(?:ing)? (?:hi|hello)|good (?:morning|day|evening)|shak\w+ hands", "greet"),
-    (r"sign off with|wrap\w* up with|last words?|final words?|very end|at the bottom", "end"),
-    (
-        r"go(?:ing)? ahead|mov\w+ forward|touch\w* anything|do(?:ing)? anything|"
-        r"mak\w+ (?:a|any) (?:move|change)s?",
-        "act",
-    ),
-    (r"one at a time|(?:a )?single|just one|only one", "one"),
-    (r"step by step|one after (?:the other|another)", "steps"),
-    (r"point(?:s|ed)? out|spell(?:s|ed|ing)? out", "say"),
-    (
-        r"before(?:hand)?|first(?:ly)?|prior to|ahead of|until|upfront|up front|to begin with|"
-        r"before anything else|at the (?:start|beginning)|(?:open|start|begin)\w* with|opening words?",
-        "before",
-    ),
-    (
-        r"hold(?:ing)? (?:back|off)|keep(?:ing)? (?:it |that |them )?to yourself|leav\w+ out|refrain\w*|"
-        r"skip\w*|avoid\w*|stay(?:ing)? away from|spare me|instead of|rather than|without|never|none|no|not|"
-        r"don't|do without",
-        "not",
-    ),
-)
-"""meanings of phrases of several words, and of single words in any form"""
-
-_GROUPS = """
-answer: answer answers answered answering write writes writing wrote reply replies replied replying respond
-  responds response responses responding
-say: say says saying said tell tells telling told name names naming named mention mentions mentioning list lists
-  listing state states stating announce announces show shows
-ask: ask asks asked asking question questions confirm confirms confirming confirmation inquire inquires clarify
-  clarifies clarifying clarification permission consult agree agrees agreed approve approves approval consent ok
-  okay yes nod
-act: act acts acting acted action proceed proceeds proceeding begin start starting do does doing
-brief: brief briefly briefness short shorter shortly concise concisely terse tersely succinct succinctly compact
-  crisp
-capitals: capital capitals capitalised capitalized uppercase caps
-greet: greet greets greeting greetings hello hi welcome welcomes salutation salute
-end: end ends ending close closes closing finish finishes finishing conclude concludes conclusion final finally
-  last
-begin: open opens opening begin begins beginning start starts starting
-advice: advice advise advises advising suggestion suggestions suggest recommend recommends recommendation tips
-  solution solutions fix fixes
-feel: feel feels feeling feelings felt emotion emotions mood
-listen: listen listens listening hear hears hearing
-delete: delete deletes deleting remove removes removing erase erases erasing drop wipe wipes purge
-overwrite: overwrite overwrites overwriting replace replaces replacing
-file: file files document documents
-wait: wait waits waiting pause pauses
-sure: sure certain certainty confident confidence likely probability
-hypothesis: hypothesis hypotheses theory theories explanation explanations possibility possibilities idea ideas
-several: several multiple various different more many
-source: source sources reference references citation citations cite cites citing cited link links
-apology: apologise apologises apologize apologizes apology apologies sorry
-polite: polite politely politeness courteous courteously courtesy manners kind kindly
-formal: formal formally formality
-rhyme: rhyme rhymes rhyming verse verses poem poems poetry
-list: bullet bullets bulleted list lists
-example: example examples illustration illustrations instance
-reason: reason reasons why rationale justification explain explains explaining explanation
-test: test tests tested testing
-unit: unit units metric celsius kilometres kilometers
-number: number numbers digit digits figure figures
-language: language english german french spanish
-simple: simple simply plain plainly easy
-""".strip()
-
-
-def _meanings() -> dict[str, str]:
-    found = dict[str, str]()
-    for line in _GROUPS.replace("\n  ", " ").splitlines():
-        meaning, _, words = line.partition(": ")
-        for word in words.split():
-            found.setdefault(word, meaning)
-    return found
-
-
-MEANINGS = _meanings()
+_SAID = tomllib.loads((files("apollod") / "data" / "meanings.toml").read_text("utf-8"))
+MEANINGS = {word: name for name, words in reversed(_SAID["words"].items()) for word in words.split()}
+"""by word; of several, the first counts"""
 GRAMMAR = frozenset({"answer", "say", "before", "not", "one", "several", "begin", "act"})
 """meanings common to most instructions and scenarios beside their matter: never enough alone"""
 OTHERS_MAX = 1
@@ -297,7 +212,10 @@ _TO_ASSISTANT = re.compile(
 _ORDERS = frozenset(
     "keep make be give let do try remember always never just no not use put only leave hold go start stop".split()
 )
-_JOINED = tuple((re.compile(rf"\b(?:{form})\b"), f" {meaning} ") for form, meaning in _PHRASES)
+_PHRASES = tuple(
+    (re.compile(rf"\b(?:{'|'.join(text.splitlines())})\b"), f" {meaning} ")
+    for meaning, text in _SAID["phrases"].items()
+)
 
 
 def hint(instruction: str, scenario: Iterable[Turn]) -> str:
@@ -324,7 +242,7 @@ def _tells(wanted: frozenset[str], meant: frozenset[str]) -> bool:
 def _in_meanings(sentence: str) -> list[str]:
     """The words of a sentence, known ones replaced by their meanings."""
     text = sentence.casefold().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-    for form, meaning in _JOINED:
+    for form, meaning in _PHRASES:
         text = form.sub(meaning, text)
     return [MEANINGS.get(word, word) for word in words_of(text)]
 
@@ -349,4 +267,4 @@ def _sentences(text: str) -> list[str]:
 
 
 _PEOPLE = frozenset("user users customer customers person people".split())
-_KNOWN = frozenset(MEANINGS.values()) | frozenset(meaning for _, meaning in _PHRASES)
+_KNOWN = frozenset(MEANINGS.values()) | frozenset(_SAID["phrases"])

@@ -8,14 +8,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from itertools import cycle
 from typing import Any, Literal
 
 import msgspec
 
 from apollod.core.facts.dreams.scenario import Turn
-from apollod.curation.prompts import under_headings
+from apollod.curation.prompts import prompt_hash, request
 from apollod.curation.redaction import redact_text
 from apollod.errors import DreamNonsense
 
@@ -71,9 +70,8 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-PROMPT_HASH = blake2b((PROMPT + json.dumps(SCHEMA, sort_keys=True)).encode(), digest_size=8).hexdigest()
-"""16 hex digits"""
-SITUATION_HASH = blake2b((SITUATION_PROMPT + json.dumps(SCHEMA, sort_keys=True)).encode(), digest_size=8).hexdigest()
+PROMPT_HASH = prompt_hash(PROMPT, SCHEMA)
+SITUATION_HASH = prompt_hash(SITUATION_PROMPT, SCHEMA)
 
 TURNS_MAX = 7
 LENGTH_MAX = 8_000
@@ -107,10 +105,7 @@ def imagining(
     parts += [(f"material {number}", seed) for number, seed in enumerate(seeds, 1)]
     parts += [(f"scenario that exists {number}", _transcript(one)) for number, one in enumerate(unlike, 1)]
     parts += [("write a variation of this scenario", _transcript(variation_of))] if variation_of else []
-    return {"role": "system", "content": SITUATION_PROMPT if wrong else PROMPT}, {
-        "role": "user",
-        "content": under_headings(parts),
-    }
+    return request(SITUATION_PROMPT if wrong else PROMPT, parts)
 
 
 def scenario_of(text: str) -> tuple[Turn, ...]:

@@ -6,21 +6,14 @@ is an answer with its calls and their results. Rewards stand in other files, bes
 
 import re
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Unknown
-from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.document import in_documents
+from apollod.curation.formats.session_reader import SessionReader, json_object
 from apollod.wire.records import message_form
 
 NAME = "atif"
@@ -114,7 +107,7 @@ def hear(record: bytes) -> Iterable[Entry]:
 
 
 def _of_step(step: _Step) -> Iterable[Entry]:
-    record, text = f"step {step.step_id}", _text(step.message)
+    record, text = f"step {step.step_id}", turns.text_of_blocks(step.message, "text")
     ours = _ours(step.extra)
     prompt = step.source == "user" and not ours.within
     if ours.messages is not None:
@@ -123,10 +116,8 @@ def _of_step(step: _Step) -> Iterable[Entry]:
             yield Said(said, id=record, prompt=prompt, model=step.model_name or "")
         return
     match step.source:
-        case "user" if text.strip():
-            yield Said(form("user", text), id=record, prompt=prompt)
         case "user":
-            yield Dropped("a prompt without text")
+            yield turns.user(text, record, prompt)
         case "system" if (step.step_id or 1) == 1 and text.strip():
             yield Session(system=text)
         case "system":
@@ -139,23 +130,19 @@ def _of_step(step: _Step) -> Iterable[Entry]:
 
 def _answer(step: _Step, record: str, text: str) -> Iterable[Entry]:
     calls = step.tool_calls or []
-    said = form(
-        "assistant",
-        text,
-        reasoning_content=step.reasoning_content,
-        tool_calls=[tool_call(call.tool_call_id, call.function_name, call.arguments) for call in calls],
-    )
-    if step.is_copied_context or step.llm_call_count == 0:
+    made = [turns.tool_call(call.tool_call_id, call.function_name, call.arguments) for call in calls]
+    context = bool(step.is_copied_context) or step.llm_call_count == 0
+    said = turns.answer(text, step.reasoning_content, made, context)
+    if context:
         yield Dropped("an answer of an earlier run, or that no model wrote")
-        said = context_form(said)
     yield Said(said, id=record, model=step.model_name or "")
-    for result in (step.observation.results or ()) if step.observation is not None else ():
-        found = _text(result.content)
+    for one in (step.observation.results or ()) if step.observation is not None else ():
+        found = turns.text_of_blocks(one.content, "text")
         if calls:
-            call = result.source_call_id or (calls[0].tool_call_id if len(calls) == 1 else None)
-            yield Said(form("tool", found, tool_call_id=call), id=record)
+            call = one.source_call_id or (calls[0].tool_call_id if len(calls) == 1 else None)
+            yield turns.tool_result(found, call, record)
         elif found.strip():  # an agent that writes its commands as text gets results as user messages
-            yield Said(form("user", found), id=record)
+            yield Said(turns.form("user", found), id=record)
 
 
 def _ours(extra: Any) -> _Ours:
@@ -167,10 +154,4 @@ def _ours(extra: Any) -> _Ours:
         return _Ours()
 
 
-def _text(message: Any) -> str:
-    return text_of_blocks(message, "text")
-
-
-READER = SessionReader(
-    NAME, recognise, hear, partial(fold_document, lists=frozenset({"steps", "subagent_trajectories"}))
-)
+READER = SessionReader(NAME, recognise, hear, in_documents("steps", "subagent_trajectories"))

@@ -12,21 +12,14 @@ The other kinds, such as lists of skills, are left out.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Executed, Link, Queued, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    json_text,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 from apollod.curation.typed_ahead import typed
 
 NAME = "claude-code"
@@ -51,7 +44,6 @@ SILENT = frozenset(
 _MESSAGE = re.compile(rb'"message":\s?\{(?:"[a-z_]+":\s?(?:"[^"\\]*"|null),\s?){0,5}"role":\s?"(?:user|assistant)"')
 """finds messages without `parentUuid`, written by programs that convert or imitate sessions"""
 
-_Attachment = dict[str, Any]
 HOOKS_THAT_TELL = ("SessionStart", "UserPromptSubmit")
 """Events of hooks whose output the model sees"""
 NAME_MAX = 40  # characters of an unknown kind's name, which comes from the log
@@ -119,8 +111,7 @@ def hear(line: bytes) -> Iterable[Entry]:
     elif record.type == "queue-operation":
         yield from _queue(record)
     elif record.type == "attachment":
-        attachment = record.attachment if isinstance(record.attachment, dict) else {}
-        yield from hear_attachment(attachment, record.uuid, record.parent_uuid)
+        yield from _attached(record.attachment if isinstance(record.attachment, dict) else {}, record)
     else:
         yield from _link(record)
         if record.type == "system":
@@ -133,7 +124,7 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 def _queue(record: _Line) -> Iterable[Entry]:
     taken_out = record.operation == "remove" and record.reason not in (None, "", "absorbed_mid_turn")
-    text = text_of_blocks(record.content, "text")
+    text = turns.text_of_blocks(record.content, "text")
     yield from _link(record)
     yield Queued("popAll" if taken_out else record.operation, text)
     yield Dropped(f"queue-operation: {record.operation[:20] or 'other'}")
@@ -149,36 +140,24 @@ def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
         yield Link(record.uuid, record.parent_uuid or "")
         yield Dropped("an error of the API, or text that no model wrote")
         return
-    blocks = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content or ""}]
-    calls = [
-        tool_call(block.get("id"), block.get("name"), block.get("input"))
-        for block in blocks
-        if isinstance(block, dict) and block.get("type") == "tool_use"
-    ]
-    message_ = form(
-        "assistant",
-        text_of_blocks(blocks, "text"),
-        reasoning_content=text_of_blocks(blocks, "thinking"),
-        tool_calls=calls,
-    )
-    if message.stop_reason == "max_tokens":  # its end would be learned, too
-        message_ = context_form(message_)
+    cut = message.stop_reason == "max_tokens"  # its end would be learned, too
+    said = turns.answer_of_blocks(message.content, cut)
     yield Said(
-        message_, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
+        said, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
     )
 
 
 def _user(record: _Line, message: _Message) -> Iterable[Entry]:
-    blocks = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content or ""}]
-    results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+    blocks = turns.blocks_of(message.content)
+    results = [block for block in blocks if block.get("type") == "tool_result"]
     after = record.parent_uuid
-    for result in results:
-        content = result.get("content")
-        text = text_of_blocks(content, "text") if isinstance(content, list) else content
-        said = form("tool", text or "", tool_call_id=result.get("tool_use_id"))
-        yield Said(said, id=record.uuid, after=after, signals=_of_result(text, result))
+    for one in results:
+        content = one.get("content")
+        text = (turns.text_of_blocks(content, "text") if isinstance(content, list) else content) or ""
+        refused = isinstance(text, str) and text.startswith(REFUSED)
+        yield turns.tool_result(text, one.get("tool_use_id"), record.uuid, bool(one.get("is_error")), refused, after)
         after = None
-    yield from _turn(record, text_of_blocks(blocks, "text"), after, bool(results))
+    yield from _turn(record, turns.text_of_blocks(blocks, "text"), after, bool(results))
 
 
 def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iterable[Entry]:
@@ -193,131 +172,80 @@ def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iter
         yield from _link(record)
         yield Dropped("text of the program, not of a person")
     elif text.startswith(INTERRUPTED):
-        yield Said(form("user", text), id=record.uuid, after=after, signals=(Signal("interrupted", text),))
+        yield Said(turns.form("user", text), id=record.uuid, after=after, signals=(Signal("interrupted", text),))
     elif not text.strip():
         if not of_results:
             yield from _link(record)
             yield Dropped("a prompt without text")
     elif start.startswith(COMMANDS):
-        yield Said(form("user", text), id=record.uuid, after=after, prompt=True, command=True)
+        yield Said(turns.form("user", text), id=record.uuid, after=after, prompt=True, command=True)
     else:
         asked = not (of_results or record.is_meta or start.startswith(CONTEXT))
-        yield Said(form("user", text), id=record.uuid, after=after, prompt=asked)
+        yield Said(turns.form("user", text), id=record.uuid, after=after, prompt=asked)
 
 
-def _of_result(text: str | None, result: dict[str, Any]) -> tuple[Signal, ...]:
-    if text and text.startswith(REFUSED):
-        return (Signal("refused", text[:200]),)
-    return (Signal("tool-error", (text or "")[:200]),) if result.get("is_error") else ()
-
-
-READER = SessionReader(NAME, recognise, hear)
-
-
-def hear_attachment(attachment: _Attachment, record: str, after: str | None) -> Iterable[Entry]:
-    """The entries of an attachment; `record` and `after`: its place in the tree."""
-    kind = _string(attachment, "type")
-    text = _SHOWN[kind](attachment) if kind in _SHOWN else ""
+def _attached(attachment: dict[str, Any], record: _Line) -> Iterable[Entry]:
+    """The entries of an attachment."""
+    kind, text = string(attachment.get("type")), _shown(attachment)
     if not text.strip():
-        if record:
-            yield Link(record, after or "")
+        yield from _link(record)
         yield Dropped(f"attachment: {kind[:NAME_MAX]}")
     elif kind == "queued_command" and _is_of_a_person(attachment):
-        yield typed(text, record, after)
+        yield typed(text, record.uuid, record.parent_uuid)
     else:
-        yield Said(form("user", text), id=record, after=after)
+        yield Said(turns.form("user", text), id=record.uuid, after=record.parent_uuid)
 
 
-def _is_of_a_person(attachment: _Attachment) -> bool:
+def _is_of_a_person(attachment: dict[str, Any]) -> bool:
     origin = attachment.get("origin")
     sender = origin.get("kind", "human") if isinstance(origin, dict) else "human"
     mode = attachment.get("commandMode", "prompt")
     return sender == "human" and mode == "prompt" and not attachment.get("isMeta")
 
 
-def _queued(attachment: _Attachment) -> str:
-    return text_of_blocks(attachment.get("prompt"), "text")
-
-
-def _file(attachment: _Attachment) -> str:
+def _shown(attachment: dict[str, Any]) -> str:
+    """The text of an attachment that the model sees, in the program's own wording; empty if it sees none."""
     content = attachment.get("content")
-    file = content.get("file") if isinstance(content, dict) else None
-    text = file.get("content") if isinstance(file, dict) else content
-    path = _string(attachment, "filename")
-    return _read("Read", {"file_path": path}, text) if path and isinstance(text, str) else ""
-
-
-def _directory(attachment: _Attachment) -> str:
-    path, text = _string(attachment, "path"), _string(attachment, "content")
-    return _read("Bash", {"command": f"ls {path}"}, text) if path and text else ""
+    inner = content if isinstance(content, dict) else {}
+    name, path, text = (string(attachment.get(key)) for key in ("filename", "path", "content"))
+    hook, event = (string(attachment.get(key)) for key in ("hookName", "hookEvent"))
+    match attachment.get("type"):
+        case "queued_command":
+            return turns.text_of_blocks(attachment.get("prompt"), "text")
+        case "file" if name:
+            file = inner.get("file")
+            read = file.get("content") if isinstance(file, dict) else content
+            return _read("Read", {"file_path": name}, read) if isinstance(read, str) else ""
+        case "directory" if path and text:
+            return _read("Bash", {"command": f"ls {path}"}, text)
+        case "selected_lines_in_ide" if text:
+            lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
+            return f"The user selected the lines {lines} from {name}:\n{text}"
+        case "edited_text_file" if snippet := string(attachment.get("snippet")):
+            return f"Note: {name} was modified by the user or by a linter:\n{snippet}"
+        case "nested_memory" if (memory := string(inner.get("content")) or text).strip():
+            return _reminder(f"Contents of {path}:\n\n{memory}")
+        case "hook_success" if (event or hook.partition(":")[0]) not in HOOKS_THAT_TELL:
+            return ""
+        case "hook_additional_context" | "hook_success":
+            texts = content if isinstance(content, list) else [content]
+            told = "\n".join(one for one in texts if isinstance(one, str))
+            return _reminder(f"{hook or event} hook additional context: {told}") if told.strip() else ""
+        case "hook_blocking_error":
+            error = attachment.get("blockingError")
+            why = string(error.get("blockingError") if isinstance(error, dict) else error)
+            return f"{hook or 'a'} hook blocking error: {why}" if why.strip() else ""
+        case "critical_system_reminder" if text.strip():
+            return _reminder(text)
+    return ""
 
 
 def _read(tool: str, given: dict[str, str], text: str) -> str:
-    """The text with the program's own wording of a tool result."""
-    return f"Called the {tool} tool with the following input: {json_text(given)}\n\nResult of it:\n{text}"
-
-
-def _selected(attachment: _Attachment) -> str:
-    path, text = _string(attachment, "filename"), _string(attachment, "content")
-    lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
-    return f"The user selected the lines {lines} from {path}:\n{text}" if text else ""
-
-
-def _edited(attachment: _Attachment) -> str:
-    path, text = _string(attachment, "filename"), _string(attachment, "snippet")
-    return f"Note: {path} was modified by the user or by a linter:\n{text}" if text else ""
-
-
-def _memory(attachment: _Attachment) -> str:
-    content = attachment.get("content")
-    text = content.get("content") if isinstance(content, dict) else content
-    path = _string(attachment, "path")
-    return _reminder(f"Contents of {path}:\n\n{text}") if isinstance(text, str) and text.strip() else ""
-
-
-def _of_hook(attachment: _Attachment) -> str:
-    content, hook = attachment.get("content"), _string(attachment, "hookName") or _string(attachment, "hookEvent")
-    texts = content if isinstance(content, list) else [content]
-    text = "\n".join(one for one in texts if isinstance(one, str))
-    return _reminder(f"{hook} hook additional context: {text}") if text.strip() else ""
-
-
-def _hook_output(attachment: _Attachment) -> str:
-    event = _string(attachment, "hookEvent") or _string(attachment, "hookName").partition(":")[0]
-    return _of_hook(attachment) if event in HOOKS_THAT_TELL else ""
-
-
-def _blocked(attachment: _Attachment) -> str:
-    error = attachment.get("blockingError")
-    text = error.get("blockingError") if isinstance(error, dict) else error
-    hook = _string(attachment, "hookName") or "a"
-    return f"{hook} hook blocking error: {text}" if isinstance(text, str) and text.strip() else ""
-
-
-def _critical(attachment: _Attachment) -> str:
-    text = _string(attachment, "content")
-    return _reminder(text) if text.strip() else ""
+    return f"Called the {tool} tool with the following input: {turns.json_text(given)}\n\nResult of it:\n{text}"
 
 
 def _reminder(text: str) -> str:
     return f"<system-reminder>\n{text}\n</system-reminder>"
 
 
-def _string(attachment: _Attachment, key: str) -> str:
-    value = attachment.get(key)
-    return value if isinstance(value, str) else ""
-
-
-_SHOWN: dict[str, Callable[[_Attachment], str]] = {
-    "queued_command": _queued,
-    "file": _file,
-    "directory": _directory,
-    "selected_lines_in_ide": _selected,
-    "edited_text_file": _edited,
-    "nested_memory": _memory,
-    "hook_additional_context": _of_hook,
-    "hook_success": _hook_output,
-    "hook_blocking_error": _blocked,
-    "critical_system_reminder": _critical,
-}
-"""By kind: function that returns the text the model sees"""
+READER = SessionReader(NAME, recognise, hear)

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Replaced, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import SessionReader, form, json_object, tool_call
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object
 
 NAME = "codex"
 NOT_PROMPTS = (
@@ -190,7 +191,7 @@ def _of_event(event: _Event) -> Entry:
 
 def _of_compaction(compacted: _Compacted) -> tuple[Entry, ...]:
     if compacted.replacement_history is None:
-        summary = (Said(form("user", compacted.message)),) if compacted.message.strip() else ()
+        summary = (Said(turns.form("user", compacted.message)),) if compacted.message.strip() else ()
         return (Replaced(summary),)
     entries = [entry for item in compacted.replacement_history for entry in _of_item(item)]
     dropped = (entry for entry in entries if not isinstance(entry, Said))
@@ -201,35 +202,34 @@ def _of_item(item: _Item) -> Iterable[Entry]:
     record = item.id or ""
     match item.type or ("message" if item.role else ""):
         case "message" if item.role == "assistant":
-            text = _text(item.content)
-            yield Said(form("assistant", text), id=record, continues=True)
+            yield Said(turns.form("assistant", _text(item.content)), id=record, continues=True)
         case "message" if item.role == "user":
             text = _text(item.content)
             if text.lstrip().startswith(NOT_PROMPTS):
                 yield Dropped("text of the program, not of a person")
-            elif text.strip():
-                yield Said(form("user", text), id=record, prompt=True)
             else:
-                yield Dropped("a prompt without text")
+                yield turns.user(text, record)
         case "message":
             yield Dropped(f"a message of {item.role}")
         case "reasoning":
             thought = _text(item.content) or "\n\n".join(_texts(item.summary))
             if thought.strip():
-                yield Said(form("assistant", "", reasoning_content=thought), id=record, continues=True)
+                yield Said(turns.form("assistant", "", reasoning_content=thought), id=record, continues=True)
             else:
                 yield Dropped("encrypted reasoning")
         case "function_call":
-            yield _called(item, tool_call(item.call_id, item.name, item.arguments))
+            yield _called(item, turns.tool_call(item.call_id, item.name, item.arguments))
         case "custom_tool_call":
-            yield _called(item, tool_call(item.call_id, item.name, {"input": item.input}))
+            yield _called(item, turns.tool_call(item.call_id, item.name, {"input": item.input}))
         case "local_shell_call":
             action = item.action if isinstance(item.action, dict) else {}
             arguments = {key: value for key, value in action.items() if key != "type" and value is not None}
-            yield _called(item, tool_call(item.call_id or item.id, "local_shell", arguments))
+            yield _called(item, turns.tool_call(item.call_id or item.id, "local_shell", arguments))
         case "function_call_output" | "custom_tool_call_output":
             text = _output(item.output)
-            yield Said(form("tool", text, tool_call_id=item.call_id), id=record, signals=_signals(text))
+            head = text[:500]
+            refused = any(words in head for words in REFUSED)
+            yield turns.tool_result(text, item.call_id, record, FAILED.search(head) is not None, refused)
         case kind if kind in SILENT_ITEMS:
             yield Dropped(kind)
         case kind:
@@ -237,7 +237,7 @@ def _of_item(item: _Item) -> Iterable[Entry]:
 
 
 def _called(item: _Item, call: dict[str, Any]) -> Said:
-    return Said(form("assistant", "", tool_calls=[call]), id=item.id or "", continues=True)
+    return Said(turns.form("assistant", "", tool_calls=[call]), id=item.id or "", continues=True)
 
 
 def _texts(parts: Any) -> list[str]:
@@ -255,13 +255,6 @@ def _text(parts: Any) -> str:
 def _output(output: Any) -> str:
     """The text of a tool's result: a string, parts, or in older versions an object around them."""
     return _text(output.get("content")) if isinstance(output, dict) else _text(output)
-
-
-def _signals(text: str) -> tuple[Signal, ...]:
-    head = text[:500]
-    if any(words in head for words in REFUSED):
-        return (Signal("refused", text[:200]),)
-    return (Signal("tool-error", text[:200]),) if FAILED.search(head) else ()
 
 
 READER = SessionReader(NAME, recognise, hear)

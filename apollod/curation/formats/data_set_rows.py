@@ -45,11 +45,6 @@ Row = dict[str, Any]
 """The JSON object of a line, without null values."""
 
 
-def is_sharegpt(row: dict[str, Any]) -> bool:
-    """True if the row has `conversations`."""
-    return "conversations" in row and "messages" not in row
-
-
 def sharegpt(row: dict[str, Any]) -> dict[str, Any]:
     """A conversation in which the model's answers and calls are learned. Raises RecordRefused."""
     messages = messages_of(row["conversations"], "conversations")
@@ -106,11 +101,6 @@ def _calls(value: Any, where: str) -> list[dict[str, Any]]:
     if not all(isinstance(call, dict) for call in calls):
         raise RecordRefused(f"{where} is no call of a function", 'write {"name": ..., "arguments": {...}}')
     return [call if "function" in call else {"function": call} for call in calls]
-
-
-def is_alpaca(row: dict[str, Any]) -> bool:
-    """True if the row has an instruction and its output."""
-    return "instruction" in row and "output" in row and "messages" not in row
 
 
 def alpaca(row: dict[str, Any]) -> dict[str, Any]:
@@ -203,11 +193,6 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
-def is_pair(row: dict[str, Any]) -> bool:
-    """True if the row has a chosen and a rejected answer."""
-    return "chosen" in row and "rejected" in row
-
-
 def pair(row: dict[str, Any]) -> dict[str, Any]:
     """The chosen answer to the prompt. Without a prompt field, the prompt is the common beginning of both answers.
     Raises RecordRefused."""
@@ -225,7 +210,7 @@ def pair(row: dict[str, Any]) -> dict[str, Any]:
     context, answers, others = answers[:common], answers[common:], others[common:]
     if not context:  # else it repeats the prompt
         context = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
-    return {**_after(context, answers, tools_of(row.get("tools"))), **_worse(others)}
+    return {"prompt": context, "completion": answers, "tools": tools_of(row.get("tools")), **_worse(others)}
 
 
 def _worse(answer: str | list[dict[str, Any]]) -> dict[str, Any]:
@@ -242,11 +227,6 @@ def opinion_in(row: dict[str, Any]) -> Opinion | None:
     return Opinion(row.get(GOOD, True), GOOD in row, (row[WORSE],) if WORSE in row else ())
 
 
-def is_openai(row: dict[str, Any]) -> bool:
-    """True if the row has a preferred output."""
-    return "preferred_output" in row and "input" in row
-
-
 def openai(row: dict[str, Any]) -> dict[str, Any]:
     """The preferred output to the input's messages. Raises RecordRefused."""
     asked = row["input"]
@@ -257,12 +237,7 @@ def openai(row: dict[str, Any]) -> dict[str, Any]:
         raise RecordRefused("input or preferred_output has no list of messages", "give [{role, content}, ...]")
     others = row.get("non_preferred_output")
     worse = _messages(others, "non_preferred_output") if others is not None else []
-    return {**_after(context, answers, tools_of(asked.get("tools"))), **_worse(worse)}
-
-
-def is_rated(row: dict[str, Any]) -> bool:
-    """True if the row has a rating. A label that is neither true nor false does not count."""
-    return _rating(row) is not None
+    return {"prompt": context, "completion": answers, "tools": tools_of(asked.get("tools")), **_worse(worse)}
 
 
 def rated(row: dict[str, Any]) -> dict[str, Any]:
@@ -271,6 +246,7 @@ def rated(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rating(row: dict[str, Any]) -> bool | None:
+    """The rating of a row; None for none, and for a label that is neither true nor false."""
     for name in RATINGS:
         if name in row and (name != "label" or not ANSWERED.isdisjoint(row)):
             value = row[name]
@@ -304,11 +280,6 @@ def _messages(value: Any, name: str) -> str | list[dict[str, Any]]:
     return messages_of([value] if isinstance(value, dict) else value, name)
 
 
-def _after(context: list[dict[str, Any]], answers: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row with learned answers after context."""
-    return {"prompt": context, "completion": answers, "tools": tools}
-
-
 def _common_text(chosen: str, rejected: str) -> int:
     """Length of the common beginning of both answers, cut before its trailing space, as in TRL's `extract_prompt`."""
     pairs = enumerate(zip(chosen, rejected, strict=False))
@@ -326,13 +297,17 @@ class Shape(NamedTuple):
     """returns the input of `wire.records.record_of`, or the reason for dropping the row. Raises RecordRefused."""
 
 
+def _has(row: Row, *names: str) -> bool:
+    return row.keys() >= set(names)
+
+
 SHAPES: tuple[Shape, ...] = (
-    Shape("openai-dpo", is_openai, openai),
-    Shape("preference", is_pair, pair),
-    Shape("kto", is_rated, rated),
+    Shape("openai-dpo", lambda row: _has(row, "preferred_output", "input"), openai),
+    Shape("preference", lambda row: _has(row, "chosen", "rejected"), pair),
+    Shape("kto", lambda row: _rating(row) is not None, rated),
     Shape("hermes-trajectories", is_trajectory, trajectory),
-    Shape("sharegpt", is_sharegpt, sharegpt),
-    Shape("alpaca", is_alpaca, alpaca),
+    Shape("sharegpt", lambda row: _has(row, "conversations") and "messages" not in row, sharegpt),
+    Shape("alpaca", lambda row: _has(row, "instruction", "output") and "messages" not in row, alpaca),
 )
 """In order of precedence. A row that matches none of them is a record as it stands, or of unknown form."""
 

@@ -7,11 +7,13 @@ parsed here: the text between two commas is passed on as JSON, valid or not.
 
 import re
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from apollod.curation.formats.reader import BOM, Bad, Cursor, Folded, Item, Limits, Take, whole_words
+from apollod.curation.formats.reader import BOM, Bad, Cursor, Folded, Item, Limits, Split, Take, whole_words
+from apollod.curation.formats.session_reader import json_or
 from apollod.curation.redaction import redact
 
 BLANK = re.compile(rb"[\s,]*+")
@@ -54,7 +56,7 @@ def fold_document(
     `lists`, as an object with that one member. A record is complete with the comma or bracket behind it, or by `end`. A
     record over the limit is refused piece by piece without being held whole. Secrets are redacted before a record is
     parsed."""
-    place, at, inside = _place(cursor.state), 0, cursor.inside
+    place, at, inside = json_or(cursor.state, _Place(), _Place), 0, cursor.inside
     items: list[Item] = []
     counts = Counter[str]()
     while len(items) < limits.items:
@@ -98,6 +100,11 @@ def fold_document(
     # records before the cursor; opening bytes alone count as one, since there was progress
     line = max(cursor.line, place.number, 1) if cursor.offset + at else cursor.line
     return Folded(Cursor(cursor.offset + at, line, _state(place), inside), tuple(items), counts)
+
+
+def in_documents(*lists: str) -> Split:
+    """`fold_document` for documents whose records stand in these lists."""
+    return partial(fold_document, lists=frozenset(lists))
 
 
 def _skip(data: bytes, at: int, offset: int) -> int:
@@ -171,13 +178,6 @@ def _as_json(piece: bytes, mode: str) -> bytes:
     if mode in (TOP, ARRAY):
         return piece
     return b"{" + piece + b"}" if mode == OBJECT else b"{" + msgspec.json.encode(mode) + b":" + piece + b"}"
-
-
-def _place(state: str) -> _Place:
-    try:
-        return msgspec.json.decode(state or "{}", type=_Place)
-    except (msgspec.MsgspecError, UnicodeError):
-        return _Place()
 
 
 def _state(place: _Place) -> str:

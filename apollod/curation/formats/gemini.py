@@ -12,18 +12,10 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.reader import fold_lines
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    form,
-    in_parts,
-    json_object,
-    text_of_response,
-    texts_of_parts,
-    tool_call,
-)
+from apollod.curation.conversation import Dropped, Entry, Rewound, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.document import in_documents
+from apollod.curation.formats.session_reader import SessionReader, json_object
 
 NAME = "gemini-cli"
 OF_THE_PROGRAM = frozenset({"info", "error", "warning"})
@@ -111,14 +103,14 @@ def _of_facts(facts: _Facts) -> Iterable[Entry]:
 
 def _of_message(message: _Message) -> Iterable[Entry]:
     record = message.id or ""
-    text = texts_of_parts(message.content)
+    text = turns.texts_of_parts(message.content)
     match message.type:
-        case "user" if results := in_parts(message.content, "functionResponse"):
+        case "user" if results := turns.in_parts(message.content, "functionResponse"):
             for result in results:
-                said = form("tool", text_of_response(result.get("response")), tool_call_id=result.get("id"))
+                said = turns.form("tool", turns.text_of_response(result.get("response")), tool_call_id=result.get("id"))
                 yield Said(said, id=record, part_of=f"result {result.get('id') or record}", replaces=True)
         case "user" if text.strip():
-            yield Said(form("user", text), id=record, part_of=record, replaces=True, prompt=True)
+            yield Said(turns.form("user", text), id=record, part_of=record, replaces=True, prompt=True)
         case "user":
             yield Dropped("a prompt without text")
         case "gemini" | "model":
@@ -133,26 +125,18 @@ def _answer(message: _Message, record: str, text: str) -> Iterable[Entry]:
     calls = message.tool_calls or []
     thoughts = message.thoughts if isinstance(message.thoughts, list) else []
     headed = [f"{one.get('subject', '')}: {one.get('description', '')}" for one in thoughts if isinstance(one, dict)]
-    said = form(
-        "assistant",
-        text,
-        reasoning_content=texts_of_parts(message.content, thought=True) or "\n".join(headed),
-        tool_calls=[tool_call(call.id, call.name, call.args) for call in calls],
-    )
+    thought = turns.texts_of_parts(message.content, thought=True) or "\n".join(headed)
+    said = turns.answer(text, thought, [turns.tool_call(call.id, call.name, call.args) for call in calls])
     yield Said(said, id=record, part_of=record, replaces=True, model=message.model or "")
     for call in calls:
         if call.result is None and call.status not in ("error", "cancelled"):
             continue  # it is still running
-        found = in_parts(call.result, "functionResponse")
-        result = "".join(text_of_response(one.get("response")) for one in found) or texts_of_parts(call.result)
-        signals: tuple[Signal, ...] = ()
-        if call.status in ("error", "cancelled"):
-            signals = (Signal("refused" if call.status == "cancelled" else "tool-error", result[:200]),)
-        tool = form("tool", result, tool_call_id=call.id)
+        found = (one.get("response") for one in turns.in_parts(call.result, "functionResponse"))
+        result = "".join(map(turns.text_of_response, found)) or turns.texts_of_parts(call.result)
+        signals = turns.trouble(result, call.status == "error", call.status == "cancelled")
+        tool = turns.form("tool", result, tool_call_id=call.id)
         yield Said(tool, id=record, part_of=f"result {call.id}", replaces=True, signals=signals)
 
 
-READER = SessionReader(NAME, partial(_recognise, False), hear, fold_lines)
-DOCUMENT = SessionReader(
-    f"{NAME}-document", partial(_recognise, True), hear, partial(fold_document, lists=frozenset({"messages"}))
-)
+READER = SessionReader(NAME, partial(_recognise, False), hear)
+DOCUMENT = SessionReader(f"{NAME}-document", partial(_recognise, True), hear, in_documents("messages"))

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal, Unknown, Whole
-from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
+from apollod.curation.formats import turns
+from apollod.curation.formats.database_reader import Queries, Row, Schema, of_rows
 from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.session_reader import SessionReader, form, json_object
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object, string
 from apollod.errors import RecordRefused
 
 NAME = "open-webui"
@@ -83,15 +84,12 @@ def hear(record: bytes) -> Iterable[Entry]:
     feedback = json_object(record, _decode)
     if feedback.snapshot is not None:
         chat = feedback.snapshot.chat or _Chat()
-        tree = _tree(chat.chat or chat) or _messages(feedback.snapshot.history)
-        return (_of_rating(feedback, tree, chat.id),)
+        tree = _messages((chat.chat or chat).history) or _messages(feedback.snapshot.history)
+        rating, meta = feedback.data or _Rating(), feedback.meta or _Meta()
+        return (_learned(tree, meta.message_id or "", rating, feedback.id or "", meta.chat_id or chat.id or ""),)
     if feedback.chat is not None:
-        return tuple(_of_chat(_tree(feedback.chat.chat or feedback.chat), feedback.id))
+        return tuple(_of_chat(_messages((feedback.chat.chat or feedback.chat).history), feedback.id))
     return (Unknown(feedback.type or "neither feedback nor a chat"),)
-
-
-def _tree(chat: _Chat) -> dict[str, _Message]:
-    return _messages(chat.history)
 
 
 def _messages(history: _History | None) -> dict[str, _Message]:
@@ -107,11 +105,6 @@ def _messages(history: _History | None) -> dict[str, _Message]:
         if message.id:
             found[message.id] = message
     return found
-
-
-def _of_rating(feedback: _Feedback, tree: dict[str, _Message], chat: str | None) -> Entry:
-    rating, meta = feedback.data or _Rating(), feedback.meta or _Meta()
-    return _learned(tree, meta.message_id or "", rating, feedback.id or "", meta.chat_id or chat or "")
 
 
 def _of_chat(tree: dict[str, _Message], chat: str | None) -> Iterable[Entry]:
@@ -135,11 +128,11 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
     branch = _branch(tree, place)
     if not branch or branch[-1].role != "assistant":
         return Dropped(unlearned or "a rating whose answer is not in the export")
-    if any("<details type=" in THOUGHTS.sub("", _text(message)) for message in branch):
+    if any("<details type=" in THOUGHTS.sub("", string(message.content)) for message in branch):
         return Dropped(unlearned or "a chat with calls of tools, which the export has as HTML")
     said = [
         Said(
-            form(message.role or "", THOUGHTS.sub("", _text(message)).strip()),
+            turns.form(message.role or "", THOUGHTS.sub("", string(message.content)).strip()),
             prompt=message.role == "user",
             model=message.model or "",
         )
@@ -157,7 +150,7 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
 def _others(tree: dict[str, _Message], kept: _Message) -> tuple[str, ...]:
     """Other answers to the same prompt, as texts."""
     found = (one for one in tree.values() if one.parent_id == kept.parent_id and one.role == "assistant")
-    texts = (THOUGHTS.sub("", _text(one)).strip() for one in found if one is not kept)
+    texts = (THOUGHTS.sub("", string(one.content)).strip() for one in found if one is not kept)
     return tuple(text for text in texts if text and "<details type=" not in text)
 
 
@@ -168,10 +161,6 @@ def _branch(tree: dict[str, _Message], place: str) -> list[_Message]:
         branch.append(tree[place])
         place = tree[place].parent_id or ""
     return branch[::-1]
-
-
-def _text(message: _Message) -> str:
-    return message.content if isinstance(message.content, str) else ""
 
 
 def _score(rating: int | float | str | None) -> float | None:
@@ -204,16 +193,10 @@ class WebuiFeedback:
         if not {"id", "type", "updated_at", *DOCUMENTS} <= columns:
             return None
         born = "created_at" if "created_at" in columns else "NULL"
-        size = size_of(DOCUMENTS, "f")
         return Queries(
-            sessions=f"SELECT id, {born}, CAST(updated_at AS TEXT) FROM feedback ORDER BY updated_at, id",
-            facts="",
-            records=(
-                f"SELECT f.updated_at AS key, f.id AS id, f.type AS type, {size} AS size, {capped(DOCUMENTS, 'f')}"
-                " FROM feedback f WHERE f.id = :session AND (:after IS NULL OR f.updated_at > :after)"
-            ),
-            before=f"SELECT f.updated_at, {size} FROM feedback f WHERE f.id = :session AND f.updated_at <= :until",
-            counted="SELECT count(*) FROM feedback WHERE id = :session AND updated_at <= :until",
+            f"SELECT id, {born}, CAST(updated_at AS TEXT) FROM feedback ORDER BY updated_at, id",
+            "",
+            *of_rows("feedback", "updated_at", DOCUMENTS, ("id", "type"), session="id"),
         )
 
     def session(self, facts: Row) -> Session:

@@ -12,15 +12,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    json_text,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form
 
@@ -95,7 +88,7 @@ def _of_span(span: _Span) -> Entry:
     facts = {one.key: _value(one.value) for one in span.attributes if one.key.startswith("gen_ai.")}
     if not facts:
         return Dropped("a span of something else")
-    operation = _string(facts, "gen_ai.operation.name")
+    operation = string(facts.get("gen_ai.operation.name"))
     if operation in OTHERS:
         return Dropped(f"a span of {operation}")
     if operation not in CALLS:
@@ -105,16 +98,16 @@ def _of_span(span: _Span) -> Entry:
     said = [one for one in _messages(facts.get("gen_ai.output.messages")) if one["role"] == "assistant"]
     if not said:
         return Dropped("a span without its messages; switch on that content is captured")
-    model = _string(facts, "gen_ai.response.model") or _string(facts, "gen_ai.request.model")
-    response = _string(facts, "gen_ai.response.id")
+    model = string(facts.get("gen_ai.response.model")) or string(facts.get("gen_ai.request.model"))
+    response = string(facts.get("gen_ai.response.id"))
     context = [Said(one, prompt=one["role"] == "user") for one in _messages(facts.get("gen_ai.input.messages"))]
     signals = tuple(signal for event in span.events for signal in _signals(event))
     answer = Said(said[0], id=span.span_id, model=model, response=response, signals=signals)
     if answer.message.get("weight") == 0:
         return Dropped("an answer that was cut off")
     session = Session(
-        id=_string(facts, "gen_ai.conversation.id") or span.trace_id,
-        agent=_string(facts, "gen_ai.agent.name") or NAME,
+        id=string(facts.get("gen_ai.conversation.id")) or span.trace_id,
+        agent=string(facts.get("gen_ai.agent.name")) or NAME,
         model=model,
         system=_texts(_decoded(facts.get("gen_ai.system_instructions")), "text"),
         tools=_tools(_decoded(facts.get("gen_ai.tool.definitions"))),
@@ -160,30 +153,23 @@ def _forms(message: dict[str, Any]) -> Iterable[Form]:
     role, text = message.get("role"), _texts(parts, "text")
     for part in parts:
         if part.get("type") == "tool_call_response":
-            result = part.get("result", part.get("response"))
-            shown = result if isinstance(result, str) else json_text(result)
-            yield form("tool", shown, tool_call_id=part.get("id"))
+            shown = turns.json_text(part.get("result", part.get("response")))
+            yield turns.form("tool", shown, tool_call_id=part.get("id"))
     if role == "assistant":
-        calls = [
-            tool_call(part.get("id"), part.get("name"), part.get("arguments"))
-            for part in parts
-            if part.get("type") == "tool_call"
-        ]
-        answer = form("assistant", text, reasoning_content=_texts(parts, "reasoning"), tool_calls=calls)
+        calls = turns.calls_in(parts, "tool_call", "arguments")
         cut_off = str(message.get("finish_reason")) in CUT_OFF
-        yield context_form(answer) if cut_off else answer
+        yield turns.answer(text, _texts(parts, "reasoning"), calls, cut_off)
     elif role in ("system", "user", "developer") and text:
-        yield form(role, text)
+        yield turns.form(role, text)
 
 
 def _parts_of_content(message: dict[str, Any]) -> list[Any]:
     """The parts of a message in OpenAI's form, with `content` and `tool_calls`, which some libraries record."""
     content, calls = message.get("content"), message.get("tool_calls")
     if message.get("role") == "tool":
-        text = content if isinstance(content, str) else text_of_blocks(content, "text")
+        text = turns.text_of_blocks(content, "text")
         return [{"type": "tool_call_response", "id": message.get("tool_call_id"), "response": text}]
-    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    parts: list[Any] = [{"type": "text", "content": text_of_blocks(blocks, "text")}]
+    parts: list[Any] = [{"type": "text", "content": turns.text_of_blocks(content, "text")}]
     reasoning = message.get("reasoning_content")
     parts += [{"type": "reasoning", "content": reasoning}] if isinstance(reasoning, str) else []
     for call in calls if isinstance(calls, list) else ():
@@ -215,11 +201,6 @@ def _signals(event: _Event) -> Iterable[Signal]:
         facts = {one.key.removeprefix("gen_ai.evaluation."): _value(one.value) for one in event.attributes}
         shown = (facts.get(key) for key in ("name", "score.value", "score.label"))
         yield Signal("evaluation", " ".join(str(one) for one in shown if one is not None)[:200])
-
-
-def _string(facts: dict[str, Any], key: str) -> str:
-    value = facts.get(key)
-    return value if isinstance(value, str) else ""
 
 
 READER = SessionReader(NAME, recognise, hear)

@@ -1,27 +1,23 @@
 """Sessions of pi and of OpenClaw, whose agent writes the same lines.
 
 pi: `~/.pi/agent/sessions/--<directory>--/<time>_<id>.jsonl`. OpenClaw up to 2026.7:
-`~/.openclaw/agents/<agent>/sessions/<id>.jsonl`; later ones keep the same lines in SQLite. After pi's
+`~/.openclaw/agents/<agent>/sessions/<id>.jsonl`; later ones keep the same lines in SQLite (below). After pi's
 `docs/session-format.md`, versions 1 (a list), 2 and 3 (a tree by `id` and `parentId`). The program's summaries of
 compacted messages and of abandoned branches, and shell commands of the user, become messages of the user, with the
 words of pi's `messages.ts`.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.database_reader import Queries, Row, Schema, grouped, of_rows
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object
+from apollod.errors import RecordRefused
 
 NAME = "pi"
 COMPACTED = "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
@@ -82,8 +78,8 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "message" if record.message is not None:
             return tuple(_of_message(record.message, record.id or "", _after(record)))
         case "custom_message":
-            text = text_of_blocks(record.content, "text")
-            return (Said(form("user", text), id=record.id or "", after=_after(record)),)
+            text = turns.text_of_blocks(record.content, "text")
+            return (Said(turns.form("user", text), id=record.id or "", after=_after(record)),)
         case "branch_summary":
             return (_summary(LEFT, record.summary, record.id or "", _after(record)),)
         case "compaction":
@@ -109,11 +105,11 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
     dropped = ""
     match message.role:
         case "user":
-            text = text_of_blocks(message.content, "text")
-            if text.strip():
-                yield Said(form("user", text), id=record, after=after, prompt=True)
+            prompt = turns.user(turns.text_of_blocks(message.content, "text"), record, after=after)
+            if isinstance(prompt, Said):
+                yield prompt
             else:
-                dropped = "a prompt without text"
+                dropped = prompt.reason
         case "assistant" if message.stop_reason in ("error", "aborted"):
             dropped = f"an answer that ended with {message.stop_reason}"
         case "assistant" if message.model in OF_PROGRAM:
@@ -121,16 +117,14 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
         case "assistant":
             yield _answer(message, record, after)
         case "toolResult":
-            text = text_of_blocks(message.content, "text")
-            signals = (Signal("tool-error", text[:200]),) if message.is_error else ()
-            said = form("tool", text, tool_call_id=message.tool_call_id)
-            yield Said(said, id=record, after=after, signals=signals)
+            text = turns.text_of_blocks(message.content, "text")
+            yield turns.tool_result(text, message.tool_call_id, record, message.is_error, after=after)
         case "bashExecution" if message.exclude_from_context:
             dropped = "a shell command that the model was not shown"
         case "bashExecution":
-            yield Said(form("user", _executed(message)), id=record, after=after)
+            yield Said(turns.form("user", _executed(message)), id=record, after=after)
         case "custom" | "hookMessage":
-            yield Said(form("user", text_of_blocks(message.content, "text")), id=record, after=after)
+            yield Said(turns.form("user", turns.text_of_blocks(message.content, "text")), id=record, after=after)
         case "branchSummary":
             yield _summary(LEFT, message.summary, record, after)
         case "compactionSummary":
@@ -146,24 +140,13 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
 
 
 def _answer(message: _Message, record: str, after: str | None) -> Said:
-    blocks = message.content if isinstance(message.content, list) else []
-    calls = [
-        tool_call(block.get("id"), block.get("name"), block.get("arguments"))
-        for block in blocks
-        if isinstance(block, dict) and block.get("type") == "toolCall"
-    ]
-    said = form(
-        "assistant",
-        text_of_blocks(message.content, "text"),
-        reasoning_content=text_of_blocks(blocks, "thinking"),
-        tool_calls=calls,
-    )
-    said = context_form(said) if message.stop_reason == "length" else said  # its end would be learned, too
+    cut = message.stop_reason == "length"  # its end would be learned, too
+    said = turns.answer_of_blocks(message.content, cut, "toolCall", "arguments")
     return Said(said, id=record, after=after, model=message.model or "", response=message.response_id or "")
 
 
 def _summary(words: str, summary: str | None, record: str, after: str | None) -> Said:
-    return Said(form("user", f"{words}{summary or ''}\n</summary>"), id=record, after=after)
+    return Said(turns.form("user", f"{words}{summary or ''}\n</summary>"), id=record, after=after)
 
 
 def _executed(message: _Message) -> str:
@@ -191,3 +174,54 @@ def _of_compaction(record: _Line) -> Iterable[Entry]:
 
 
 READER = SessionReader(NAME, recognise, hear)
+
+
+# OpenClaw since 2026.8: `~/.openclaw/agents/<agent>/agent/openclaw-agent.sqlite`.
+#
+# `transcript_events` has the lines of earlier session files, one a row, by session and `seq`; `session_windows` has a
+# row for each session. After openclaw's `session-accessor.sqlite-*.ts` and docs/registry/openclaw.md of
+# vshulcz/deja-vu. A transcript may be rewritten as a whole, with `seq` from 0 again.
+
+OPENCLAW = "openclaw"
+
+
+class OpenClaw:
+    """Lines of pi's log format, stored as rows."""
+
+    name = OPENCLAW
+    keys_return = True
+
+    def queries(self, schema: Schema) -> Queries | None:
+        if not {"session_id", "seq", "event_json"} <= schema.get("transcript_events", frozenset()):
+            return None
+        windows = schema.get("session_windows", frozenset())
+        known = windows if "session_id" in windows else frozenset()
+        dated = "created_at" in known
+        joined = "session_windows s ON s.session_id = g.session_id" if dated else ""
+        windowed = "SELECT session_id AS id, session_key FROM session_windows WHERE session_id = :session"
+        return Queries(
+            grouped("transcript_events", "max(seq)", "s.created_at" if dated else "NULL", joined),
+            windowed if "session_key" in known else "SELECT :session AS id",
+            *of_rows("transcript_events", "seq", ("event_json",)),
+        )
+
+    def session(self, facts: Row) -> Session:
+        sidechain = ":subagent:" in str(facts.get("session_key") or "")
+        return Session(id=str(facts.get("id") or ""), agent=OPENCLAW, sidechain=sidechain)
+
+    def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
+        return [attempt(_of_row, rows[0]) for rows in records]
+
+
+def _of_row(row: Row) -> Iterable[Entry]:
+    line = row.get("event_json")
+    if not isinstance(line, str):
+        raise RecordRefused("event_json is no text", "nothing to do; it is kept as it is")
+    for entry in hear(line.encode()):
+        if isinstance(entry, Session):  # its id is that of the line, which a fork copies
+            yield msgspec.structs.replace(entry, id="", agent="", begins=False)
+        else:
+            yield entry
+
+
+DATABASE = OpenClaw()

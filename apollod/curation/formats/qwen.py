@@ -11,27 +11,9 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import (
-    BEGINNING,
-    Dropped,
-    Entry,
-    Link,
-    Replaced,
-    Rewound,
-    Said,
-    Session,
-    Signal,
-    Unknown,
-)
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    form,
-    in_parts,
-    json_object,
-    text_of_response,
-    texts_of_parts,
-    tool_call,
-)
+from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Rewound, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object
 
 NAME = "qwen-code"
 NOT_PROMPTS = frozenset({"notification", "cron", "goal_runtime", "agent_bootstrap", "background_task_completed"})
@@ -115,36 +97,26 @@ def _of_record(record: _Line) -> Iterable[Entry]:
 
 
 def _of_content(content: _Content, record: _Line, name: str, after: str | None) -> Iterable[Entry]:
-    results = in_parts(content.parts, "functionResponse")
-    calls = in_parts(content.parts, "functionCall")
-    text, thought = texts_of_parts(content.parts), texts_of_parts(content.parts, thought=True)
+    results = turns.in_parts(content.parts, "functionResponse")
+    calls = turns.in_parts(content.parts, "functionCall")
+    text, thought = turns.texts_of_parts(content.parts), turns.texts_of_parts(content.parts, thought=True)
     if content.role == "model" or (content.role is None and record.type == "assistant"):
-        said = form(
-            "assistant",
-            text,
-            reasoning_content=thought,
-            tool_calls=[tool_call(call.get("id"), call.get("name"), call.get("args")) for call in calls],
-        )
+        made = [turns.tool_call(call.get("id"), call.get("name"), call.get("args")) for call in calls]
+        said = turns.answer(text, thought, made)
         yield Said(said, id=name, after=after, model=record.model or "")
         return
-    for result in results:
-        response = text_of_response(result.get("response"))
-        signals = _signals(record.tool_call_result, response)
-        yield Said(form("tool", response, tool_call_id=result.get("id")), id=name, after=after, signals=signals)
+    status = record.tool_call_result.status if record.tool_call_result is not None else None
+    for one in results:
+        response = turns.text_of_response(one.get("response"))
+        yield turns.tool_result(response, one.get("id"), name, status == "error", status == "cancelled", after)
         after = None
     if text.strip():
         prompt = not results and record.subtype not in NOT_PROMPTS
-        yield Said(form("user", text), id=name, after=after, prompt=prompt)
+        yield Said(turns.form("user", text), id=name, after=after, prompt=prompt)
     elif not results:
         yield Dropped("a prompt without text")
         if name:
             yield Link(name, after or "")
-
-
-def _signals(result: _Result | None, text: str) -> tuple[Signal, ...]:
-    if result is None or result.status not in ("error", "cancelled"):
-        return ()
-    return (Signal("refused" if result.status == "cancelled" else "tool-error", text[:200]),)
 
 
 READER = SessionReader(NAME, recognise, hear)

@@ -5,8 +5,8 @@ unless the format has its own `split`. The conversation is assembled here and co
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
@@ -14,12 +14,10 @@ from apollod.curation.assembly import Assembly
 from apollod.curation.conversation import Dropped, Entry, Unknown
 from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, Split, accident, fold_lines
 from apollod.errors import RecordRefused
-from apollod.wire.records import Form, message_form
 from apollod.wire.strict_json import checked_text
 
 T = TypeVar("T")
-
-TEXT_FIELDS = ("text", "thinking", "reasoning")
+P = ParamSpec("P")
 
 
 def json_object(line: bytes, decode: Callable[[bytes], T]) -> T:
@@ -33,63 +31,46 @@ def json_object(line: bytes, decode: Callable[[bytes], T]) -> T:
         ) from error
 
 
-def text_of_blocks(blocks: Any, kind: str) -> str:
-    """The texts of all blocks of a type, one after the other; a string is one text block."""
-    if isinstance(blocks, str):
-        return blocks if kind == "text" else ""
-    if not isinstance(blocks, list):
-        return ""
-    return "".join([_text_of(block) for block in blocks if isinstance(block, dict) and block.get("type") == kind])
+def json_or(text: object, default: T, type: Any = Any) -> T:
+    """The value of JSON text; `default` for anything else, or JSON of another `type`."""
+    try:
+        return msgspec.json.decode(text, type=type) if isinstance(text, str) else default
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return default
 
 
-def _text_of(block: dict[str, Any]) -> str:
-    for field in TEXT_FIELDS:
-        if isinstance(text := block.get(field), str):
-            return text
-    return ""
+def string(value: object) -> str:
+    """The value if it is text; empty for anything else."""
+    return value if isinstance(value, str) else ""
 
 
-def texts_of_parts(parts: Any, thought: bool = False) -> str:
-    """The texts of Gemini's parts, or the thoughts among them; a string is one part."""
-    if isinstance(parts, str):
-        return "" if thought else parts
-    parts = parts if isinstance(parts, list) else [parts]
-    texts = (part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
-    return "".join(part["text"] for part in texts if bool(part.get("thought")) == thought)
+class Heard(NamedTuple):
+    """The content of a record."""
+
+    entries: tuple[Entry, ...] = ()
+    gone: bool = False
+    """an answer that the user took back"""
+    problem: str = ""
+    """reason why it cannot be read as a record"""
 
 
-def in_parts(parts: Any, kind: str) -> list[dict[str, Any]]:
-    """Gemini's `functionCall` or `functionResponse` objects."""
-    parts = parts if isinstance(parts, list) else [parts]
-    return [part[kind] for part in parts if isinstance(part, dict) and isinstance(part.get(kind), dict)]
+def attempt(hear: Callable[P, Iterable[Entry]], *args: P.args, **more: P.kwargs) -> Heard:
+    """The entries of a record, or the problem with it: a reader that stumbles costs one record."""
+    try:
+        return Heard(tuple(hear(*args, **more)))
+    except RecordRefused as error:
+        return Heard(problem=error.line())
+    except ACCIDENTS as error:
+        return Heard(problem=accident(error))
 
 
-def text_of_response(response: Any) -> str:
-    """The result of a tool in Gemini's `response`: its `output` or `error` if that is its only member, else JSON."""
-    if isinstance(response, dict) and len(response) == 1:
-        response = response.get("output", response.get("error", response))
-    return response if isinstance(response, str) else json_text(response)
-
-
-def json_text(value: Any) -> str:
-    """A JSON value as text for a model."""
-    return msgspec.json.encode(value).decode()
-
-
-def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A call in the form of an OpenAI message; `arguments` is an object or JSON text."""
-    return {"id": call_id, "function": {"name": name, "arguments": arguments}}
-
-
-def form(role: str, content: str, **fields: Any) -> Form:
-    """The canonical form of a log's message; empty fields are left out. Raises RecordRefused."""
-    given = {name: value for name, value in fields.items() if value}
-    return message_form({"role": role, "content": content, **given}, f"a message of {role}", part=True)
-
-
-def context_form(form: Form) -> Form:
-    """The same answer as context, which is not learned."""
-    return {**form, "weight": 0}
+def left_out(entries: Iterable[Entry]) -> Iterator[str]:
+    """The reason for each entry that no conversation has, as in `Folded.counts`."""
+    for entry in entries:
+        if isinstance(entry, Dropped):
+            yield f"dropped: {entry.reason}"
+        elif isinstance(entry, Unknown):
+            yield f"unknown: {entry.type[:TYPE_MAX]}"
 
 
 Recognise = Callable[[str, bytes], bool]
@@ -127,18 +108,11 @@ class SessionReader:
         def take(number: int, line: bytes) -> Iterable[Item]:
             if not line.strip():
                 return ()
-            try:
-                entries = tuple(self._hear(line))
-            except RecordRefused as error:
-                return (Bad(number, error.line(), line),)
-            except ACCIDENTS as error:
-                return (Bad(number, accident(error), line),)
-            for entry in entries:
-                if isinstance(entry, Dropped):
-                    counts[f"dropped: {entry.reason}"] += 1
-                elif isinstance(entry, Unknown):
-                    counts[f"unknown: {entry.type[:TYPE_MAX]}"] += 1
-            return assembly.feed(number, entries)
+            heard = attempt(self._hear, line)
+            if heard.problem:
+                return (Bad(number, heard.problem, line),)
+            counts.update(left_out(heard.entries))
+            return assembly.feed(number, heard.entries)
 
         begin = msgspec.structs.replace(cursor, state=self._state(cursor).place)
         folded = self._split(begin, data, end, limits, take)
@@ -177,10 +151,7 @@ class SessionReader:
 
     @staticmethod
     def _state(cursor: Cursor) -> _State:
-        try:
-            return msgspec.json.decode(cursor.state or "{}", type=_State)
-        except msgspec.MsgspecError:
-            return _State()
+        return json_or(cursor.state, _State(), _State)
 
     @staticmethod
     def _cursor(cursor: Cursor, assembly: Assembly, place: str) -> Cursor:

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Opinion, Said, Session, Signal
-from apollod.curation.formats.session_reader import SessionReader, context_form, form, json_object
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "sillytavern"
 
@@ -54,34 +55,29 @@ def hear(line: bytes) -> Iterable[Entry]:
     if record.mes is None:
         if record.user_name is None and record.chat_metadata is None:
             return (Dropped("a line without a message"),)
-        return (Session(id=_chat_id(record.chat_metadata), agent=NAME),)
+        metadata = record.chat_metadata if isinstance(record.chat_metadata, dict) else {}
+        return (Session(id=string(metadata.get("integrity")), agent=NAME),)  # which newer versions have
     extra = record.extra or _Extra()
     if record.is_system:
         return (Dropped("a message that is hidden from the model"),)
     if not record.mes.strip():
         return (Dropped("a message without text"),)
     if extra.type == "narrator":
-        return (Said(form("system", record.mes)),)
+        return (Said(turns.form("system", record.mes)),)
     if record.is_user:
-        return (Said(form("user", record.mes), prompt=True),)
+        return (Said(turns.form("user", record.mes), prompt=True),)
     if record.gen_started is None and extra.model is None and extra.api is None:
-        greeting = Said(context_form(form("assistant", record.mes)))
+        greeting = Said(turns.answer(record.mes, context=True))
         return (greeting, Dropped("a greeting, or another answer that no model wrote"))
     others = _others(record)
     return (
         Said(
-            form("assistant", record.mes, reasoning_content=extra.reasoning),
+            turns.answer(record.mes, extra.reasoning),
             model=extra.model or "",
             signals=tuple(Signal("swiped-away", text[:200]) for text in others),
             opinion=Opinion(worse=others) if others else None,
         ),
     )
-
-
-def _chat_id(metadata: Any) -> str:
-    """The id that newer versions give a chat."""
-    integrity = metadata.get("integrity") if isinstance(metadata, dict) else None
-    return integrity if isinstance(integrity, str) else ""
 
 
 def _others(record: _Line) -> tuple[str, ...]:

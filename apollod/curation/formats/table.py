@@ -1,5 +1,5 @@
-"""The table of log formats. To add one, write a file beside this one and a line in it. A file that no reader can read
-is recognised by its first bytes, so that nothing of it is learned by mistake."""
+"""The tables of log formats and of agents' databases. To add one, write a file beside this one and a line in it. A file
+that no reader can read is recognised by its first bytes, so that nothing of it is learned by mistake."""
 
 import re
 from collections.abc import Sequence
@@ -11,13 +11,16 @@ from apollod.curation.formats import atif, claude_code, codex, gemini, open_webu
 from apollod.curation.formats.agents import (
     cline,
     copilot,
-    cursor_transcript,
+    cursor,
     droid,
     goose,
+    hermes,
     inspect_log,
     kimi,
+    opencode,
     vscode_chat,
 )
+from apollod.curation.formats.database_reader import DatabaseReader, Queries, Schema
 from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
@@ -68,7 +71,7 @@ READERS: tuple[Reader, ...] = (
     vscode_chat.READER,
     vscode_chat.DOCUMENT,
     droid.READER,
-    cursor_transcript.READER,
+    cursor.READER,
     goose.READER,
     kimi.READER,
     inspect_log.READER,
@@ -78,6 +81,29 @@ READERS: tuple[Reader, ...] = (
     JsonlRecords(),
 )
 """In order of precedence; the last one takes files that no other recognises."""
+
+
+DATABASES: tuple[DatabaseReader, ...] = (
+    pi.DATABASE,
+    hermes.DATABASE,
+    opencode.DATABASE,
+    open_webui.DATABASE,
+    goose.DATABASE,
+    cursor.DATABASE,
+)
+
+
+def database_names() -> tuple[str, ...]:
+    """The allowed `format` names of a database."""
+    return tuple(reader.name for reader in DATABASES)
+
+
+def recognise_database(schema: Schema, format: str = "auto") -> tuple[DatabaseReader, Queries] | None:
+    """The reader for a database with these tables, and its queries; None if no reader knows it."""
+    for reader in DATABASES:
+        if format in ("auto", reader.name) and (queries := reader.queries(schema)) is not None:
+            return reader, queries
+    return None
 
 
 class _Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

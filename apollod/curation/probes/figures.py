@@ -160,6 +160,12 @@ class Measurement(msgspec.Struct, frozen=True):
     """items left out for lack of a judge"""
 
 
+_OF_ALL: Mapping[str, Better] = {
+    "failed": "lower", "repetition": "lower", "length_drift": "same", "surprise": "same", "entropy": "same",
+    "kl": "lower",
+}  # fmt: skip
+
+
 def metrics_of(figures: Sequence[ItemFigure]) -> tuple[Metric, ...]:
     """`GROUP.loss` for texts and `GROUP.passed` for answers of each group; `failed`, the share of items that could not
     be measured (failed texts appear in no loss, only here); `repetition`, `surprise`, `length_drift`, `entropy` and
@@ -167,15 +173,7 @@ def metrics_of(figures: Sequence[ItemFigure]) -> tuple[Metric, ...]:
     losses, passes = _by_group(figures, scored=True), _by_group(figures, scored=False)
     found = [_metric(f"{group}.loss", values, "lower") for group, values in losses.items()]
     found += [_metric(f"{group}.passed", values, "higher") for group, values in passes.items()]
-    found += [
-        _metric("failed", [float(one.failed) for one in figures], "lower"),
-        _metric("repetition", [one.repetition for one in figures], "lower"),
-        _metric("length_drift", [one.length_drift for one in figures], "same"),
-        _metric("surprise", [one.surprise for one in figures], "same"),
-        _metric("entropy", [one.entropy for one in figures], "same"),
-        _metric("kl", [one.kl for one in figures], "lower"),
-    ]
-    return tuple(found)
+    return (*found, *(_metric(name, [getattr(one, name) for one in figures], good) for name, good in _OF_ALL.items()))
 
 
 def by_metric(figures: Sequence[ItemFigure]) -> dict[str, dict[str, float | None]]:

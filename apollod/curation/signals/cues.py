@@ -3,6 +3,9 @@
 To add a family of cues, write a file beside this one and a line in `CUES`.
 """
 
+from collections.abc import Callable
+from functools import cache, partial
+
 import msgspec
 
 from apollod.core.facts.intake.events import BY_SCORE, Evidence, speaks_against
@@ -38,30 +41,26 @@ def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
     moment = found if isinstance(found, Moment) else _marked(found)
     if moment.session.sidechain and not rules.sidechains:
         return ()
-    keys: dict[int, str] = {}
+    key_of = cache(partial(answer_key, moment, rules=rules))
     shown = []
     for flag in flags(moment):
         said = moment.messages[flag.place]
         if not may_be_learned(moment, said, rules):
             continue
-        if flag.place not in keys:
-            keys[flag.place] = answer_key(moment, flag.place, rules)
         records = tuple(dict.fromkeys(one for one in (said.id, *flag.shown_by) if one))
-        strength, key, session = round(flag.strength, 3), keys[flag.place], moment.session.id
-        turn = _turn(moment, flag.place, rules, keys) if flag.kind in OF_TURNS else ()
+        strength, key, session = round(flag.strength, 3), key_of(flag.place), moment.session.id
+        turn = _turn(moment, flag.place, rules, key_of) if flag.kind in OF_TURNS else ()
         followed = _followed(moment, flag)
         shown.append(Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote, followed, turn))
     return tuple(shown)
 
 
-def _turn(moment: Moment, place: int, rules: Rules, keys: dict[int, str]) -> tuple[str, ...]:
+def _turn(moment: Moment, place: int, rules: Rules, key_of: Callable[[int], str]) -> tuple[str, ...]:
     """Keys of the answers before this one to the same prompt."""
     found = list[str]()
     while (place := answer_before(moment, place)) >= 0:
         if may_be_learned(moment, moment.messages[place], rules):
-            if place not in keys:
-                keys[place] = answer_key(moment, place, rules)
-            found.append(keys[place])
+            found.append(key_of(place))
     return tuple(key for key in reversed(found) if key)
 
 

@@ -1,7 +1,11 @@
-"""Interface of a cue: a function from a moment to flags."""
+"""Interface of a cue, a function from a moment to flags, and the expressions that cues search for."""
 
+import tomllib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from functools import cache, reduce
+from importlib.resources import files
+from operator import getitem
+from typing import Any, NamedTuple
 
 from apollod.core.facts.intake.events import Polarity
 from apollod.curation.conversation import Moment, Said
@@ -73,3 +77,17 @@ def call_of(moment: Moment, place: int) -> Call | None:
         if said.prompt:
             break
     return None
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((files("apollod") / "data" / "signals.toml").read_text("utf-8"))
+
+
+def expressions(*path: str) -> list[str]:
+    """The regular expressions of an entry of `data/signals.toml`, or of all entries of a table."""
+    found = reduce(getitem, path, _tables())
+    text = found if isinstance(found, str) else "".join(found.values())
+    for word, meant in _tables()["words"].items():
+        text = text.replace(f"<{word}>", meant.strip())
+    return text.replace("\n  ", "").splitlines()

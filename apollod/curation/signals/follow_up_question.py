@@ -9,7 +9,6 @@ from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
 from math import exp, log
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,19 +28,14 @@ ANSWER_MAX = 1200  # characters of the answer, its end
 REPLY_MAX = 1200  # characters
 
 
-class FollowUpCase(NamedTuple):
+class FollowUpCase(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"asked": "user", "answer": "assistant"}
+):
     """A labelled case: a reply that is known to reject the answer, or not to."""
 
     rejects: bool
     asked: str
     answer: str
-    reply: str
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    rejects: bool
-    user: str
-    assistant: str
     reply: str
     lang: str = "en"
 
@@ -49,10 +43,9 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 def read_follow_up_cases(lines: Iterable[bytes]) -> list[FollowUpCase]:
     """Parse a file of cases, one JSON object per line. Raises RecordRefused for a malformed line."""
     try:
-        rows = [msgspec.json.decode(line, type=_Row) for line in lines if line.strip()]
+        return [msgspec.json.decode(line, type=FollowUpCase) for line in lines if line.strip()]
     except msgspec.MsgspecError as error:
         raise RecordRefused(f"a case of a follow-up cannot be read: {error}") from error
-    return [FollowUpCase(one.rejects, one.user, one.assistant, one.reply) for one in rows]
 
 
 def question_digest(cases: bytes) -> str:

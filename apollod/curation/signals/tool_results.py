@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from apollod.curation.conversation import Moment, Said
-from apollod.curation.signals.flag import Call, Flag, call_of, ids, quoted
+from apollod.curation.signals.flag import Call, Flag, call_of, expressions, ids, quoted
 
 ALIKE = 0.5  # share of the shorter command's words that the other one has, too
 TELL_FAILURES = frozenset({"claude-code", "pi"})
@@ -32,64 +32,8 @@ _HINT = re.compile(
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
 _REDIRECTION = re.compile(r"\d?>{1,2}&\d|&>{1,2}\s*\S+|\d?>{1,2}\s*[^\s&|;()]+")
 _SEPARATOR = re.compile(r"(&&|\|\||[;|\n&()])")
-_STARTERS = (
-    r"\w+=\S*",
-    r"(?:sudo|time|env|exec|command|nice|npx|bunx|xvfb-run)(?=\s)",
-    r"timeout(?:\s+-\S+)*\s+\S+",
-    r"(?:uv|poetry|pdm|hatch|pipenv|rye|bundle|coverage|composer|pnpm|yarn|npm|bun)"
-    r"(?:\s+(?:--filter|-F|-w|--workspace|--prefix|-C)[\s=]\S+)*\s+(?:run|exec|dlx|x)\b"
-    r"(?!\s+(?:t|test|tests|lint|check|build|typecheck)\b)",
-    r"(?:pnpm|yarn|bun)(?=\s+(?:vitest|jest|tsc|eslint|playwright|mocha|prettier|biome)\b)",
-    r"[\w.:/\\~-]*python[\d.]*(?:\.exe)?(?:\s+-[A-Za-z])*\s+-m",
-    r"coverage\s+run(?:\s+-m)?",
-    r"docker(?:-|\s+)compose\s+(?:exec|run)(?:\s+-\S+)*\s+[\w-]+",
-    r"-\S+",
-)
-"""Prefixes that only start another program"""
-_STARTER = re.compile(rf"(?:{'|'.join(_STARTERS)})\s+")
-_ALONE = (
-    "pytest|py\\.test|tox|nox|unittest|doctest|compileall|py_compile|jest|vitest|mocha|ava|rspec|phpunit|pest|phpstan"
-    "|psalm|ctest|pyright|basedpyright|pylint|flake8|bandit|eslint|oxlint|xo|tsc|tsgo|vue-tsc|svelte-check|mypy|ty"
-    "|golangci-lint|staticcheck|govulncheck|shellcheck|hadolint|actionlint|yamllint|markdownlint|rubocop|ktlint|detekt"
-    "|swiftlint|stylelint|bats|prove|busted|cppcheck|clang-tidy|ansible-lint|tflint|kubeconform|ninja"
-)
-_TARGETS = (
-    "test|tests|check|checks|lint|build|all|ci|verify|typecheck|types|unit|integration|e2e|coverage|validate|compile"
-)
-_SCRIPTS = "t|tests?|e2e|lint|type-?check|types|check|build|compile|validate|ci|verify"
-_CHECKS = (
-    rf"(?:{_ALONE})\b(?![.=/])",
-    r"(?:ruff|ty)\s+check\b",
-    r"ruff\s+format\s+(?:\S+\s+)*?--(?:check|diff)\b",
-    r"(?:black|isort)\s+(?:\S+\s+)*?--check(?:-only)?\b",
-    r"biome\s+(?:check|lint|ci|format)\b",
-    r"prettier\s+(?:\S+\s+)*?(?:--check|-c)\b",
-    r"(?:playwright|cypress)\s+(?:test|run)\b",
-    r"(?:next|vite|astro|nuxt|ng|webpack|rollup|hugo|expo)\s+(?:build|lint|test|check)\b",
-    r"(?:nx|turbo|lerna|lage|moon)\s+(?:run\s+|run-many\s+)?(?:\S+\s+)*?[\w:@/-]*(?:test|lint|build|check)\b",
-    r"cargo\s+(?:\+\S+\s+)?(?:test|check|clippy|build|nextest|bench|doc|fmt\s+(?:\S+\s+)*?--check)\b",
-    r"go\s+(?:test|vet|build)\b",
-    rf"(?:npm|pnpm|yarn|bun|deno)(?:\s+(?:--filter|-F|-w|--workspace|--prefix|-C|--dir)[\s=]\S+|\s+-\S+)*"
-    rf"\s+(?:run(?:-script)?\s+|task\s+)?(?:-\S+\s+)*(?:{_SCRIPTS})(?:[:.-][\w:.-]+)?(?=\s|$)",
-    rf"(?:make|just|task|invoke|rake)(?:\s+-\S+(?:\s+\d+)?)*\s+(?:{_TARGETS})[\w:-]*(?=\s|$)",
-    r"make(?:\s+-\S+(?:\s+\d+)?)*\s*$",
-    r"(?:gradlew?(?:\.bat)?|mvnw?)\b(?=.*(?:\b|:)(?:test|check|build|verify|compile|assemble|lint|package|install)"
-    r"(?:\b|[A-Z]))",
-    r"(?:dotnet|swift|zig|flutter|dart|bazel|bazelisk|xcodebuild|sbt|lein|stack|cabal|rebar3|gleam|dune|meson|forge"
-    r"|hardhat|anchor|crystal|raco|nimble)\s+(?:\S+\s+)*?(?:build|test|analyze|check|compile|eunit|ct|lint|runtest)\b",
-    r"mix\s+(?:(?:do|cmd)\s+)?(?:test|compile|credo|dialyzer|format\s+(?:\S+\s+)*?--check-formatted|check|xref)\b",
-    r"(?:artisan|manage\.py)\s+(?:test|check)\b",
-    r"(?:php|[\w.:/\\~-]*python[\d.]*(?:\.exe)?)\s+(?:artisan|manage\.py)\s+(?:test|check)\b",
-    r"(?:composer|pre-commit|tox-uv|rails|bin/rails|R)\s+(?:run\s+|CMD\s+)?(?:test|check|lint|validate|all)\b",
-    r"pre-commit\s+run\b",
-    r"(?:terraform|tofu|packer|helm|buf|kustomize|cdk|serverless|pulumi)\s+(?:\S+\s+)*?"
-    r"(?:validate|lint|build|synth|breaking)\b",
-    r"docker(?:\s+buildx|\s+image|(?:-|\s+)compose)?(?:\s+-\S+(?:\s+\S+\.ya?ml)?)*\s+build\b",
-    r"(?:podman|buildah)\s+(?:build|bud)\b",
-    r"cmake\s+(?:\S+\s+)*?--build\b",
-    r"node\s+(?:\S+\s+)*?--test\b",
-)
-_CHECK = re.compile(rf"(?:\S*[/\\])?(?:{'|'.join(_CHECKS)})")
+_STARTER = re.compile(rf"(?:{'|'.join(expressions('tool_results', 'starters'))})\s+")
+_CHECK = re.compile(rf"(?:\S*[/\\])?(?:{'|'.join(expressions('tool_results', 'checks'))})")
 _NO_RUN = re.compile(r"\s--?(?:version|help|V|h|collect-only|list|listTests|dry-run|watch|watchAll|init|showConfig)\b")
 _PIPEFAIL = re.compile(r"\bset\s+(?:-\w*\s+)*-?\w*o\s+pipefail\b")
 _SHELL_END = re.compile(r"^\s*(?:done|fi|esac|\}|$)")
@@ -121,40 +65,8 @@ _NOT_RUN = re.compile(
 )
 """Outputs with these beginnings are the agent's, not the command's: it runs in the background, or was cut short"""
 _ABORTED = re.compile(r"^\s*Command (?:aborted|cancelled|canceled|timed out)\b[^\n]{0,80}\s*\Z", re.MULTILINE)
-_FAILED = re.compile(
-    "|".join(
-        (
-            r"(?<![\w.])[1-9]\d* (?:failed|failing|failures?|fail|broken)\b", r"\bfailures?[:=] ?[1-9]", r"\bFAILED\b",
-            r"^--- FAIL", r"^FAIL\b", r"^\S+: FAIL\b", r"\berror(?:\[E\d+\])?: could not compile",
-            r"^error(?:\[E\d+\])?: ", r"\berror (?:TS|CS|MSB|NU|FS|BC)\d+", r"\bmake(?:\[\d+\])?: \*\*\*",
-            r"(?<![\w.])[1-9]\d* errors?\b(?! expect)", r"[1-9]\d* problems?\b(?! \(0 errors)",
-            r"\bB(?:UILD|uild) (?:FAILED|failed)\b", r"tests passed, [1-9]\d* tests? failed",
-            r"\b(?:npm|pnpm|yarn) (?:error|ERR!)", r"\bERR_PNPM_", r"\bELIFECYCLE\b", r"\bFailed to compile\b",
-            r"^Type error: ", r"\bFailed to (?:build|solve|load)\b", r"\bfailed to solve\b",
-            r"\bexit(?:ed)?(?: with)?(?: exit)?(?: code| status):? [1-9]", r"^\s*\d+:\d+\s+error\s",
-            r"^\S+:\d+(?::\d+)?: (?:fatal )?error\b", r"\(\d+,\d+\): error\b", r"\bcompilation (?:error|failed)",
-            r"\bTest suite failed to run\b", r"^(?:\[?error\]? |Error: |\[Error: )", r"^\* What went wrong:",
-            r"\bwarnings were emitted\) Halting VM", r"\.exs?:\d+:(?:\d+:)?\w+_\w+\b", r"\[ERROR\]", r"^✘ ",
-        )
-    ),
-    re.MULTILINE,
-)  # fmt: skip
-_PASSED = re.compile(
-    "|".join(
-        (
-            r"\b[1-9]\d* (?:passed|passing|pass)\b", r"\btest result: ok\b", r"^ok\s+\S+", r"^PASS\b", r"^OK\b",
-            r"^\S+: OK\b", r"\bAll checks passed\b", r"\b(?:found )?no issues\b", r"\bno problems\b",
-            r"\b0 (?:errors|problems|failures|failed|fail)\b", r"\bFinished `?\w+`? .*target",
-            r"\bBUILD SUCCESSFUL\b", r"\b(?:BUILD|Build) (?:SUCCESS|succeeded|complete)", r"\b100% tests passed\b",
-            r"[1-9]\d* tests?, 0 failures", r"\bOK \(\d+ tests?", r"✓ built in ", r"^Generated \S+ app$",
-            r"\(passed successfully\)", r"\bSuccess: no issues\b", r"\bThe configuration is valid\b",
-            r"\bprerendered as static content\b", r"^ ?✔ \S+ +Built\b", r"\bnaming to \S+ (?:[\d.]+s )?done\b",
-            r"\bSuccessfully (?:built|tagged)\b", r"\ball files? (?:are|is) (?:well )?formatted\b",
-            r"\bAll matched files use Prettier\b", r"\bAll tests? passed\b", r"\bNo fixes applied\b",
-        )
-    ),
-    re.MULTILINE,
-)  # fmt: skip
+_FAILED = re.compile("|".join(expressions("tool_results", "failed")), re.MULTILINE)
+_PASSED = re.compile("|".join(expressions("tool_results", "passed")), re.MULTILINE)
 _BROKEN = re.compile(r"\bTraceback \(most recent call last\)|\bcommand not found\b|^\w*Error: ", re.MULTILINE)
 """Words of a failure that also stand in the outputs of checks that passed"""
 _FAILED_HINTS = ("ail", "AIL", "rror", "ERR", "problem", "***", "xit", "wrong", "roken", "ELIFE", "✘", ".ex")

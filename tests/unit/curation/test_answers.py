@@ -8,7 +8,7 @@ from support.readings import every, shown
 
 from apollod.core.facts.intake.inputs import part_key
 from apollod.curation.conversation import Moment, Said, Session
-from apollod.curation.formats.session_reader import form, tool_call
+from apollod.curation.formats.turns import form, tool_call
 from apollod.curation.moments import PARTS_MAX, Rules, answer_key, learn
 from apollod.curation.responses import taught
 from apollod.curation.stripping import Stripping

@@ -13,7 +13,7 @@ from support.readings import evidence, kinds, read
 from apollod.curation.conversation import Moment, Remark, Said, Session
 from apollod.curation.formats import claude_code, codex, qwen
 from apollod.curation.formats.reader import Cursor, Limits, Reader
-from apollod.curation.formats.session_reader import form
+from apollod.curation.formats.turns import form
 from apollod.curation.moments import Rules
 from apollod.curation.signals.complaints import complains, error_pasted
 from apollod.curation.signals.cues import evidence_of, flags, unscored

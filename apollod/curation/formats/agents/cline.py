@@ -10,21 +10,14 @@ cline/cline and RooCodeInc/Roo-Code, and published task files.
 
 import re
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.document import in_documents
+from apollod.curation.formats.session_reader import SessionReader, json_object, json_or
 
 NAME = "cline"
 PERSON = ("task", "user_message", "feedback", "answer", "user_input")
@@ -92,7 +85,7 @@ def hear(record: bytes) -> Iterable[Entry]:
     if message.is_truncation_marker:
         yield Dropped("a note that messages were left out")
     elif message.is_summary:
-        summary = form("user", text_of_blocks(message.content, "text") or "(summary)")
+        summary = turns.form("user", turns.text_of_blocks(message.content, "text") or "(summary)")
         yield Replaced((Said(summary),))
     elif message.role == "assistant":
         yield Session(agent=NAME)
@@ -105,29 +98,15 @@ def hear(record: bytes) -> Iterable[Entry]:
         yield Dropped("facts about the session")
 
 
-def _blocks(content: Any) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-
 def _answer(message: _Record) -> Said:
-    blocks = _blocks(message.content)
-    text = text_of_blocks(blocks, "text")
+    blocks = turns.blocks_of(message.content)
+    text = turns.text_of_blocks(blocks, "text")
     cut = CUT_OFF.search(text[-300:])
     if cut is not None:
         text = text[: len(text) - len(cut[0])]
-    said = form(
-        "assistant",
-        text,
-        reasoning_content=text_of_blocks(blocks, "thinking"),
-        tool_calls=[
-            tool_call(b.get("id"), b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"
-        ],
-    )
+    context = cut is not None or text.strip() == NO_ANSWER  # the extension, not the model, wrote its end
+    said = turns.answer(text, turns.text_of_blocks(blocks, "thinking"), turns.calls_in(blocks), context)
     signals = (Signal("interrupted", cut[0].strip()),) if cut is not None and "user" in cut[1] else ()
-    if cut is not None or text.strip() == NO_ANSWER:  # the extension, not the model, wrote its end
-        said = context_form(said)
     info = message.model_info or _ModelInfo()
     return Said(said, id=message.id or "", model=info.model_id or info.id or "", signals=signals)
 
@@ -136,19 +115,18 @@ def _asked(message: _Record) -> Iterable[Entry]:
     """Tool results first, then the user's words and attachments."""
     said, shown, entries = list[str](), list[str](), list[Entry]()
     model, automatic = "", False
-    for block in _blocks(message.content):
+    for block in turns.blocks_of(message.content):
         kind = block.get("type")
         if kind == "tool_result":
-            content = block.get("content")
-            text = content if isinstance(content, str) else text_of_blocks(content, "text")
+            text = turns.text_of_blocks(block.get("content"), "text")
             said += _words(text)
             entries.append(_result(text, block.get("tool_use_id"), bool(block.get("is_error")), message.id))
         elif kind == "text":
-            text, state = _without_state(text_of_blocks([block], "text"))
+            text, state = _without_state(turns.text_of_blocks([block], "text"))
             found = _model(state)
             model = found[1] if found else model
-            head, _, result = text.partition("] Result:") if _result_head(text) else ("", "", "")
-            body = result.strip() if head else text
+            head, _, told = text.partition("] Result:") if _result_head(text) else ("", "", "")
+            body = told.strip() if head else text
             words = _words(body)
             said += words
             if head and body and (not words or body.startswith(REFUSED)):
@@ -162,7 +140,7 @@ def _asked(message: _Record) -> Iterable[Entry]:
     yield from entries
     if said or shown:
         prompt = bool(said) or not (automatic or any(isinstance(entry, Said) for entry in entries))
-        yield Said(form("user", "\n\n".join([*said, *shown])), id=message.id or "", prompt=prompt)
+        yield Said(turns.form("user", "\n\n".join([*said, *shown])), id=message.id or "", prompt=prompt)
     elif not entries:
         yield Dropped("text of the program, not of a person")
 
@@ -179,10 +157,7 @@ def _without_state(text: str) -> tuple[str, str]:
 def _words(text: str) -> list[str]:
     """The user's words quoted in a text of the extension, if it quotes any."""
     if text.startswith('{"status":'):
-        try:
-            feedback = msgspec.json.decode(text).get("feedback")
-        except (msgspec.MsgspecError, RecursionError):
-            return []
+        feedback = json_or(text, dict[str, Any]()).get("feedback")
         return [feedback] if isinstance(feedback, str) and feedback else []
     for tag in PERSON:
         begin = text.find(f"<{tag}>") if text.startswith(INTRODUCED) else 0 if text.startswith(f"<{tag}") else -1
@@ -193,9 +168,7 @@ def _words(text: str) -> list[str]:
 
 
 def _result(text: str, call: Any, failed: bool, record: str | None) -> Said:
-    kind = "refused" if text.startswith(REFUSED) else "tool-error" if failed or text.startswith(FAILED) else ""
-    signals = (Signal(kind, text[:200]),) if kind else ()
-    return Said(form("tool", text, tool_call_id=call), id=record or "", signals=signals)
+    return turns.tool_result(text, call, record or "", failed or text.startswith(FAILED), text.startswith(REFUSED))
 
 
-READER = SessionReader(NAME, recognise, hear, partial(fold_document, lists=frozenset({"messages"})))
+READER = SessionReader(NAME, recognise, hear, in_documents("messages"))

@@ -24,7 +24,8 @@ from apollod.curation.conversation import (
     Signal,
     Unknown,
 )
-from apollod.curation.formats.session_reader import SessionReader, form, json_object, json_text, tool_call
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "copilot-cli"
 SILENT = (
@@ -34,11 +35,6 @@ SILENT = (
 """Prefixes of event types that hold no text of the conversation"""
 _start = re.compile(rb'\s*\{(?:[^{}]*,)?\s*"type":\s*"session\.(?:start|resume)"').match
 _refused = re.compile(r"reject|denied|declin", re.IGNORECASE).search
-
-
-class _Error(msgspec.Struct):
-    message: str | None = None
-    code: str | None = None
 
 
 class _Request(msgspec.Struct, rename="camel"):
@@ -104,7 +100,7 @@ def hear(line: bytes) -> Iterable[Entry]:
             yield Session(system=data.content)
         case "user.message" if (data.content or "").strip():
             asked = data.source in (None, "", "user")  # else a skill, a schedule or the program
-            yield Said(form("user", data.content or ""), id=name, prompt=asked)
+            yield Said(turns.form("user", data.content or ""), id=name, prompt=asked)
         case "assistant.message":
             yield _answer(data, name)
         case "tool.execution_complete":
@@ -112,7 +108,7 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "abort":
             yield Marked(Signal("interrupted", data.reason or "abort"))
         case "session.compaction_complete" if data.success and data.summary_content:
-            yield Replaced((Said(form("user", data.summary_content)),))
+            yield Replaced((Said(turns.form("user", data.summary_content)),))
         case "session.snapshot_rewind" if data.up_to_event_id:
             yield Rewound(to=data.up_to_event_id)
         case kind:
@@ -123,32 +119,19 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 
 def _answer(data: _Data, name: str) -> Said:
-    calls = [tool_call(call.tool_call_id, call.name, call.arguments) for call in data.tool_requests or ()]
-    said = form("assistant", data.content or "", reasoning_content=data.reasoning_text, tool_calls=calls)
+    calls = [turns.tool_call(call.tool_call_id, call.name, call.arguments) for call in data.tool_requests or ()]
+    said = turns.answer(data.content or "", data.reasoning_text, calls)
     return Said(said, id=name, model=data.model or "", response=data.message_id or "")
 
 
 def _result(data: _Data, name: str) -> Said:
-    error = _error(data.error)
-    text = _text(data.result) or error.message or ""
-    signals: tuple[Signal, ...] = ()
-    if data.success is False:
-        refused = _refused(error.code or "")
-        signals = (Signal("refused" if refused else "tool-error", (error.message or text)[:200]),)
-    return Said(form("tool", text, tool_call_id=data.tool_call_id), id=name, signals=signals)
-
-
-def _error(value: Any) -> _Error:
-    if isinstance(value, dict):
-        message, code = value.get("message"), value.get("code")
-        return _Error(message if isinstance(message, str) else None, code if isinstance(code, str) else None)
-    return _Error(value if isinstance(value, str) else None)
-
-
-def _text(result: Any) -> str:
-    """The result as the model saw it: `content`, without the terminal's rendering."""
-    content = result.get("content", result) if isinstance(result, dict) else result
-    return content if isinstance(content, str) else "" if content is None else json_text(content)
+    error = data.error if isinstance(data.error, dict) else {"message": data.error}
+    told, content = string(error.get("message")), data.result
+    content = content.get("content", content) if isinstance(content, dict) else content  # as the model saw it
+    text = ("" if content is None else turns.json_text(content)) or told
+    failed, refused = data.success is False, _refused(string(error.get("code"))) is not None
+    signals = turns.trouble(told or text, failed, failed and refused)
+    return Said(turns.form("tool", text, tool_call_id=data.tool_call_id), id=name, signals=signals)
 
 
 READER = SessionReader(NAME, recognise, hear)

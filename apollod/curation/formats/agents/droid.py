@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import SessionReader, form, json_object, text_of_blocks, tool_call
+from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object
 
 NAME = "factory-droid"
 SILENT = frozenset({"todo_state", "session_end", "session_title", "session_update", "tool_state"})
@@ -57,7 +58,7 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "message" if record.message is not None:
             yield from _message(record.message, record.id or "")
         case "compaction_state" if record.summary_text:
-            yield Replaced((Said(form("user", record.summary_text)),))
+            yield Replaced((Said(turns.form("user", record.summary_text)),))
         case kind if kind in SILENT or kind == "compaction_state":
             yield Dropped(kind)
         case kind:
@@ -65,12 +66,9 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 
 def _message(message: _Message, name: str) -> Iterable[Entry]:
-    content = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content}]
-    blocks = [block for block in content if isinstance(block, dict)]
+    blocks = turns.blocks_of(message.content)
     if message.role == "assistant":
-        calls = [tool_call(b.get("id"), b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
-        thought = text_of_blocks(blocks, "thinking")
-        said = form("assistant", text_of_blocks(blocks, "text"), reasoning_content=thought, tool_calls=calls)
+        said = turns.answer_of_blocks(blocks)
         yield Said(said, id=name, model=message.model or message.model_id or "")
     elif message.role != "user":
         yield Unknown(f"role: {message.role}")
@@ -83,16 +81,13 @@ def _message(message: _Message, name: str) -> Iterable[Entry]:
 def _user(blocks: list[dict[str, Any]], name: str) -> Iterable[Entry]:
     results = [block for block in blocks if block.get("type") == "tool_result"]
     for block in results:
-        content = block.get("content")
-        text = content if isinstance(content, str) else text_of_blocks(content, "text")
-        signals: tuple[Signal, ...] = ()
-        if block.get("is_error"):
-            signals = (Signal("refused" if _refused(text[:300]) else "tool-error", text[:200]),)
-        yield Said(form("tool", text, tool_call_id=block.get("tool_use_id")), id=name, signals=signals)
-    texts = [text_of_blocks([block], "text") for block in blocks]
+        text, failed = turns.text_of_blocks(block.get("content"), "text"), bool(block.get("is_error"))
+        refused = failed and _refused(text[:300]) is not None
+        yield turns.tool_result(text, block.get("tool_use_id"), name, failed, refused)
+    texts = [turns.text_of_blocks([block], "text") for block in blocks]
     text = "".join(text for text in texts if not text.lstrip().startswith(REMINDER))
     if text.strip():
-        yield Said(form("user", text), id=name, prompt=not results)
+        yield Said(turns.form("user", text), id=name, prompt=not results)
     elif not results:
         yield Dropped("text of the program, not of a person")
 

@@ -10,17 +10,10 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown
-from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, listed, size_of
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    json_text,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.conversation import Entry, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, grouped, of_rows
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object, json_or
 from apollod.errors import RecordRefused
 
 NAME = "goose"
@@ -90,11 +83,9 @@ def entries_of(role: str, content: Any, metadata: Metadata, name: str) -> Iterab
     for block in results:
         yield _result(block, name)
     if role == "user":
-        text = text_of_blocks(blocks, "text")
-        if text.strip():
-            yield Said(form("user", text), id=name, prompt=not (hidden or results))
-        elif not results:
-            yield Dropped("a prompt without text")
+        entry = turns.user(turns.text_of_blocks(blocks, "text"), name, not (hidden or results))
+        if isinstance(entry, Said) or not results:
+            yield entry
     known = SILENT | {"text", "thinking", "reasoning", "toolRequest", "toolResponse"}
     kinds = (str(block.get("type")) for block in blocks)  # the type may be any JSON value
     yield from (Unknown(f"content: {kind}") for kind in kinds if kind not in known)
@@ -105,12 +96,12 @@ def _answer(blocks: list[dict[str, Any]], metadata: Metadata, name: str, hidden:
     for block in blocks:
         value = _value(block.get("toolCall")) if block.get("type") == "toolRequest" else None
         if isinstance(value, dict):  # else the call was broken, and its result says so
-            calls.append(tool_call(block.get("id"), value.get("name"), value.get("arguments")))
-    thought = text_of_blocks(blocks, "thinking") or text_of_blocks(blocks, "reasoning")
-    said = form("assistant", text_of_blocks(blocks, "text"), reasoning_content=thought, tool_calls=calls)
+            calls.append(turns.tool_call(block.get("id"), value.get("name"), value.get("arguments")))
+    thought = turns.text_of_blocks(blocks, "thinking") or turns.text_of_blocks(blocks, "reasoning")
+    said = turns.answer(turns.text_of_blocks(blocks, "text"), thought, calls, hidden)
     inference = metadata.inference or _Inference()
     model = inference.resolved_model or inference.requested_model or ""
-    return Said(context_form(said) if hidden else said, id=name, part_of=name, model=model)
+    return Said(said, id=name, part_of=name, model=model)
 
 
 def _value(outcome: Any) -> Any:
@@ -123,14 +114,10 @@ def _result(block: dict[str, Any], name: str) -> Said:
     value = _value(outcome)
     failed = isinstance(value, dict) and bool(value.get("isError"))
     content = value.get("content") if isinstance(value, dict) else value
-    text = text_of_blocks(content, "text")
+    text = turns.text_of_blocks(content, "text")
     if isinstance(outcome, dict) and value is None:
-        failed, error = True, outcome.get("error", outcome.get("Err", ""))
-        text = error if isinstance(error, str) else json_text(error)
-    signals: tuple[Signal, ...] = ()
-    if text.startswith(DECLINED) or failed:
-        signals = (Signal("refused" if text.startswith(DECLINED) else "tool-error", text[:200]),)
-    return Said(form("tool", text, tool_call_id=block.get("id")), id=name, signals=signals)
+        failed, text = True, turns.json_text(outcome.get("error", outcome.get("Err", "")))
+    return turns.tool_result(text, block.get("id"), name, failed, text.startswith(DECLINED))
 
 
 READER = SessionReader(NAME, recognise, hear)
@@ -146,7 +133,6 @@ LONG, SHORT = ("content_json", "metadata_json"), ("role", "message_id")
 FACTS = ("session_type", "model_config_json")
 _content = msgspec.json.Decoder(list[Any]).decode
 _metadata = msgspec.json.Decoder(Metadata).decode
-_model = msgspec.json.Decoder(ModelConfig).decode
 
 
 class Goose:
@@ -161,30 +147,15 @@ class Goose:
             return None
         long, short = [c for c in LONG if c in messages], [c for c in SHORT if c in messages]
         facts = [column for column in FACTS if column in sessions]
-        size = size_of(long, "m")
+        born = "s.created_at" if "created_at" in sessions else "NULL"
         return Queries(
-            sessions=(
-                f"SELECT g.session_id, {'s.created_at' if 'created_at' in sessions else 'NULL'}, g.n || ' ' || g.last"
-                " FROM (SELECT session_id, count(*) AS n, max(id) AS last FROM messages GROUP BY session_id) g"
-                " LEFT JOIN sessions s ON s.id = g.session_id ORDER BY g.last"
-            ),
-            facts=f"SELECT s.id AS id{', ' if facts else ''}{capped(facts, 's')} FROM sessions s WHERE s.id = :session",
-            records=(
-                f"SELECT m.id AS key, {size} AS size, {listed(short, 'm')}, {capped(long, 'm')} FROM messages m"
-                " WHERE m.session_id = :session AND (:after IS NULL OR m.id > :after) ORDER BY m.id"
-            ),
-            before=(
-                f"SELECT m.id, {size} FROM messages m WHERE m.session_id = :session AND m.id <= :until"
-                " ORDER BY m.id DESC"
-            ),
-            counted="SELECT count(*) FROM messages WHERE session_id = :session AND id <= :until",
+            f"{grouped('messages', 'max(id)', born, 'sessions s ON s.id = g.session_id')} ORDER BY g.last",
+            f"SELECT s.id AS id{', ' if facts else ''}{capped(facts, 's')} FROM sessions s WHERE s.id = :session",
+            *of_rows("messages", "id", long, short),
         )
 
     def session(self, facts: Row) -> Session:
-        try:
-            model = _model(str(facts.get("model_config_json") or "{}")).model_name
-        except (msgspec.MsgspecError, RecursionError):
-            model = None
+        model = json_or(str(facts.get("model_config_json") or "{}"), ModelConfig(), ModelConfig).model_name
         sidechain = facts.get("session_type") == "sub_agent"
         return Session(id=str(facts.get("id") or ""), agent=NAME, model=model or "", sidechain=sidechain)
 

@@ -14,16 +14,9 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
-from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.reader import fold_lines
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    context_form,
-    form,
-    json_object,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.document import in_documents
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "inspect"
 BEGIN = b'{"inspect_eval_log":1}\n'
@@ -139,7 +132,7 @@ def _of_sample(sample: _Sample) -> Iterable[Entry]:
             case "system":
                 system = f"{system}\n\n{text}" if system else text
             case "user" if text.strip():
-                said.append(Said(form("user", text), id=message.id or "", prompt=not asked))
+                said.append(Said(turns.form("user", text), id=message.id or "", prompt=not asked))
                 asked = True
             case "assistant":
                 said.append(_answer(message, text, model))
@@ -156,29 +149,25 @@ def _of_sample(sample: _Sample) -> Iterable[Entry]:
     last = said[answers[-1]]
     stop = output.choices[0].stop_reason if output.choices else None
     cut = stop in ("max_tokens", "model_length", "content_filter")
-    message_ = context_form(last.message) if cut else last.message
+    message_ = {**last.message, "weight": 0} if cut else last.message
     said[answers[-1]] = msgspec.structs.replace(last, message=message_, signals=tuple(_scores(sample.scores or {})))
     session = Session(id=f"{sample.uuid or sample.id or ''}", agent=NAME, model=model, system=system)
     yield Whole(session, tuple(said), 0, "the sample ended with an error" if sample.error else "")
 
 
 def _answer(message: _Message, text: str, model: str) -> Said:
-    calls = [tool_call(call.id, call.function, call.arguments) for call in message.tool_calls or ()]
-    thought = text_of_blocks(message.content, "reasoning")
-    said = form("assistant", text, reasoning_content=thought, tool_calls=calls)
+    calls = [turns.tool_call(call.id, call.function, call.arguments) for call in message.tool_calls or ()]
     broken = any(call.parse_error for call in message.tool_calls or ())
-    if message.source == "input" or broken:  # given with the task; or the model's own text is missing
-        said = context_form(said)
+    context = message.source == "input" or broken  # given with the task; or the model's own text is missing
+    said = turns.answer(text, turns.text_of_blocks(message.content, "reasoning"), calls, context)
     return Said(said, id=message.id or "", model=message.model or model)
 
 
 def _result(message: _Message, text: str) -> Said:
-    signals: tuple[Signal, ...] = ()
-    if message.error is not None:
-        text = text or message.error.message or ""
-        kind = "refused" if message.error.type == "approval" else "tool-error"
-        signals = (Signal(kind, (message.error.message or text)[:200]),)
-    return Said(form("tool", text, tool_call_id=message.tool_call_id), id=message.id or "", signals=signals)
+    error = message.error or _Error()
+    text = text or error.message or ""
+    signals = turns.trouble(error.message or text, message.error is not None, error.type == "approval")
+    return Said(turns.form("tool", text, tool_call_id=message.tool_call_id), id=message.id or "", signals=signals)
 
 
 def _scores(scores: dict[str, Any]) -> Iterable[Signal]:
@@ -193,16 +182,13 @@ def _scores(scores: dict[str, Any]) -> Iterable[Signal]:
 def _text(content: Any, attachments: dict[str, Any]) -> str:
     """The text of a message, with attachments resolved from elsewhere in the sample."""
     if isinstance(content, list):
-        texts = (text_of_blocks([block], "text") for block in content)
+        texts = (turns.text_of_blocks([block], "text") for block in content)
         return "".join(_text(text, attachments) for text in texts)
-    text = content if isinstance(content, str) else ""
+    text = string(content)
     if text.startswith(ATTACHMENT):
-        found = attachments.get(text.removeprefix(ATTACHMENT))
-        return found if isinstance(found, str) else ""
+        return string(attachments.get(text.removeprefix(ATTACHMENT)))
     return text
 
 
-READER = SessionReader(NAME, partial(_recognise, False), hear, fold_lines)
-DOCUMENT = SessionReader(
-    f"{NAME}-document", partial(_recognise, True), hear, partial(fold_document, lists=frozenset({"samples"}))
-)
+READER = SessionReader(NAME, partial(_recognise, False), hear)
+DOCUMENT = SessionReader(f"{NAME}-document", partial(_recognise, True), hear, in_documents("samples"))

@@ -13,14 +13,8 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Marked, Replaced, Rewound, Said, Session, Signal, Unknown
-from apollod.curation.formats.session_reader import (
-    SessionReader,
-    form,
-    json_object,
-    json_text,
-    text_of_blocks,
-    tool_call,
-)
+from apollod.curation.formats import turns
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "kimi"
 SILENT = (
@@ -117,7 +111,7 @@ def hear(line: bytes) -> Iterable[Entry]:
         case "context.clear":
             yield Replaced(())
         case "context.apply_compaction" if record.context_summary or record.summary:
-            yield Replaced((Said(form("user", record.context_summary or record.summary or "")),))
+            yield Replaced((Said(turns.form("user", record.context_summary or record.summary or "")),))
         case "turn.cancel":
             yield Marked(Signal("interrupted", "turn.cancel"))
         case "config.update" | "profile.bind" | "llm.request" | "metadata":
@@ -141,26 +135,22 @@ def _of_context(message: _Message) -> Iterable[Entry]:
 
 def _of_message(message: _Message) -> Iterable[Entry]:
     name = str(message.id) if message.id is not None else ""
-    text = text_of_blocks(message.content, "text")
+    text = turns.text_of_blocks(message.content, "text")
     match message.role:
         case "user" if text.startswith(("<system>", "<system-reminder>")):
             yield Dropped("text of the program, not of a person")
-        case "user" if text.strip():
-            person = message.origin is None or message.origin.kind in (None, "user")
-            yield Said(form("user", text), id=name, prompt=person)
+        case "user":
+            yield turns.user(text, name, message.origin is None or message.origin.kind in (None, "user"))
         case "assistant":
             calls = [
-                tool_call(one.id, one.function.name, one.function.arguments)
+                turns.tool_call(one.id, one.function.name, one.function.arguments)
                 if one.function
-                else tool_call(one.id, one.name, one.arguments)
+                else turns.tool_call(one.id, one.name, one.arguments)
                 for one in message.tool_calls or ()
             ]
-            thought = _thought(message.content)
-            yield Said(form("assistant", text, reasoning_content=thought, tool_calls=calls), id=name)
+            yield Said(turns.answer(text, _thought(message.content), calls), id=name)
         case "tool":
             yield _result(message.tool_call_id, text, text.startswith(ERROR), name)
-        case "user":
-            yield Dropped("a prompt without text")
         case role:
             yield Unknown(f"role: {role}")
 
@@ -169,18 +159,17 @@ def _of_event(event: _Event) -> Iterable[Entry]:
     step = event.step_uuid or ""
     match event.type:
         case "content.part" if isinstance(event.part, dict):
-            text, thought = text_of_blocks([event.part], "text"), _thought([event.part])
+            text, thought = turns.text_of_blocks([event.part], "text"), _thought([event.part])
             if text or thought:
-                said = form("assistant", text, reasoning_content=thought)
-                yield Said(said, id=step, part_of=step, continues=not step)
+                yield Said(turns.answer(text, thought), id=step, part_of=step, continues=not step)
         case "tool.call":
-            said = form("assistant", "", tool_calls=[tool_call(event.tool_call_id, event.name, event.args)])
+            said = turns.answer("", calls=[turns.tool_call(event.tool_call_id, event.name, event.args)])
             yield Said(said, id=step, part_of=step, continues=not step)
         case "tool.result":
-            result = event.result if isinstance(event.result, dict) else {}
-            output = result.get("output", event.result)
-            text = text_of_blocks(output, "text") if isinstance(output, str | list) else json_text(output)
-            yield _result(event.tool_call_id, text, bool(result.get("isError")), "")
+            told = event.result if isinstance(event.result, dict) else {}
+            output = told.get("output", event.result)
+            text = turns.text_of_blocks(output, "text") if isinstance(output, list) else turns.json_text(output)
+            yield _result(event.tool_call_id, text, bool(told.get("isError")), "")
         case "step.end" if event.finish_reason in CUT:
             yield Marked(Signal("interrupted", f"finishReason {event.finish_reason}"))
         case kind if kind.startswith(("step.", "content.", "llm.", "turn.", "tool.")):
@@ -190,18 +179,13 @@ def _of_event(event: _Event) -> Iterable[Entry]:
 
 
 def _result(call: str | None, text: str, failed: bool, name: str) -> Said:
-    refused = _refused(text[:300]) if failed else None
-    signals = (Signal("refused" if refused else "tool-error", text[:200]),) if failed else ()
-    return Said(form("tool", text, tool_call_id=call), id=name, signals=signals)
+    return turns.tool_result(text, call, name, failed, failed and _refused(text[:300]) is not None)
 
 
 def _thought(content: Any) -> str:
     """The text of parts of type `think`."""
-    blocks = content if isinstance(content, list) else []
-    thoughts = [
-        one.get("think", one.get("text")) for one in blocks if isinstance(one, dict) and one.get("type") == "think"
-    ]
-    return "".join(thought for thought in thoughts if isinstance(thought, str))
+    thoughts = [one.get("think", one.get("text")) for one in turns.blocks_of(content) if one.get("type") == "think"]
+    return "".join(map(string, thoughts))
 
 
 READER = SessionReader(NAME, recognise, hear)

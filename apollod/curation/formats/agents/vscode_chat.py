@@ -27,9 +27,9 @@ from apollod.curation.conversation import (
     Unknown,
     Whole,
 )
-from apollod.curation.formats.document import fold_document
-from apollod.curation.formats.reader import fold_lines
-from apollod.curation.formats.session_reader import SessionReader, context_form, form, json_object, tool_call
+from apollod.curation.formats import turns
+from apollod.curation.formats.document import in_documents
+from apollod.curation.formats.session_reader import SessionReader, json_object, string
 
 NAME = "vscode-chat"
 PARTS_MAX = 200_000
@@ -177,15 +177,11 @@ def _at_once(request: _Request, name: str) -> list[Said]:
 
 
 def _of_request(request: _Request, name: str) -> Iterator[Entry]:
-    text = request.message.text if request.message else None
+    text = (request.message.text if request.message else None) or ""
     if request.model_id:
         yield Session(model=_model(request.model_id))
-    if text and text.strip():
-        files = _attachments(request.result)
-        prompt = not request.is_system_initiated
-        yield Said(form("user", f"{text}\n\n{files}" if files else text), id=name, prompt=prompt)
-    else:
-        yield Dropped("a prompt without text")
+    files = _attachments(request.result) if text.strip() else ""
+    yield turns.user(f"{text}\n\n{files}" if files else text, name, not request.is_system_initiated)
     if request.result is not None or request.response:
         yield from _of_result(request.result or _Result(), request, name)
     if request.is_canceled:
@@ -203,17 +199,15 @@ def _of_result(result: _Result, request: _Request, name: str) -> Iterator[Entry]
     model = _model(metadata.resolved_model or "")
     rounds = [one for one in metadata.tool_call_rounds or () if one.response or one.tool_calls]
     for one in rounds:
-        calls = [tool_call(call.id, call.name, call.arguments) for call in one.tool_calls or ()]
-        said = form("assistant", one.response or "", reasoning_content=_thought(one.thinking), tool_calls=calls)
-        said = context_form(said) if context else said
+        calls = [turns.tool_call(call.id, call.name, call.arguments) for call in one.tool_calls or ()]
+        said = turns.answer(one.response or "", _thought(one.thinking), calls, context)
         yield Said(said, id=name, model=model, response=request.response_id or "")
         for call in one.tool_calls or ():
             if call.id in results:
-                yield Said(form("tool", _texts(results[call.id]), tool_call_id=call.id), id=name)
+                yield turns.tool_result(_texts(results[call.id]), call.id, name)
     if not rounds and (shown := _shown(request.response)) is not None:
         text, whole = shown
-        said = form("assistant", text)
-        yield Said(said if whole and not context else context_form(said), id=name, model=model)
+        yield Said(turns.answer(text, context=context or not whole), id=name, model=model)
 
 
 def _voted(vote: int | None) -> Iterator[Entry]:
@@ -229,16 +223,13 @@ def _model(name: str) -> str:
 def _thought(thinking: Any) -> str:
     text = thinking.get("text") if isinstance(thinking, dict) else None
     texts = text if isinstance(text, list) else [text]
-    return "".join(one for one in texts if isinstance(one, str))
+    return "".join(map(string, texts))
 
 
 def _attachments(result: _Result | None) -> str:
     """The files attached to the prompt, in the form shown to the model."""
     rendered = result.metadata.rendered_user_message if result and result.metadata else None
-    texts = [one["text"] for one in rendered if isinstance(one, dict) and isinstance(one.get("text"), str)] if (
-        isinstance(rendered, list)
-    ) else []  # fmt: skip
-    text = "".join(texts)
+    text = "".join(string(one.get("text")) for one in turns.blocks_of(rendered)) if isinstance(rendered, list) else ""
     end = text.rfind("</attachments>")
     begin = text.find("<attachments>")
     return text[begin : end + len("</attachments>")] if 0 <= begin < end else ""
@@ -246,11 +237,11 @@ def _attachments(result: _Result | None) -> str:
 
 def _shown(response: Any) -> tuple[str, bool] | None:
     """The displayed text, and true if nothing else is displayed; None: no text."""
-    parts = [part for part in response if isinstance(part, dict)] if isinstance(response, list) else []
-    texts = [part["value"] for part in parts if part.get("kind") is None and isinstance(part.get("value"), str)]
+    parts = turns.blocks_of(response) if isinstance(response, list) else []
+    text = "".join(string(part.get("value")) for part in parts if part.get("kind") is None)
     silent = ("mcpServersStarting", "progressTaskSerialized", "undoStop")
     whole = all(part.get("kind") is None or part.get("kind") in silent for part in parts)
-    return ("".join(texts), whole) if "".join(texts).strip() else None
+    return (text, whole) if text.strip() else None
 
 
 def _texts(result: Any) -> str:
@@ -270,7 +261,5 @@ def _texts(result: Any) -> str:
     return "".join(found)
 
 
-READER = SessionReader(NAME, partial(_recognise, False), hear_change, fold_lines)
-DOCUMENT = SessionReader(
-    f"{NAME}-document", partial(_recognise, True), hear_part, partial(fold_document, lists=frozenset({"requests"}))
-)
+READER = SessionReader(NAME, partial(_recognise, False), hear_change)
+DOCUMENT = SessionReader(f"{NAME}-document", partial(_recognise, True), hear_part, in_documents("requests"))

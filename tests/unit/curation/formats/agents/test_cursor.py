@@ -7,8 +7,7 @@ from support.log_samples.cursor_transcript import LINES, SESSION
 from support.readings import examples, kinds, read
 
 from apollod.curation.conversation import Said, Session
-from apollod.curation.databases.cursor import READER as DATABASE
-from apollod.curation.formats.agents.cursor_transcript import READER
+from apollod.curation.formats.agents.cursor import DATABASE, READER
 from apollod.curation.formats.table import ReaderTable
 
 ANYONE = ("*",)

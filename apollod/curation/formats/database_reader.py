@@ -9,14 +9,12 @@ The laws, which tests/property/test_database_readers.py checks for every reader 
 2. Keys of a session grow; records come in the order of their keys.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, ParamSpec, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from apollod.curation.conversation import Entry, Session
-from apollod.curation.formats.reader import ACCIDENTS, accident
-from apollod.errors import RecordRefused
+from apollod.curation.conversation import Session
+from apollod.curation.formats.session_reader import Heard
 
-P = ParamSpec("P")
 Key = int | str
 Value = str | bytes | int | float | None
 Row = Mapping[str, Value]
@@ -40,16 +38,6 @@ class Queries(NamedTuple):
     """(:session, :until) -> (key, characters) of the records up to a key, backwards"""
     counted: str
     """(:session, :until) -> number of records up to a key"""
-
-
-class Heard(NamedTuple):
-    """The content of a record."""
-
-    entries: tuple[Entry, ...] = ()
-    gone: bool = False
-    """an answer that the user took back"""
-    problem: str = ""
-    """reason why it cannot be read as a record"""
 
 
 class DatabaseReader(Protocol):
@@ -94,11 +82,26 @@ def listed(columns: Iterable[str], of: str) -> str:
     return ", ".join(f'{of}."{c}" AS "{c}"' for c in columns)
 
 
-def attempt(say: Callable[P, Iterable[Entry]], *args: P.args, **more: P.kwargs) -> Heard:
-    """The entries of a record, or the problem with it: a reader that stumbles costs one record."""
-    try:
-        return Heard(tuple(say(*args, **more)))
-    except RecordRefused as error:
-        return Heard(problem=error.line())
-    except ACCIDENTS as error:
-        return Heard(problem=accident(error))
+def grouped(table: str, last: str, born: str, joined: str, stamp: str = "") -> str:
+    """A query for `Queries.sessions` over the rows of a table by `session_id`. `last`: an aggregate that grows with
+    them; `born`: the birth; `joined`: the table of sessions, aliased s, with its condition; `stamp`: more of the
+    stamp."""
+    of_each = f"SELECT session_id, count(*) AS n, {last} AS last FROM {table} GROUP BY session_id"
+    return f"SELECT g.session_id, {born}, g.n || ' ' || g.last{stamp} FROM ({of_each}) g" + (
+        f" LEFT JOIN {joined}" if joined else ""
+    )
+
+
+def of_rows(
+    table: str, key: str, texts: Iterable[str], short: Iterable[str] = (), session: str = "session_id"
+) -> tuple[str, str, str]:
+    """`Queries.records`, `before` and `counted` where each record is one row of a table. `texts`, `short`: its columns
+    that may be long, and others."""
+    size, there = size_of(texts, "m"), f"FROM {table} m WHERE m.{session} = :session"
+    columns = ", ".join(filter(None, (listed(short, "m"), capped(texts, "m"))))
+    return (
+        f"SELECT m.{key} AS key, {size} AS size, {columns} {there} AND (:after IS NULL OR m.{key} > :after)"
+        f" ORDER BY m.{key}",
+        f"SELECT m.{key}, {size} {there} AND m.{key} <= :until ORDER BY m.{key} DESC",
+        f"SELECT count(*) {there} AND m.{key} <= :until",
+    )

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, listed, size_of
-from apollod.curation.formats.session_reader import context_form, form, text_of_blocks
+from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, grouped, of_rows
+from apollod.curation.formats.session_reader import Heard, attempt, json_or, string
 from apollod.errors import RecordRefused
 
 NAME = "hermes"
@@ -45,33 +46,20 @@ class Hermes:
         short = [column for column in SHORT if column in messages]
         facts = [column for column in FACTS if column in sessions]
         born = "s.started_at" if "started_at" in sessions else "NULL"
-        size = size_of(texts, "m")
         return Queries(
-            sessions=(
-                f"SELECT g.session_id, {born}, g.n || ' ' || g.last FROM (SELECT session_id, count(*) AS n,"
-                " max(id) AS last FROM messages GROUP BY session_id) g LEFT JOIN sessions s ON s.id = g.session_id"
-                " ORDER BY g.last"
-            ),
-            facts=(
-                f"SELECT {capped(facts, 's')}"
-                f", {int('compacted' in messages)} AS says_compacted FROM sessions s WHERE s.id = :session"
-            ),
-            records=(
-                f"SELECT m.id AS key, {size} AS size, {listed(short, 'm')}, {capped(texts, 'm')} FROM messages m"
-                " WHERE m.session_id = :session AND (:after IS NULL OR m.id > :after) ORDER BY m.id"
-            ),
-            before=f"SELECT m.id, {size} FROM messages m WHERE m.session_id = :session AND m.id <= :until"
-            " ORDER BY m.id DESC",
-            counted="SELECT count(*) FROM messages WHERE session_id = :session AND id <= :until",
+            f"{grouped('messages', 'max(id)', born, 'sessions s ON s.id = g.session_id')} ORDER BY g.last",
+            f"SELECT {capped(facts, 's')}, {int('compacted' in messages)} AS says_compacted FROM sessions s"
+            " WHERE s.id = :session",
+            *of_rows("messages", "id", texts, short),
         )
 
     def session(self, facts: Row) -> Session:
         return Session(
-            id=_text(facts.get("id")),
+            id=string(facts.get("id")),
             agent=NAME,
-            model=_text(facts.get("model")),
-            system=_text(facts.get("system_prompt")),
-            sidechain=facts.get("source") == "subagent" or "_delegate_from" in _text(facts.get("model_config")),
+            model=string(facts.get("model")),
+            system=string(facts.get("system_prompt")),
+            sidechain=facts.get("source") == "subagent" or "_delegate_from" in string(facts.get("model_config")),
         )
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
@@ -136,61 +124,44 @@ def _inactive(row: Row, says_compacted: bool) -> Heard:
 def _entries(row: Row) -> Iterable[Entry]:
     role, name, text = row.get("role"), str(row.get("key")), _content(row.get("content"))
     if role == "user":
-        if text.strip():
-            yield Said(form("user", text), id=name, prompt=not row.get("observed") and not _is_summary(row))
-        else:
-            yield Dropped("a prompt without text")
+        yield turns.user(text, name, not row.get("observed") and not _is_summary(row))
     elif role == "assistant":
-        thoughts = _text(row.get("reasoning_content")) or _text(row.get("reasoning"))
+        thoughts = string(row.get("reasoning_content")) or string(row.get("reasoning"))
         calls = _json(row.get("tool_calls"), "tool_calls")
-        said = form("assistant", text, reasoning_content=thoughts, tool_calls=calls)
         cut = row.get("finish_reason") == "length"  # its end would be learned, too
-        yield Said(context_form(said) if cut else said, id=name)
+        yield Said(turns.answer(text, thoughts, calls or (), cut), id=name)
     elif role == "tool":
-        said = form("tool", text, tool_call_id=row.get("tool_call_id"))
-        yield Said(said, id=name, signals=_signals(row, text))
+        result = json_or(text, None) if text.startswith("{") else None
+        failed = isinstance(result, dict) and bool(
+            result.get("exit_code") or result.get("error") or result.get("success") is False
+        )
+        yield turns.tool_result(text, row.get("tool_call_id"), name, failed, row.get("effect_disposition") == "denied")
     elif role == "system":
-        yield Said(form("system", text), id=name)
+        yield Said(turns.form("system", text), id=name)
     elif role in SILENT:
         yield Dropped(str(role))
     else:
-        yield Unknown(f"message: {_text(role)}")
-
-
-def _signals(row: Row, text: str) -> tuple[Signal, ...]:
-    if row.get("effect_disposition") == "denied":
-        return (Signal("refused", text[:200]),)
-    try:
-        result = msgspec.json.decode(text) if text.startswith("{") else None
-    except (msgspec.MsgspecError, RecursionError):
-        return ()
-    if isinstance(result, dict) and (result.get("exit_code") or result.get("error") or result.get("success") is False):
-        return (Signal("tool-error", text[:200]),)
-    return ()
+        yield Unknown(f"message: {string(role)}")
 
 
 def _content(value: object) -> str:
-    text = _text(value)
+    text = string(value)
     if not text.startswith(PARTS):
         return text
-    return text_of_blocks(_json(text[len(PARTS) :], "content"), "text")
+    return turns.text_of_blocks(_json(text[len(PARTS) :], "content"), "text")
 
 
 def _json(value: object, name: str) -> Any:
     if value is None or value == "":
         return None
     try:
-        return msgspec.json.decode(_text(value))
+        return msgspec.json.decode(string(value))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecordRefused(f"{name} is no JSON: {error}", "nothing to do; it is kept as it is") from error
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-READER = Hermes()
+DATABASE = Hermes()

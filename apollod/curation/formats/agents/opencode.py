@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
-from apollod.curation.formats.session_reader import context_form, form, json_object, tool_call
+from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, grouped, size_of
+from apollod.curation.formats.session_reader import Heard, attempt, json_object, json_or, string
 from apollod.errors import RecordRefused
 
 NAME = "opencode"
@@ -80,14 +81,12 @@ class OpenCode:
             return None
         changed = "max(time_updated)" if "time_updated" in message else "max(id)"
         touched = "coalesce(s.time_updated, '')" if "time_updated" in session else "''"
+        born = "s.time_created" if "time_created" in session else "NULL"
         facts = [column for column in FACTS if column in session]
         size = size_of(["data"], "m")
         return Queries(
-            sessions=(
-                f"SELECT g.session_id, {'s.time_created' if 'time_created' in session else 'NULL'},"
-                f" g.n || ' ' || g.last || ' ' || {touched} FROM (SELECT session_id, count(*) AS n, {changed} AS last"
-                " FROM message GROUP BY session_id) g LEFT JOIN session s ON s.id = g.session_id ORDER BY g.last"
-            ),
+            sessions=grouped("message", changed, born, "session s ON s.id = g.session_id", f" || ' ' || {touched}")
+            + " ORDER BY g.last",
             facts=f"SELECT {capped(facts, 's')} FROM session s WHERE s.id = :session",
             records=(
                 f"SELECT m.id AS key, {size} AS size, {capped(['data'], 'm')}, p.id AS part,"
@@ -104,28 +103,20 @@ class OpenCode:
         )
 
     def session(self, facts: Row) -> Session:
-        version = facts.get("version")
-        return Session(
-            id=str(facts.get("id") or ""),
-            agent=NAME,
-            version=version if isinstance(version, str) else "",
-            sidechain=bool(facts.get("parent_id")),
-        )
+        name, version = str(facts.get("id") or ""), string(facts.get("version"))
+        return Session(id=name, agent=NAME, version=version, sidechain=bool(facts.get("parent_id")))
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
         reverted, within = _reverted(facts.get("revert"))
         heard = []
         for n, rows in enumerate(records):
             name = str(rows[0].get("key"))
-            if reverted and (name > reverted or (name == reverted and not within)):
-                heard.append(_gone(rows))
-                continue
             kept = [row for row in rows if name != reverted or str(row.get("part") or "") < within]
-            if not kept:
-                heard.append(_gone(rows))
+            if not kept or (reverted and name > reverted):
+                heard.append(Heard(gone=_info_of(rows[0]).role == "assistant"))
                 continue
-            last = n + 1 == len(records)
-            if last and _is_unfinished(rows[0]):
+            info = _info_of(rows[0])
+            if n + 1 == len(records) and info.role == "assistant" and not _is_finished(info):
                 break
             heard.append(attempt(_entries, name, kept))
         return heard
@@ -133,28 +124,15 @@ class OpenCode:
 
 def _reverted(revert: object) -> tuple[str, str]:
     """The first message that was taken back, and its first part that was, if only some were; ("", "") for none."""
-    try:
-        place = msgspec.json.decode(revert) if isinstance(revert, str) else None
-    except (msgspec.MsgspecError, RecursionError):
-        return "", ""
+    place: Any = json_or(revert, None)
     if not isinstance(place, dict):
         return "", ""
     return str(place.get("messageID") or ""), str(place.get("partID") or "")
 
 
-def _gone(rows: Sequence[Row]) -> Heard:
-    try:
-        return Heard(gone=_info(_text(rows[0].get("data"))).role == "assistant")
-    except (msgspec.MsgspecError, RecursionError, RecordRefused):
-        return Heard()
-
-
-def _is_unfinished(row: Row) -> bool:
-    try:
-        info = _info(_text(row.get("data")))
-    except (msgspec.MsgspecError, RecursionError, RecordRefused):
-        return False
-    return info.role == "assistant" and not _is_finished(info)
+def _info_of(row: Row) -> _Info:
+    """The facts about a message; empty ones if they cannot be read."""
+    return json_or(row.get("data"), _Info(), _Info)
 
 
 def _is_finished(info: _Info) -> bool:
@@ -181,9 +159,8 @@ def _entries(name: str, rows: Sequence[Row]) -> Iterable[Entry]:
     elif not _is_finished(info):
         yield Dropped("an answer that was cut off")
     elif info.summary:
-        summary = form("assistant", "".join(part.text or "" for part in parts if part.type == "text"))
-        asked = Said(form("user", SUMMARY_ASKED), prompt=True)
-        yield Replaced((asked, Said(context_form(summary), id=name)))
+        summary = turns.answer("".join(part.text or "" for part in parts if part.type == "text"), context=True)
+        yield Replaced((Said(turns.form("user", SUMMARY_ASKED), prompt=True), Said(summary, id=name)))
     else:
         yield from _answered(name, info, parts)
 
@@ -192,10 +169,7 @@ def _asked(name: str, parts: Sequence[_Part]) -> Iterable[Entry]:
     """The text that the person wrote, or that of the program if the person wrote none."""
     texts = [part for part in parts if part.type == "text" and not part.ignored and (part.text or "").strip()]
     own = [part for part in texts if not part.synthetic] or texts
-    if own:
-        yield Said(form("user", "".join(part.text or "" for part in own)), id=name, prompt=True)
-    else:
-        yield Dropped("a prompt without text")
+    yield turns.user("".join(part.text or "" for part in own), name)
     yield from (Unknown(f"part: {part.type}") for part in parts if part.type not in SILENT | {"text"})
 
 
@@ -211,14 +185,14 @@ def _answered(name: str, info: _Info, parts: Sequence[_Part]) -> Iterable[Entry]
             yield Unknown(f"part: {part.type}")
     for step in steps:
         tools = [part for part in step if part.type == "tool"]
-        said = form(
-            "assistant",
-            "".join(part.text or "" for part in step if part.type == "text" and not (part.synthetic or part.ignored)),
-            reasoning_content="".join(part.text or "" for part in step if part.type == "reasoning"),
-            tool_calls=[tool_call(part.call_id, part.tool, (part.state or _State()).input) for part in tools],
-        )
         cut = info.finish == "length"  # its end would be learned, too
-        yield Said(context_form(said) if cut else said, id=name, model=info.model_id or "")
+        said = turns.answer(
+            "".join(part.text or "" for part in step if part.type == "text" and not (part.synthetic or part.ignored)),
+            "".join(part.text or "" for part in step if part.type == "reasoning"),
+            [turns.tool_call(part.call_id, part.tool, (part.state or _State()).input) for part in tools],
+            cut,
+        )
+        yield Said(said, id=name, model=info.model_id or "")
         for part in tools:
             yield _result(name, part)
 
@@ -227,9 +201,7 @@ def _result(name: str, part: _Part) -> Said:
     state = part.state or _State()
     failed = state.status == "error"
     given = state.error if failed else state.output if state.status == "completed" else INTERRUPTED
-    text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
-    signals = (Signal("tool-error", text[:200]),) if failed else ()
-    return Said(form("tool", text, tool_call_id=part.call_id), id=name, signals=signals)
+    return turns.tool_result(turns.json_text(given), part.call_id, name, failed)
 
 
 def _text(value: object) -> str:
@@ -238,4 +210,4 @@ def _text(value: object) -> str:
     return value
 
 
-READER = OpenCode()
+DATABASE = OpenCode()

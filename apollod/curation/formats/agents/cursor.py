@@ -1,18 +1,21 @@
-"""Chats of Cursor: `globalStorage/state.vscdb` below its user directory, table `cursorDiskKV`.
+"""Chats of Cursor, `globalStorage/state.vscdb` below its user directory, table `cursorDiskKV`; and transcripts of its
+agent, `~/.cursor/projects/<directory>/agent-transcripts/**/*.jsonl`.
 
 A chat is `composerData:<id>`, whose `fullConversationHeadersOnly` lists its messages in order; a message is
 `bubbleId:<id>:<bubble>`. One answer of the model is several bubbles: thoughts, texts and calls, each call with its
 result. After public readers of these databases (getagentseal/codeburn, vshulcz/deja-vu).
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown
-from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
-from apollod.curation.formats.session_reader import form, json_object, json_text, tool_call
+from apollod.curation.conversation import Dropped, Entry, Marked, Said, Session, Signal, Unknown
+from apollod.curation.formats import turns
+from apollod.curation.formats.database_reader import Queries, Row, Schema, capped, size_of
+from apollod.curation.formats.session_reader import Heard, SessionReader, attempt, json_object, json_or, string
 
 NAME = "cursor"
 UNFINISHED = frozenset({"loading", "running", "inProgress", "pending", "streaming"})
@@ -89,21 +92,13 @@ class Cursor:
         )
 
     def session(self, facts: Row) -> Session:
-        model = facts.get("model")
-        return Session(id=str(facts.get("id") or ""), agent=NAME, model=model if isinstance(model, str) else "")
+        return Session(id=str(facts.get("id") or ""), agent=NAME, model=string(facts.get("model")))
 
     def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
         heard = [attempt(_entries, rows[0]) for rows in records]
-        writing = facts.get("status") == "generating" or bool(records and _is_unfinished(records[-1][0]))
+        last = json_or(str(records[-1][0].get("value")), _Bubble(), _Bubble).tool_former_data if records else None
+        writing = facts.get("status") == "generating" or (last is not None and last.status in UNFINISHED)
         return heard[:-1] if writing else heard
-
-
-def _is_unfinished(row: Row) -> bool:
-    try:
-        tool = _decode(str(row.get("value"))).tool_former_data
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return False
-    return tool is not None and tool.status in UNFINISHED
 
 
 def _entries(row: Row) -> Iterable[Entry]:
@@ -116,10 +111,8 @@ def _entries(row: Row) -> Iterable[Entry]:
     model = bubble.model_info.model_name if bubble.model_info else None
     if model and model != "default":
         yield Session(model=model)
-    if bubble.type == 1 and text.strip():
-        yield Said(form("user", text), id=name, prompt=True)
-    elif bubble.type == 1:
-        yield Dropped("a prompt without text")
+    if bubble.type == 1:
+        yield turns.user(text, name)
     elif bubble.type == 2:
         yield from _answer(bubble, name, text)
     else:
@@ -131,31 +124,74 @@ def _answer(bubble: _Bubble, name: str, text: str) -> Iterable[Entry]:
     tool = bubble.tool_former_data
     calls = []
     if tool is not None and tool.name:
-        calls = [tool_call(tool.tool_call_id, tool.name, _arguments(tool.raw_args or tool.params))]
+        calls = [turns.tool_call(tool.tool_call_id, tool.name, _arguments(tool.raw_args or tool.params))]
     thought = bubble.thinking.text if bubble.thinking else None
     if not (text.strip() or thought or calls):
         yield Dropped("a message without text")
         return
-    yield Said(form("assistant", text, reasoning_content=thought, tool_calls=calls), id=name, continues=True)
+    yield Said(turns.answer(text, thought, calls), id=name, continues=True)
     if tool is None or not calls:
         return
-    result = tool.result if isinstance(tool.result, str) else "" if tool.result is None else json_text(tool.result)
-    signals: tuple[Signal, ...] = ()
-    if tool.user_decision in REFUSED or tool.status in REFUSED:
-        signals = (Signal("refused", result[:200] or str(tool.status)),)
-    elif tool.status == "error":
-        signals = (Signal("tool-error", result[:200]),)
-    yield Said(form("tool", result, tool_call_id=tool.tool_call_id), id=name, signals=signals)
+    text = "" if tool.result is None else turns.json_text(tool.result)
+    refused = tool.user_decision in REFUSED or tool.status in REFUSED
+    signals = turns.trouble(text or (str(tool.status) if refused else ""), tool.status == "error", refused)
+    yield Said(turns.form("tool", text, tool_call_id=tool.tool_call_id), id=name, signals=signals)
 
 
 def _arguments(value: Any) -> Any:
     """Arguments as an object; text that does not parse goes under `input`."""
     if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value) if value else {}
-        except (msgspec.MsgspecError, RecursionError):
-            return {"input": value}
+        value = json_or(value, value) if value else {}
     return value if isinstance(value, dict) else {"input": value} if value is not None else {}
 
 
-READER = Cursor()
+DATABASE = Cursor()
+
+
+# A line of a transcript is a message in Anthropic's shape without results of calls. It does not name the model: set
+# `models = ["*"]` for a tree in which only the served model answers. The user's prompt stands in `<user_query>`.
+
+TRANSCRIPT = "cursor-transcript"
+QUERY = ("<user_query>", "</user_query>")
+_begins = re.compile(rb'\s*\{\s*"role":\s*"(?:user|assistant)",\s*"message":\s*\{\s*"content":\s*[\["]').match
+
+
+class _TranscriptMessage(msgspec.Struct):
+    content: Any = None
+
+
+class _TranscriptLine(msgspec.Struct):
+    role: str | None = None
+    type: str | None = None
+    status: str | None = None
+    message: _TranscriptMessage | None = None
+
+
+_line = msgspec.json.Decoder(_TranscriptLine).decode
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """True if the first line begins with a role and a message with content."""
+    return bool(_begins(head))
+
+
+def hear(line: bytes) -> Iterable[Entry]:
+    """The entries of one line."""
+    record = json_object(line, _line)
+    blocks = turns.blocks_of(record.message.content if record.message else None)
+    text = turns.text_of_blocks(blocks, "text")
+    match record.role:
+        case "user":
+            begin, end = text.find(QUERY[0]), text.rfind(QUERY[1])
+            yield Session(agent=TRANSCRIPT)
+            yield turns.user(text[begin + len(QUERY[0]) : end].strip() if 0 <= begin < end else text)
+        case "assistant":
+            yield Said(turns.answer(text, calls=turns.calls_in(blocks)))
+        case None if record.type == "turn_ended":
+            if record.status in ("error", "aborted", "cancelled"):
+                yield Marked(Signal("interrupted", f"turn_ended: {record.status}"))
+        case kind:
+            yield Unknown(f"role: {kind or record.type}")
+
+
+READER = SessionReader(TRANSCRIPT, recognise, hear)

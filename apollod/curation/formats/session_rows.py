@@ -13,14 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 from apollod.curation.assembly import Assembly
-from apollod.curation.conversation import Dropped, Entry, Moment, Unknown
-from apollod.curation.databases.database_reader import DatabaseReader, Heard, Key, Row, Value
+from apollod.curation.conversation import Moment
+from apollod.curation.formats.database_reader import DatabaseReader, Key, Row, Value
 from apollod.curation.formats.reader import Bad, Item
+from apollod.curation.formats.session_reader import Heard, left_out
 from apollod.curation.redaction import redact
 from apollod.errors import RecordRefused
 
 TAKEN_BACK = "dropped: taken back by the user (rewound)"
-TYPE_MAX = 80  # characters of an unknown type's name, which comes from the database
 
 RawValue = bytes | int | float | None
 RawRow = Mapping[str, RawValue]
@@ -95,7 +95,7 @@ def read_session(
         if at < seen:  # what was taken back or refused was counted when first seen
             moments = [moment for moment in moments if isinstance(moment, Moment) and not moment.taken_back]
         else:
-            counts.update(_counted(heard[at].entries))
+            counts.update(left_out(heard[at].entries))
             counts.update(secrets[at])
             if heard[at].problem:
                 found.append(Bad(raw.first + at, heard[at].problem, data[at]))
@@ -199,14 +199,6 @@ def _clean(row: RawRow, lenient: bool = False) -> tuple[dict[str, Value], Mappin
 def _as_bytes(rows: Iterable[Row]) -> bytes:
     """Rows that could not be read, as JSON lines."""
     return b"".join(msgspec.json.encode(dict(row)) + b"\n" for row in rows)
-
-
-def _counted(entries: Iterable[Entry]) -> Iterable[str]:
-    for entry in entries:
-        if isinstance(entry, Dropped):
-            yield f"dropped: {entry.reason}"
-        elif isinstance(entry, Unknown):
-            yield f"unknown: {entry.type[:TYPE_MAX]}"
 
 
 def _mark(rows: Iterable[RawRow]) -> str:

@@ -20,24 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from apollod.adapters.system.web_address import is_loopback
-from apollod.core.settings import (
-    CheckpointSettings,
-    ControlSettings,
-    DreamSettings,
-    EnvironmentSettings,
-    JudgeSettings,
-    LessonSettings,
-    OptimizerSettings,
-    PreferenceSettings,
-    QualitySettings,
-    QueueSettings,
-    ReviewSettings,
-    ScheduleSettings,
-    Settings,
-    SignalsSettings,
-    TrainerSettings,
-    narrowed,
-)
+from apollod.core.settings import EnvironmentSettings, OptimizerSettings, Settings, narrowed
 from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.permission import denied
@@ -175,24 +158,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def settings(self) -> Settings:
         """Settings that decisions depend on; recorded in the journal."""
+        same = {
+            one.name: narrowed(getattr(self, one.name), type(one.default))
+            for one in msgspec.structs.fields(Settings)
+            if isinstance(one.default, msgspec.Struct)
+        }
         return Settings(
             model_path=str(Path(self.model.path).expanduser().absolute()),
-            trainer=narrowed(self.trainer, TrainerSettings),
-            checkpoint=narrowed(self.checkpoint, CheckpointSettings),
-            review=narrowed(self.review, ReviewSettings),
-            queue=narrowed(self.queue, QueueSettings),
-            preferences=narrowed(self.preferences, PreferenceSettings),
-            control=narrowed(self.control, ControlSettings),
-            judge=narrowed(self.judge, JudgeSettings),
-            schedule=narrowed(self.schedule, ScheduleSettings),
-            dream=narrowed(self.dream, DreamSettings),
-            quality=narrowed(self.quality, QualitySettings),
-            signals=narrowed(self.signals, SignalsSettings),
-            lessons=narrowed(self.lessons, LessonSettings),
             environment=tuple(narrowed(one, EnvironmentSettings) for one in self.environment),
-            checkpoint_hook=bool(self.checkpoint.hook),
-            on_alarm=bool(self.quality.on_alarm),
-        )
+            checkpoint_hook=bool(self.checkpoint.hook), on_alarm=bool(self.quality.on_alarm), **same,
+        )  # fmt: skip
 
     def optimizer(self) -> OptimizerSettings:
         """Settings for the trainer."""

@@ -1,7 +1,6 @@
 """`apollod checkpoint list|show|verify|export`: reads, proves and exports the checkpoints on disk."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -85,7 +84,7 @@ def _list(args: argparse.Namespace) -> int:
         lies = {"path": str(history.model_dir), "step": model.step if model.step >= 0 else None,
                 "fingerprint": model.fingerprint, "problem": model.problem}  # fmt: skip
         base = str(history.base) if history.base else None
-        _print({"checkpoints": rows, "model_dir": lies, "base": base, "notes": notes})
+        render.print_object({"checkpoints": rows, "model_dir": lies, "base": base, "notes": notes})
         return 0
     print(render.listed(_COLUMNS, rows) if rows else f"no checkpoints in {history.checkpoints}")
     for note in notes:
@@ -152,9 +151,6 @@ def _show(args: argparse.Namespace) -> int:
         }  # fmt: skip
     problems = [*body.get("problems", []), *([] if ways else [history.unreachable(point).line()])]
     body |= {"ways": ways, "problems": problems}
-    if args.json:
-        _print(body)
-        return 0
     lines = [
         (name, _size(value) if name.endswith("bytes") else value)
         for name, value in body.items()
@@ -163,8 +159,8 @@ def _show(args: argparse.Namespace) -> int:
     lines += [("optimizer", f"{name}: {value}") for name, value in body.get("optimizer", {}).items()]
     lines += [("files", f"{name}: {_size(value)}") for name, value in body.get("files", {}).items()]
     lines += [("way", f"from {way.copy.path} over {len(way.deltas)} deltas, {_size(way.bytes)}") for way in found]
-    print("\n".join(f"{name:<20}{value}" for name, value in [*lines, *(("problem", one) for one in problems)]))
-    return 0
+    lines += [("problem", one) for one in problems]
+    return render.show(args, body, [f"{name:<20}{value}" for name, value in lines])
 
 
 def _when(path: Path) -> str:
@@ -186,7 +182,7 @@ def _verify(args: argparse.Namespace) -> int:
     with Progress("checked") as progress:
         result = verify(history, progress)
     if args.json:
-        _print(_verified(result))
+        render.print_object(_verified(result))
         return 0 if result.ok else 1
     for one in result.checkpoints:
         still = "; its weights can be had" if one.problems and one.reachable else ""
@@ -228,7 +224,7 @@ def _export(args: argparse.Namespace) -> int:
     if done.optimizer:
         print(f"apollod: without the optimizer: {done.optimizer}", file=sys.stderr)
     if args.json:
-        _print({
+        render.print_object({
             "path": str(done.path), "step": done.step, "fingerprint": done.fingerprint, "bytes": done.bytes,
             "from": str(done.origin), "deltas": done.deltas, "optimizer": not done.optimizer,
             "passed_over": list(done.failed),
@@ -299,11 +295,6 @@ def other_files(history: "History") -> list[Path]:
     from apollod.store.entry import ENTRY
 
     return [name for name in files_below(history.template, (*OTHER_WEIGHTS, WEIGHTS)) if name.parts[0] != ENTRY]
-
-
-def _print(body: dict[str, Any]) -> None:
-    """Print the answer with --json."""
-    print(json.dumps({"schema_version": 1, **body}))
 
 
 def _size(count: int | None) -> str:

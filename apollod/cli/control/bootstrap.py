@@ -139,9 +139,11 @@ def _begin(args: argparse.Namespace) -> int:
         begun = "is under way already" if answer["under_way"] else "is being read"
         if answer.get("goes_on"):
             begun = f"goes on where it was, {render.bootstrap_text(answer['bootstrap'])}"
-        return ctl.show(args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is")
+        return render.show(
+            args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is"
+        )
     over = _until_over(socket)
-    ctl.show(args, {"schema_version": 1, "bootstrap": over}, _text(over))
+    render.show(args, {"bootstrap": over}, _text(over))
     if over["dropped"] and not over["accepted"] and not over["duplicates"]:
         render.say(
             f"nothing was learned; `apollod ctl source show {over['path']}` says why; --model '*' takes everybody's"
@@ -152,7 +154,7 @@ def _begin(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     found = ask_status(ctl.socket_path(args)).get("bootstrap")
     text = _text(found) if found else "there was none"
-    return ctl.show(args, {"schema_version": 1, "bootstrap": found}, text)
+    return render.show(args, {"bootstrap": found}, text)
 
 
 def _stop(args: argparse.Namespace) -> int:

@@ -60,9 +60,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser,
         ("list", "every environment, what it gave and how its steps go", _list, ctl.of_a_copy),
         ("show", "one environment in full, with its last groups", _show, name, ctl.of_a_copy),
-        ("pause", "sample no more groups, and learn none that wait", _pause, name,
+        ("pause", "sample no more groups, and learn none that wait",
+         ctl.telling(lambda args: msg.EnvironmentRequest(args.name, "pause", ctl.by(), args.reason), _paused), name,
          ctl.argument("--reason", default="", help="kept in the journal")),
-        ("resume", "sample groups again", _resume, name),
+        ("resume", "sample groups again",
+         ctl.telling(lambda args: msg.EnvironmentRequest(args.name, "resume", ctl.by()), _resumed), name),
     )  # fmt: skip
 
 
@@ -83,9 +85,7 @@ def _environments(args: argparse.Namespace) -> list[Object]:
 def _list(args: argparse.Namespace) -> int:
     found = _environments(args)
     none = "there is no environment; [[environment]] in the configuration names one (docs/rewards.md)"
-    return ctl.show(
-        args, {"schema_version": 1, "environments": found}, lambda: render.listed(_COLUMNS, found) if found else none
-    )
+    return render.show(args, {"environments": found}, lambda: render.listed(_COLUMNS, found) if found else none)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -98,7 +98,7 @@ def _show(args: argparse.Namespace) -> int:
         FROM groups WHERE environment = {journal_reader.literal(args.name)} ORDER BY number DESC LIMIT {SHOWN_GROUPS}
     """
     groups = rows.objects(ctl.journal_path(args), sql)
-    return ctl.show(args, {"schema_version": 1, "environment": one, "groups": groups}, lambda: _page(one, groups))
+    return render.show(args, {"environment": one, "groups": groups}, lambda: _page(one, groups))
 
 
 def _page(one: Object, groups: list[Object]) -> str:
@@ -119,15 +119,13 @@ def _page(one: Object, groups: list[Object]) -> str:
     return "\n".join([*lines, *(["", render.listed(_GROUPS, groups)] if groups else [])])
 
 
-def _pause(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.EnvironmentRequest(args.name, "pause", ctl.by(), args.reason))
+def _paused(answer: Object) -> str:
     taken = f"; {answer['withdrawn']} groups that waited are not learned" if answer["withdrawn"] else ""
-    return ctl.show(args, answer, f"{args.name} {'was paused already' if answer['already'] else 'is paused'}{taken}")
+    return f"{answer['environment']} {'was paused already' if answer['already'] else 'is paused'}{taken}"
 
 
-def _resume(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.EnvironmentRequest(args.name, "resume", ctl.by()))
-    return ctl.show(args, answer, f"{args.name} {'was not paused' if answer['already'] else 'goes on'}")
+def _resumed(answer: Object) -> str:
+    return f"{answer['environment']} {'was not paused' if answer['already'] else 'goes on'}"
 
 
 def unknown(name: str, known: list[str]) -> ApolloError:

@@ -97,14 +97,14 @@ def _show(args: argparse.Namespace) -> int:
     if found["kind"] == "behaviour":
         return _show_behaviour(args, found)
     asked = _rounds(ctl.journal_path(args), found["lesson"])
-    return ctl.show(args, {**found, "rounds": asked}, lambda: _page(found, asked))
+    return render.show(args, {**found, "rounds": asked}, lambda: _page(found, asked))
 
 
 def _show_behaviour(args: argparse.Namespace, found: dict[str, Any]) -> int:
     dreams = pattern.newest(args, found["lesson"])
     answer = {**found, "rounds": [], "dreams": dreams}
     pages = _page(found, ())
-    return ctl.show(args, answer, lambda: [*pages, "", pattern.page_with_dreams(found["pattern"], dreams)])
+    return render.show(args, answer, lambda: [*pages, "", pattern.page_with_dreams(found["pattern"], dreams)])
 
 
 def _folded(path: str, lesson: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _forget(args: argparse.Namespace) -> int:
         what = f"{answer['lesson']} is taught no more"
     count = len(answer["forgotten"])
     out = f"{count} examples are taken out of the weights" if count else "no step had learned it"
-    return ctl.show(args, answer, f"{what}; {out}")
+    return render.show(args, answer, f"{what}; {out}")
 
 
 def _practise(args: argparse.Namespace) -> int:

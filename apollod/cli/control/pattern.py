@@ -46,7 +46,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("show", "one pattern in full: definition, tests, budget, why nothing happens, its last dreams", _show, name,
          ctl.of_a_copy),
         ("add", "have a behaviour learned, or change one", _add, pattern_given.arguments),
-        ("retire", "dream of a pattern no more; what was learned stays learned", _retire, name),
+        ("retire", "dream of a pattern no more; what was learned stays learned",
+         ctl.telling(lambda args: msg.PatternRetireRequest(args.name, ctl.by()), _retired), name),
         ("propose", "patterns made of what is stripped most often and was learned most, as TOML; adds none",
          pattern_given.propose, pattern_given.propose_arguments),
     )  # fmt: skip
@@ -65,7 +66,7 @@ def folded(path: str) -> dict[str, Any]:
 
 def _list(args: argparse.Namespace) -> int:
     view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
-    return ctl.show(args, view, lambda: _page_of_all(view))
+    return render.show(args, view, lambda: _page_of_all(view))
 
 
 def _page_of_all(view: dict[str, Any]) -> str:
@@ -83,9 +84,7 @@ def _show(args: argparse.Namespace) -> int:
         hint = f"did you mean {near[0]}? " if near else ""
         raise ApolloError(f"there is no pattern {args.name}", f"{hint}`apollod ctl pattern list` has them")
     dreams = newest(args, args.name)
-    return ctl.show(
-        args, {"schema_version": 1, "pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams)
-    )
+    return render.show(args, {"pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams))
 
 
 def newest(args: argparse.Namespace, name: str) -> list[dict[str, Any]]:
@@ -108,13 +107,12 @@ def _add(args: argparse.Namespace) -> int:
         "unchanged": "is there already, just so; nothing was changed",
     }[answer["became"]]
     waits = f" (waits: {answer['waits']})" if answer["waits"] else ""
-    return ctl.show(args, answer, f"{pattern.name} {said}{waits}")
+    return render.show(args, answer, f"{pattern.name} {said}{waits}")
 
 
-def _retire(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.PatternRetireRequest(args.name, ctl.by()))
+def _retired(answer: Object) -> str:
     stays = f"; what {answer['practices']} practices taught stays learned" if answer["practices"] else ""
-    return ctl.show(args, answer, f"{args.name} is retired{stays}")
+    return f"{answer['pattern']} is retired{stays}"
 
 
 def _moved(p: Object, mode: str) -> str:

@@ -95,13 +95,10 @@ def show_list(
 ) -> int:
     """Print a list in the form that was asked for: lines (--jsonl), one object with the list as `name` and the fields
     `beside` it (--json), or a table. Returns exit code 0."""
-    if args.jsonl:
-        for row in found:
-            print(json.dumps(row))
-    elif args.json:
-        print(json.dumps({"schema_version": 1, name: found, **beside}))
-    else:
-        print(render.listed(columns, found))
+    if not args.jsonl:
+        return render.show(args, {name: found, **beside}, lambda: render.listed(columns, found))
+    for row in found:
+        print(json.dumps(row))
     return 0
 
 

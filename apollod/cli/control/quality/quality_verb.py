@@ -70,7 +70,7 @@ def _report(args: argparse.Namespace) -> int:
     found = quality_report.report(path)
     if args.html:
         return _write_html(args, path, found)
-    return ctl.show(args, found, lambda: quality_report.page(found))
+    return render.show(args, found, lambda: quality_report.page(found))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -79,7 +79,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     found = incident.incident(ctl.journal_path(args), args.incident)
-    return ctl.show(args, {"schema_version": 1, "incident": found}, lambda: incident.page(found, args.verbose))
+    return render.show(args, {"incident": found}, lambda: incident.page(found, args.verbose))
 
 
 # --- run, baseline ------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def _measure(args: argparse.Namespace, baseline: bool) -> int:
     asked = ctl.ask(socket, msg.QualityRequest(baseline, ctl.by()))
     what = "a baseline" if baseline else "a measurement"
     if not args.wait:
-        return ctl.show(
+        return render.show(
             args, asked, f"{what} is asked for" + (f"; waits: {asked['reason']}" if asked["reason"] else "")
         )
     status = _waited(socket, asked["after"])
@@ -144,7 +144,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
         raise ApolloError("the journal has no answer to this", "`apollod ctl quality report` says what was measured")
     last, metrics = measured[-1], quality_report.metrics_of(incident.read(path))
     answer = {
-        "schema_version": 1, "why": last["why"], "step": last["step"], "number": last["number"],
+        "why": last["why"], "step": last["step"], "number": last["number"],
         "seconds": last["seconds"], "tokens": last["tokens"], "metrics": metrics,
         "left_out": last.get("left_out", {}),
         "alarm": None if alarm is None else {"incident": alarm["incident"], "metrics": alarm["metrics"]},
@@ -154,7 +154,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
     said += quality_report.left_out(last.get("left_out", {}))
     if alarm is not None:
         said += ["", f"alarm {alarm['incident']}: `apollod ctl quality incident show` tells of it"]
-    ctl.show(args, answer, said)
+    render.show(args, answer, said)
     return REFUSED_BY_GUARD if alarm is not None else 0
 
 
@@ -191,14 +191,14 @@ def _import(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ApolloError(f"{out} cannot be written: {reason(error)}", "name another place") from error
     found = {
-        "schema_version": 1, "task": config["task"], "output_type": config["output_type"], "out": str(out),
+        "task": config["task"], "output_type": config["output_type"], "out": str(out),
         "probes": len(lines), "left_out": refused,
     }  # fmt: skip
     said = [f"{out} has {len(lines)} probes of {config['task']}"]
     said += [f"left out: {len(refused)}, the first since {refused[0]}"] if refused else []
     said += [f"name it in [quality] probe = [{json.dumps(str(out.resolve()))}], and start the daemon again; then"]
     said += ["`apollod ctl quality baseline` measures a baseline with it, and says of how many the model passes"]
-    return ctl.show(args, found, said)
+    return render.show(args, found, said)
 
 
 def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) -> int:
@@ -219,5 +219,5 @@ def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) 
     except OSError as error:
         why = f"{args.html} cannot be written: {error.strerror}"
         raise ConfigError(why, "name another file, or - for the output") from error
-    answer = {"schema_version": 1, "html": args.html, "bytes": len(data)}
-    return ctl.show(args, answer, f"{args.html}: {render.size(len(data))}")
+    answer = {"html": args.html, "bytes": len(data)}
+    return render.show(args, answer, f"{args.html}: {render.size(len(data))}")

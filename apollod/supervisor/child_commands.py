@@ -119,6 +119,11 @@ def serves_by_priority(config: Config) -> bool:
     return sets_priority(config) or asked_policy(config) == "priority"
 
 
+def priority_at(config: Config, own: int) -> int | None:
+    """This priority, where our own engine accepts priorities; else None."""
+    return own if serves_by_priority(config) else None
+
+
 def asked_policy(config: Config) -> str | None:
     """Scheduling policy in `[engine] args`; None: not given."""
     args = config.engine.args

@@ -7,7 +7,6 @@ an error that names the nearest known one; a credential that names no section is
 a warning.
 """
 
-import difflib
 import math
 import os
 import stat
@@ -21,7 +20,7 @@ import msgspec
 
 from apollod.adapters.system.web_address import is_loopback
 from apollod.core.settings import EnvironmentSettings, OptimizerSettings, Settings, narrowed
-from apollod.errors import ConfigError
+from apollod.errors import ConfigError, nearest
 from apollod.explain import reason
 from apollod.permission import denied
 from apollod.supervisor import sections
@@ -342,11 +341,10 @@ def _check_table(type_: Any, value: Any, section: str) -> None:
             _check_table(found, given, f"{section}.{key}")
             for text in given if isinstance(given, list) else [given]:
                 if (choices := _choices(found)) and isinstance(text, str) and text not in choices:
-                    near = difflib.get_close_matches(text, choices, n=1, cutoff=0.0)
                     place = f"[[{section}]] {key}" if listed else f"{section}.{key}"
                     raise ConfigError(
                         f"{place} = {text!r} is no value of it",
-                        f"did you mean {near[0]!r}? one of: {', '.join(choices)}",
+                        f"did you mean {nearest(text, choices)!r}? one of: {', '.join(choices)}",
                     )
 
 
@@ -366,10 +364,10 @@ def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -
         if f"{where}.{field.encode_name}" not in sections.RETIRED
     }
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
         place = f" in [{where}]" if where else ""
         said = f"{origin}: " if origin else ""
-        raise ConfigError(f"{said}unknown key {key!r}{place}", f"did you mean {near[0]!r}? known: {', '.join(known)}")
+        hint = f"did you mean {nearest(key, known)!r}? known: {', '.join(known)}"
+        raise ConfigError(f"{said}unknown key {key!r}{place}", hint)
     found = known[key]
     return get_args(found)[0] if get_origin(found) is Annotated else found
 

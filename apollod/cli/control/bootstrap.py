@@ -73,10 +73,13 @@ def _path(args: argparse.Namespace) -> str:
     return path
 
 
-def _level(args: argparse.Namespace) -> StripLevel:
-    """Level of stripping; with a pattern only its instruction is taken out."""
-    level: StripLevel = "none" if args.pattern else args.strip
-    return level
+def _request(args: argparse.Namespace) -> msg.BootstrapRequest:
+    """With a pattern only its instruction is taken out. Raises ConfigError."""
+    return msg.BootstrapRequest(
+        path=_path(args), by=ctl.by(), models=args.model, strip="none" if args.pattern else args.strip,
+        strip_patterns=args.strip_pattern, sidechains=args.sidechains, format=args.format, tier=args.tier,
+        review=args.review, pattern=args.pattern,
+    )  # fmt: skip
 
 
 def _pattern(args: argparse.Namespace) -> tuple[str, Check | None]:
@@ -108,12 +111,13 @@ def _pattern(args: argparse.Namespace) -> tuple[str, Check | None]:
 def _dry_run(args: argparse.Namespace) -> int:
     from apollod.cli.control import bootstrap_dry_run  # reads logs, which takes time to import
     from apollod.core.facts.bootstrap import BootstrapRequested
+    from apollod.core.kernel.composing import composed
     from apollod.supervisor.bootstrapping import section_of
 
     instruction, check = _pattern(args)
-    wanted = BootstrapRequested(
-        path=_path(args), by="", models=tuple(args.model), strip=_level(args), strip_patterns=tuple(args.strip_pattern),
-        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
+    request = _request(args)
+    wanted = composed(
+        BootstrapRequested, request, models=tuple(request.models), strip_patterns=tuple(request.strip_patterns),
         instruction=instruction, check=check,
     )  # fmt: skip
     try:
@@ -125,12 +129,8 @@ def _dry_run(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Begin, or with --wait also follow to the end: exit code 1 unless all was read."""
-    request = msg.BootstrapRequest(
-        path=_path(args), by=ctl.by(), models=args.model, strip=_level(args), strip_patterns=args.strip_pattern,
-        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
-    )  # fmt: skip
     socket = ctl.socket_path(args)
-    answer = ctl.ask(socket, request)
+    answer = ctl.ask(socket, _request(args))
     for place in answer["watched"]:
         render.say(
             f"{place} is watched, too: what it has given already counts as duplicates here, and the other way round"

@@ -1,18 +1,14 @@
 """`apollod ctl environment list|show|pause|resume`: what the model learns from rewards."""
 
 import argparse
-import difflib
 import json
-import time
 from typing import Any
-
-import msgspec
 
 from apollod.adapters.journal import journal_reader
 from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.cli.render import indented
-from apollod.errors import ApolloError
+from apollod.errors import unknown
 from apollod.wire import control_messages as msg
 
 EPILOG = """\
@@ -68,16 +64,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def folded(path: str) -> dict[str, Any]:
-    """Environments by a journal, without its daemon, as in a status."""
-    from apollod.core.rules import environments
-
-    found = environments.status(rows.folded_state(path), time.time_ns())
-    return {"environments": msgspec.to_builtins(found)}
-
-
 def _environments(args: argparse.Namespace) -> list[Object]:
-    answer = ctl.ask_or_fold(args, msg.StatusRequest(), folded)
+    answer = ctl.ask_or_fold(args, msg.StatusRequest(), rows.folded_status)
     found: list[Object] = answer.get("environments", [])
     return found
 
@@ -91,7 +79,7 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     found = {one["name"]: one for one in _environments(args)}
     if (one := found.get(args.name)) is None:
-        raise unknown(args.name, list(found))
+        raise unknown("environment", args.name, found)
     sql = f"""
         SELECT number, at, json_array_length(scores) AS count, answers, scores, reward, best, tokens, step, reason,
                coalesce(asked, '') AS asked, example
@@ -126,10 +114,3 @@ def _paused(answer: Object) -> str:
 
 def _resumed(answer: Object) -> str:
     return f"{answer['environment']} {'was not paused' if answer['already'] else 'goes on'}"
-
-
-def unknown(name: str, known: list[str]) -> ApolloError:
-    """The error for a name that no environment has."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return ApolloError(f"there is no environment {name}", f"{hint}`apollod ctl environment list` has them")

@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import difflib
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from apollod.cli.control import ctl, rows, status_verb
 from apollod.cli.control.examples.example_facts import unknown_step
 from apollod.core.events import KINDS, JournalContinued
 from apollod.core.schedules import SECOND_NS
-from apollod.errors import ApolloError, ConfigError
+from apollod.errors import ApolloError, ConfigError, nearest
 
 HASH_DIGITS, HASH_DIGITS_MIN = 64, 16
 SEARCH_S = 600.0
@@ -177,8 +176,8 @@ def add_events(parser: argparse.ArgumentParser) -> None:
 def _events(args: argparse.Namespace) -> int:
     path = ctl.journal_path(args)
     if args.kind and args.kind not in KINDS and "*" not in args.kind:
-        near = difflib.get_close_matches(args.kind, KINDS, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"no event kind {args.kind!r}", f"did you mean {near!r}? a * stands for anything: step.*")
+        hint = f"did you mean {nearest(args.kind, KINDS)!r}? a * stands for anything: step.*"
+        raise ConfigError(f"no event kind {args.kind!r}", hint)
     if args.follow and args.json:
         raise ConfigError(
             "--json is one object, and with --follow there is no end of it",

@@ -1,10 +1,7 @@
 """`apollod ctl lease list|show|revoke`: outside trainers that update the weights."""
 
 import argparse
-import time
 from typing import Any
-
-import msgspec
 
 from apollod.adapters.journal import journal_reader
 from apollod.cli import commands, render
@@ -56,20 +53,13 @@ def _list(args: argparse.Namespace) -> int:
     return render.show(args, {"updates": found}, lambda: render.listed(_COLUMNS, found) if found else none)
 
 
-def folded(path: str) -> Object:
-    """The lease by a journal, without its daemon, as in a status."""
-    from apollod.core.rules import updates
-
-    return {"updates": msgspec.to_builtins(updates.status(rows.folded_state(path), time.time_ns()))}
-
-
 def _show(args: argparse.Namespace) -> int:
     if args.update is not None:
         found = _updates(args, f'"update" = {journal_reader.literal(args.update)}')
         if not found:
             raise ApolloError(f"there is no update {args.update}", "`apollod ctl lease list` has them")
         return render.show(args, {"update": found[0]}, lambda: _page(found[0]))
-    told = ctl.ask_or_fold(args, msg.StatusRequest(), folded)["updates"]
+    told = ctl.ask_or_fold(args, msg.StatusRequest(), rows.folded_status)["updates"]
     return render.show(args, told, lambda: _lease(told))
 
 

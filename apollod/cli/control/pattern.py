@@ -1,7 +1,6 @@
 """`apollod ctl pattern list|show|add|retire|propose`: behaviours that are learned by dreaming."""
 
 import argparse
-import difflib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 from apollod.cli import commands, render
 from apollod.cli.control import ctl, dream, pattern_given, rows
 from apollod.cli.render import indented
-from apollod.errors import ApolloError
+from apollod.errors import unknown
 from apollod.wire import control_messages as msg
 
 EPILOG = """\
@@ -55,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def folded(path: str) -> dict[str, Any]:
     """State of patterns by a journal, without its daemon."""
-    from apollod.supervisor.pattern_view import patterns_view
+    from apollod.supervisor.lesson_view import patterns_view
 
     view = patterns_view(rows.folded_state(path), time.time_ns())
     stopped = "no daemon was asked"
@@ -80,9 +79,7 @@ def _show(args: argparse.Namespace) -> int:
     view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
     patterns = {one["name"]: one for one in view["patterns"]}
     if (found := patterns.get(args.name)) is None:
-        near = difflib.get_close_matches(args.name, patterns, n=1, cutoff=0.0)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ApolloError(f"there is no pattern {args.name}", f"{hint}`apollod ctl pattern list` has them")
+        raise unknown("pattern", args.name, patterns)
     dreams = newest(args, args.name)
     return render.show(args, {"pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams))
 

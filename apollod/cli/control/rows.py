@@ -86,6 +86,17 @@ def folded_state(path: str) -> "State":
     return state
 
 
+def folded_status(path: str) -> dict[str, Any]:
+    """Status of now after all events of a journal, without its daemon, as JSON values."""
+    from time import time_ns
+
+    from apollod.supervisor.status_view import status_view
+    from apollod.wire import status as st
+
+    state = folded_state(path)
+    return st.plain(status_view(state, time_ns(), st.Journal(seq=state.seq, bytes=0, head_hash="", path=path)))
+
+
 def show_list(
     args: argparse.Namespace,
     name: str,

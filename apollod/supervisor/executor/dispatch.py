@@ -23,7 +23,6 @@ from apollod.supervisor.executor.lesson_effects import HANDLERS as LESSONS
 from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
 from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
-from apollod.supervisor.executor.update_effects import HANDLERS as UPDATES
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
 
@@ -31,7 +30,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **SCORING, **JUDGING, **DREAMING, **QUALITY, **LESSONS,
-    **HOLDING, **ENVIRONMENTS, **UPDATES,
+    **HOLDING, **ENVIRONMENTS,
 }  # fmt: skip
 """Effect type -> its handler."""
 

@@ -27,7 +27,7 @@ from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, RecordRefused
 from apollod.explain import line_of, reason
 from apollod.supervisor.captures import pair_of
-from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.child_commands import priority_at
 from apollod.supervisor.executor.context import Background, Context, Handler, own_endpoint
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
@@ -80,7 +80,7 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
     sort, prompt, answer = await _asked(context, effect)
     around, first = effect.around, -1
     said = [as_asked(one) for one in conversation_in(around, effect.told or effect.system, prompt)]
-    priority = PRIORITY if serves_by_priority(context.config) else None
+    priority = priority_at(context.config, PRIORITY)
     async with HttpLlm(own_endpoint(context.config, LIMIT_S)) as llm:
         if not answer:
             sampling = Sampling(max_tokens=ANSWER_TOKENS, temperature=0.0, priority=priority, thinking="off")

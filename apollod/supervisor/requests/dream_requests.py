@@ -1,7 +1,5 @@
 """Requests about patterns, and to start and stop dreams of them."""
 
-import difflib
-
 import anyio.to_thread
 
 from apollod.adapters.system import clock
@@ -9,8 +7,9 @@ from apollod.core import inputs as inp
 from apollod.core.facts.dreams.state import Course
 from apollod.core.rules.dreams import status as dreams_status
 from apollod.core.settings import PatternSettings
+from apollod.errors import unknown
 from apollod.supervisor.dreaming.tested_answers import pattern_refused
-from apollod.supervisor.pattern_view import patterns_view
+from apollod.supervisor.lesson_view import patterns_view
 from apollod.supervisor.requests.asked import USAGE, Daemon, input_of, reply
 from apollod.wire import messages as msg
 
@@ -97,8 +96,5 @@ async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> m
 
 def unknown_pattern(name: str, known: list[str]) -> msg.Failure:
     """The error for an unknown pattern."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    hint = (
-        f"did you mean {near[0]}? `apollod ctl pattern list` has them" if near else "`apollod ctl pattern add` adds one"
-    )
-    return msg.Failure(f"there is no pattern {name}", hint, missing=True)
+    error = unknown("pattern", name, known, "`apollod ctl pattern add` adds one")
+    return msg.Failure(str(error), error.hint, missing=True)

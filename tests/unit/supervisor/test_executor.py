@@ -30,7 +30,6 @@ from apollod.supervisor.executor import (
     quality_effects,
     scoring_effects,
     training_effects,
-    update_effects,
 )
 from apollod.supervisor.executor.context import REASON_MAX, Background, UnderWay, failure_of
 from apollod.wire import messages as msg
@@ -41,7 +40,7 @@ EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects,
     dreaming_effects, environment_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
-    scoring_effects, update_effects,
+    scoring_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

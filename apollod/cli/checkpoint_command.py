@@ -247,13 +247,8 @@ def _places(args: argparse.Namespace) -> tuple[Path, Path, Path]:
     """Directory of the checkpoints, model directory, kept base. Raises NotPermitted if one may not be read."""
     checkpoints, model_dir = args.checkpoints, args.model
     if checkpoints is None or model_dir is None:
-        if not args.config:
-            raise ConfigError(
-                "which checkpoints?", "give --config FILE, or --checkpoints DIR and --model DIR, or set APOLLOD_CONFIG"
-            )
-        from apollod.supervisor.config import load_config
-
-        config = load_config(args.config)
+        hint = "give --config FILE, or --checkpoints DIR and --model DIR, or set APOLLOD_CONFIG"
+        config = commands.configuration(args, "which checkpoints?", hint)
         checkpoints = checkpoints or config.state_dir / "checkpoints"
         model_dir = model_dir or Path(config.model.path)
     model_dir = model_dir.expanduser().absolute()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apollod.cli import commands, render
-from apollod.errors import ConfigError, ReplayError
+from apollod.errors import ReplayError
 
 if TYPE_CHECKING:
     from apollod.cli.replay_plan import Plan, Start
@@ -69,11 +69,8 @@ def _run(args: argparse.Namespace) -> int:
 def _journal(args: argparse.Namespace) -> str:
     if args.journal:
         return str(args.journal)
-    if not args.config:
-        raise ConfigError("which journal?", "give --config FILE or --journal FILE, or set APOLLOD_CONFIG")
-    from apollod.supervisor.config import load_config
-
-    return str(load_config(args.config).journal_path)
+    hint = "give --config FILE or --journal FILE, or set APOLLOD_CONFIG"
+    return str(commands.configuration(args, "which journal?", hint).journal_path)
 
 
 def _meant(journal: str, what: str, learned: Collection[str]) -> list[str]:

@@ -19,7 +19,6 @@ from apollod.explain import explain, line_of
 from apollod.supervisor.requests import (
     bootstrap_requests,
     document_requests,
-    dream_requests,
     example_requests,
     feedback_requests,
     lesson_requests,
@@ -41,7 +40,7 @@ T = TypeVar("T")
 Handler = Callable[[Daemon, Any], Awaitable[msg.Answer]]
 
 SUBJECTS = (
-    bootstrap_requests, document_requests, dream_requests, example_requests, feedback_requests, lesson_requests,
+    bootstrap_requests, document_requests, example_requests, feedback_requests, lesson_requests,
     status_requests, training_requests, update_requests,
 )  # fmt: skip
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
 from apollod.cli.commands import Command
-from apollod.errors import ConfigError, DaemonUnreachable
+from apollod.errors import DaemonUnreachable
 
 if TYPE_CHECKING:
     import msgspec
 
-    from apollod.supervisor.config import Config
     from apollod.wire import status as st
 
 CHECKPOINT_TIMEOUT_S = 3600.0
@@ -80,23 +79,12 @@ def argument(*names: str, **kwargs: Any) -> Add:
     return lambda parser: parser.add_argument(*names, **kwargs)
 
 
-def configuration(
-    args: argparse.Namespace, missing: str, hint: str = "give --config FILE, or set APOLLOD_CONFIG"
-) -> "Config":
-    """The daemon's configuration. Raises ConfigError with `missing` if no option and no variable names one."""
-    if not args.config:
-        raise ConfigError(missing, hint)
-    from apollod.supervisor.config import load_config
-
-    return load_config(args.config)
-
-
 def socket_path(args: argparse.Namespace) -> str:
     """Address of the daemon: --socket, or from its configuration."""
     if args.socket:
         return str(args.socket)
     hint = "give --config FILE, --socket PATH, or set APOLLOD_CONFIG"
-    return str(configuration(args, "which daemon?", hint).socket_path)
+    return str(commands.configuration(args, "which daemon?", hint).socket_path)
 
 
 def journal_path(args: argparse.Namespace) -> str:
@@ -104,7 +92,7 @@ def journal_path(args: argparse.Namespace) -> str:
     if getattr(args, "file", None):
         return str(args.file)
     if args.config and not args.socket:
-        return str(configuration(args, "which daemon?").journal_path)
+        return str(commands.configuration(args, "which daemon?").journal_path)
     return status(socket_path(args)).journal.path
 
 

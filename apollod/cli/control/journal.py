@@ -136,7 +136,7 @@ def _seq_of(path: str, expect: str, last: int) -> int | None:
 
 def _archive(args: argparse.Namespace) -> int:
     """Put the journal away and begin a short one; holds the daemon's lock, which the configuration names."""
-    config = ctl.configuration(args, "which state directory?")
+    config = commands.configuration(args, "which state directory?")
     from apollod.adapters.journal.archive import archive  # here for start-up time, as all that follows
     from apollod.adapters.system.clock import now_ns
     from apollod.adapters.system.service import Lock

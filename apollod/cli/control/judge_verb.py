@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apollod.adapters.ipc.light_client import ask_status
-from apollod.cli import render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.core.facts.judging.events import agreed, spokesman
 from apollod.core.facts.judging.state import Agreement, figure_text, shortfall
@@ -151,7 +151,7 @@ class _Tried(NamedTuple):
 
 def _test(args: argparse.Namespace) -> int:
     """Ask about all planted cases and print; exit code 0 if the judge would be trusted."""
-    config = ctl.configuration(args, "the judge stands in the configuration")
+    config = commands.configuration(args, "the judge stands in the configuration")
     import anyio  # here for start-up time, as all that follows
 
     from apollod.curation import redaction

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from apollod.adapters.journal.journal_reader import literal
-from apollod.cli import render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.core.facts.intake.events import StripLevel
 from apollod.errors import ApolloError, ConfigError, NotPermitted
@@ -266,12 +266,8 @@ def _remove(args: argparse.Namespace) -> int:
 
 def _file(args: argparse.Namespace) -> Path:
     """The configuration file with links resolved. Raises NotPermitted if it may not be written."""
-    if not args.config:
-        raise ConfigError("which configuration?", "give --config FILE, or set APOLLOD_CONFIG")
+    commands.configuration(args, "which configuration?")  # what is wrong with it as it stands is not ours
     file = Path(os.path.realpath(args.config))
-    from apollod.supervisor.config import load_config
-
-    load_config(str(file))  # what is wrong with it as it stands is not ours
     check_permitted(file, os.W_OK)
     return file
 

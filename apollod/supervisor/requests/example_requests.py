@@ -1,5 +1,7 @@
 """Requests about examples: submit, decide, edit, withdraw and forget."""
 
+from typing import Any
+
 import anyio.to_thread
 
 from apollod.adapters.journal.examples import deciders_of, source_examples, states_of
@@ -44,18 +46,10 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
     if len(request.lines) > SUBMIT_LINES:
         too_many = f"{len(request.lines)} records are more than {SUBMIT_LINES}"
         return msg.Failure(too_many, "send them in parts", code=USAGE)
-    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
-    try:
-        batch = await anyio.to_thread.run_sync(
-            batch_of_lines, request.lines, request.source, kept_in, longest, request.first,
-            Rules(preferences=daemon.config.preferences.rules()),
-        )  # fmt: skip
-    except OSError as error:
-        return msg.Failure(
-            f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken",
-            "look at the disk, and try again",
-            retryable=True,
-        )
+    rules = Rules(preferences=daemon.config.preferences.rules())
+    batch = await _batch(daemon, request.lines, request.source, request.first, rules)
+    if isinstance(batch, msg.Failure):
+        return batch
     recorded = await daemon.loop.submit(inp.LinesRead(batch, frozenset()))
     events = [r.event for r in recorded]
     held = {e.example: e.reason for e in events if isinstance(e, ev.ExampleHeld) and e.waits_for == "person"}
@@ -69,6 +63,16 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
         ],
         rejected=[{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
     )
+
+
+async def _batch(daemon: Daemon, lines: list[bytes], source: str, *more: Any) -> inp.Batch | msg.Failure:
+    """The lines as a batch; `more`: see `batch_of_lines`."""
+    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
+    try:
+        return await anyio.to_thread.run_sync(batch_of_lines, lines, source, kept_in, longest, *more)
+    except OSError as error:
+        why = f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken"
+        return msg.Failure(why, "look at the disk, and try again", retryable=True)
 
 
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
@@ -90,13 +94,9 @@ async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
 
 async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
     """Replace an example by an edited one; answered when it is recorded, with the new id."""
-    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
-    try:
-        batch = await anyio.to_thread.run_sync(
-            batch_of_lines, [request.record], f"edit:{request.example}", kept_in, longest
-        )
-    except OSError as error:
-        return msg.Failure(f"nothing can be kept in {kept_in}: {reason(error)}", "look at the disk", retryable=True)
+    batch = await _batch(daemon, [request.record], f"edit:{request.example}")
+    if isinstance(batch, msg.Failure):
+        return batch
     if len(batch.lines) != 1:
         return msg.Failure(f"what was written is {len(batch.lines)} examples, not one", "nothing was changed")
     (line,) = batch.lines

@@ -114,20 +114,16 @@ def _show(args: argparse.Namespace) -> int:
         ORDER BY seq
     """,
     )
-    refused = rows.objects(
-        path, f"SELECT body ->> '$.reason' AS reason FROM events WHERE kind = 'example.rejected' AND key = '{id_}'"
-    )
     found |= {
         "signals": example_facts.signals_of(path, id_), "gain": learned_facts.gain_of(path, id_),
         "lesson": example_facts.lesson_of(path, id_), "replaced": example_facts.replaced_by(path, id_),
     }  # fmt: skip
-    looked = rows.objects(
-        path,
-        f"""SELECT body ->> '$.reason' AS reason FROM events
-        WHERE kind = 'example.looked' AND key = '{id_}' AND body ->> '$.known'""",
-    )
-    said = {"rejected": refused, "held": tried, "skipped": looked or tried}.get(found["state"], [])
-    found |= {"steps": [row["step"] for row in tried], "reason": said[-1]["reason"] if said else ""}
+    state = found["state"]
+    reason = tried[-1]["reason"] if tried and state in ("held", "skipped") else ""
+    if event := {"rejected": "'example.rejected'", "skipped": "'example.looked' AND body ->> '$.known'"}.get(state):
+        of_it = f"kind = {event} AND key = '{id_}' ORDER BY seq DESC LIMIT 1"
+        reason = rows.scalar(path, f"SELECT body ->> '$.reason' FROM events WHERE {of_it}") or reason
+    found |= {"steps": [row["step"] for row in tried], "reason": reason}
     if args.json:
         render.print_object({"example": found})
         return 0

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+import msgspec
+
 from apollod.adapters.journal import blobs, journal_reader
 from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.cli.checkpoint_command import open_history, other_files
-from apollod.cli.control import rows
 from apollod.core import events as ev
 from apollod.errors import ApolloError, CheckpointError, JournalError, ReplayError
 from apollod.store.entry import read_entry
 from apollod.store.export import export
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History, Point
+from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import OptimizerSettings
+
+PAGE = 1000
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -70,8 +74,17 @@ class _Checked(NamedTuple):
 
     def all(self, cls: type[E]) -> list[tuple[int, E]]:
         """All events of a kind with their sequence numbers, in order."""
-        found = rows.events(self.path, f"kind = '{cls.kind}' AND seq <= {self.last}")
-        return [(seq, event) for seq, _, event in found if isinstance(event, cls)]
+        found: list[tuple[int, E]] = []
+        after = 0
+        while page := journal_reader.events(self.path, after, cls.kind, PAGE):
+            for row in page:
+                if row["seq"] > self.last:
+                    return found
+                event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
+                assert isinstance(event, cls)
+                found.append((row["seq"], event))
+            after = page[-1]["seq"]
+        return found
 
 
 def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -> Plan:

@@ -175,4 +175,3 @@ HANDLERS: Mapping[type, Handler] = {
     **{call: asking(work, _failed, "dream.call_broke", "dream", "attempt") for call, work in CALLS.items()},
     fx.CancelDream: Inline(_cancel),
 }
-"""Effect type -> its handler."""

@@ -214,4 +214,3 @@ HANDLERS: Mapping[type, Handler] = {  # one at a time: by the core
     fx.AskLesson: asking(_ask, _failed, *_BUG),
     fx.PrepareLesson: asking(_prepare, _failed, *_BUG),
 }
-"""Effect type -> its handler."""

@@ -121,4 +121,3 @@ HANDLERS: Mapping[type, Handler] = {
     fx.RankExamples: Inline(_rank),
     fx.EndSearch: Inline(_end),
 }
-"""Effect type -> its handler."""

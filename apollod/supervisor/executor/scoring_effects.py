@@ -158,4 +158,3 @@ HANDLERS: Mapping[type, Handler] = {
     fx.ScoreExample: Background(_score_example),
     fx.ScoreFollowUp: Background(_score_follow_up),
 }
-"""Effect type -> its handler."""

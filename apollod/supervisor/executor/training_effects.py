@@ -127,4 +127,3 @@ HANDLERS: Mapping[type, Handler] = {
     fx.RemoveUpdateFiles: Background(_remove),
     fx.DropUpdateFiles: Background(_drop),
 }
-"""Effect type -> its handler."""

@@ -78,15 +78,10 @@ async def _batch(daemon: Daemon, lines: list[bytes], source: str, *more: Any) ->
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
     """Record decisions; answered with each decision that came too late, and the state of its example."""
     recorded = await daemon.loop.submit(input_of(inp.DecisionsGiven, request))
-    done: dict[str, list[str]] = {"approved": [], "declined": [], "held": []}
-    for r in recorded:
-        match r.event:
-            case ev.ExampleApproved(example=example):
-                done["approved"].append(example)
-            case ev.ExampleDeclined(example=example):
-                done["declined"].append(example)
-            case ev.ExampleHeld(example=example):
-                done["held"].append(example)
+    kinds: dict[str, type[ev.ExampleApproved | ev.ExampleDeclined | ev.ExampleHeld]] = {
+        "approved": ev.ExampleApproved, "declined": ev.ExampleDeclined, "held": ev.ExampleHeld,
+    }  # fmt: skip
+    done = {how: [r.event.example for r in recorded if isinstance(r.event, kind)] for how, kind in kinds.items()}
     decided = {example for examples in done.values() for example in examples}
     refused = await _refused(daemon, [one.example for one in request.decisions if one.example not in decided])
     return reply(**done, refused=refused)

@@ -61,18 +61,14 @@ def add(parser: argparse.ArgumentParser) -> None:
          ctl.jsonl, ctl.of_a_copy),
         ("show", "one lesson in full: wordings, what was answered before and after, what comes next", _show, lesson,
          ctl.of_a_copy),
-        ("replace", "teach another answer in place of a lesson's; the old one has to go", _replace, _replace_arguments,
-         lesson, teach.what, teach.no_wait),
+        ("replace", "teach another answer in place of a lesson's; the old one has to go", _replace,
+         partial(commands.epilog, text=REPLACE_EPILOG), lesson, teach.what, teach.no_wait),
         ("forget", "teach it no more, and take what its steps taught out of the weights", _forget,
          ctl.argument("lesson", metavar="LESSON", nargs="?", help="its id, such as L3, or the name of a behaviour"),
          ctl.argument("--document", metavar="NAME", help="all lessons of a document, such as NOTES.md")),
         ("practise", "ask it now, whatever is known of it, and practise it where it fails", _practise, lesson,
          teach.no_wait),
     )  # fmt: skip
-
-
-def _replace_arguments(parser: argparse.ArgumentParser) -> None:
-    commands.epilog(parser, REPLACE_EPILOG)
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -102,22 +102,20 @@ async def _end(context: Context, effect: fx.EndSearch) -> None:
     context.replays.end()
 
 
-def _not_measured(effect: fx.MeasureQuality, failure: Failure) -> inp.ProbesFailed:
-    return inp.ProbesFailed(effect.number, failure.reason)
-
-
-def _not_told(effect: fx.TellAlarm, failure: Failure) -> inp.AlarmTold:
-    return inp.AlarmTold(effect.incident, effect.about, failure.reason)
-
-
 def _not_replayed(effect: fx.ReplayWindow, failure: Failure) -> inp.WindowReplayFailed:
     return inp.WindowReplayFailed(effect.incident, effect.number, failure.reason)
 
 
 HANDLERS: Mapping[type, Handler] = {
-    fx.MeasureQuality: asking(_measure, _not_measured, "quality.measuring_broke", "number", limit=1),
-    fx.TellAlarm: asking(_tell, _not_told, "quality.telling_broke", "incident", limit=1),
+    fx.MeasureQuality: asking(
+        _measure, lambda e, failure: inp.ProbesFailed(e.number, failure.reason), "quality.measuring_broke", "number",
+        limit=1,
+    ),
+    fx.TellAlarm: asking(
+        _tell, lambda e, failure: inp.AlarmTold(e.incident, e.about, failure.reason), "quality.telling_broke",
+        "incident", limit=1,
+    ),
     fx.ReplayWindow: asking(_replay, _not_replayed, "quality.replaying_broke", "incident", "number"),
     fx.RankExamples: Inline(_rank),
     fx.EndSearch: Inline(_end),
-}
+}  # fmt: skip

@@ -143,17 +143,13 @@ def edited(text: bytes, suffix: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="apollod-") as directory:
         file = Path(directory) / f"example{suffix}"
         file.write_bytes(text)
-        done = _run(editor, str(file))
+        # $EDITOR may have arguments: the shell takes it apart, as git does
+        done = subprocess.run(["/bin/sh", "-c", f'{editor} "$@"', editor, str(file)], check=False).returncode
         if done != 0:
             raise ApolloError(f"{editor} ended with {done}", "nothing was changed; $EDITOR names another one")
         if (written := file.read_bytes()) == text:
             raise ApolloError("nothing was changed in it", "approve it, or leave it held")
         return written
-
-
-def _run(editor: str, path: str) -> int:
-    """$EDITOR may have arguments: the shell takes it apart, as git does."""
-    return subprocess.run(["/bin/sh", "-c", f'{editor} "$@"', editor, path], check=False).returncode
 
 
 def _kept(written: bytes, suffix: str) -> str:

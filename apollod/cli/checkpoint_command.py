@@ -4,7 +4,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,7 +180,7 @@ def _verify(args: argparse.Namespace) -> int:
     from apollod.store.verify import verify
 
     history = _opened(args, BUSY_S)
-    with Progress("checked") as progress:
+    with _progress("checked") as progress:
         result = verify(history, progress)
     if args.json:
         render.print_object(_verified(result))
@@ -217,7 +218,7 @@ def _export(args: argparse.Namespace) -> int:
         print(f"apollod: {history.uncommitted.path} is not committed; {point} is the newest that is", file=sys.stderr)
     if not history.ways(point):
         raise history.unreachable(point)
-    with Progress("written") as progress:
+    with _progress("written") as progress:
         done = export(history, point, args.dir.expanduser(), other_files(history), progress)
     for reason in done.failed:
         print(f"apollod: passed over, {reason}", file=sys.stderr)
@@ -297,24 +298,23 @@ def _size(count: int | None) -> str:
     return "" if count is None else render.size(count)
 
 
-class Progress:
-    """Progress in bytes on stderr, if that is a terminal."""
+@contextmanager
+def _progress(word: str) -> Iterator[Callable[[int], None]]:
+    """A function that counts bytes, which are shown on stderr, if that is a terminal."""
+    total, shown = 0, 0.0
 
-    def __init__(self, word: str) -> None:
-        self._word, self._total, self._shown = word, 0, 0.0
+    def count(more: int) -> None:
+        nonlocal total, shown
+        total += more
+        if (now := time.monotonic()) - shown > 0.2:
+            shown = now
+            render.progress(f"{render.size(total)} {word}")
 
-    def __enter__(self) -> Callable[[int], None]:
-        return self._count
-
-    def __exit__(self, *reason: object) -> None:
-        if self._shown:
+    try:
+        yield count
+    finally:
+        if shown and os.isatty(2):
             print(file=sys.stderr)
-
-    def _count(self, count: int) -> None:
-        self._total += count
-        if os.isatty(2) and (now := time.monotonic()) - self._shown > 0.2:
-            self._shown = now
-            print(f"\r{render.size(self._total)} {self._word}   ", end="", file=sys.stderr, flush=True)
 
 
 RUNS = {"list": _list, "show": _show, "verify": _verify, "export": _export}

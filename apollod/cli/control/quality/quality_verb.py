@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from functools import partial
@@ -102,34 +103,21 @@ def _measure(args: argparse.Namespace, baseline: bool) -> int:
 
 def _waited(socket: str, after: int) -> dict[str, Any]:
     """Wait until no measurement is asked for any more, or one failed; show progress. Returns the status."""
-    progress = _Progress()
+    said = ""
     while True:
         status = ask_status(socket)
         quality = status["quality"]
         failed = quality["error"] and quality_report.answers(status["journal"]["path"], after)
         if not quality["asked"] or failed:
-            progress.end()
+            render.progress("")
             return status
         running = f"measuring step {status['step']}" if quality["running"] else ""
-        progress.say(running or (f"waits: {quality['reason']}" if quality["reason"] else "waits for its turn"))
+        now = running or (f"waits: {quality['reason']}" if quality["reason"] else "waits for its turn")
+        render.progress(f"apollod: {now}")
+        if now != said and not os.isatty(2):
+            render.say(now)
+        said = now
         time.sleep(POLL_S)
-
-
-class _Progress:
-    """One line on standard error, written over on a terminal."""
-
-    def __init__(self) -> None:
-        self._said, self._over = "", sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        if text == self._said:
-            return
-        self._said, line = text, render.plain(f"apollod: {text}")
-        print(f"\r\x1b[K{line}" if self._over else line, end="" if self._over else "\n", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._said and self._over:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> int:

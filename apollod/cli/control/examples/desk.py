@@ -51,6 +51,21 @@ class Candidate(NamedTuple):
     facts: Facts
 
 
+def candidate(path: str, id_: str, waits: Waits) -> Candidate:
+    """Read a candidate from the journal. Raises JournalError, and ApolloError if the journal does not have it."""
+    accepted = f"SELECT seq, body FROM events WHERE kind = 'example.accepted' AND key = '{id_}' AND seq"
+    found = rows.tuples(path, f"{accepted} = {waits.seq - 1}")  # where it was held as it came, which is quick to ask
+    found = found or rows.tuples(path, f"{accepted} IN (SELECT seq FROM known_examples WHERE id = '{id_}')")
+    if not found:
+        raise ApolloError(f"the journal does not say what the example {id_} is", "`apollod ctl why` tells more")
+    body: Body = journal_reader.decode_body(path, *found[0])
+    quoted = journal_reader.literal(body["source"])
+    files = rows.tuples(path, f"{_FILES} AND key = {quoted}")
+    where = files[-1][1] if files else body["source"]
+    facts = facts_of(path, [id_])[id_]
+    return Candidate(id_, waits, where, body["line"], body["record"], body.get("removed", []), facts)
+
+
 def facts_of(path: str, examples: Collection[str]) -> dict[str, Facts]:
     """Facts about each of these examples. Raises JournalError."""
     names = f" AND instr(body, '{next(iter(examples))}')" if len(examples) == 1 else ""  # without a look into the JSON
@@ -61,6 +76,22 @@ def facts_of(path: str, examples: Collection[str]) -> dict[str, Facts]:
         if body.get("example") in found:
             found[body["example"]][_KINDS[kind]].append(body)
     return {id_: Facts(**{name: tuple(bodies) for name, bodies in of_it.items()}) for id_, of_it in found.items()}
+
+
+def found_by(path: str, text: str, examples: Collection[str]) -> frozenset[str]:
+    """The examples whose text, id or source contains a text, ignoring case. Reads all of them: seconds for very many.
+    Raises JournalError."""
+    wanted, among = text.casefold(), json.dumps(list(examples))
+    sql = f"""
+        SELECT id, body -> '$.record', body ->> '$.source' FROM known_examples JOIN events USING (seq)
+        WHERE kind = 'example.accepted' AND id IN (SELECT value FROM json_each('{among}'))
+    """
+    files = dict(rows.tuples(path, _FILES))
+    return frozenset(
+        id_
+        for id_, record, source in rows.tuples(path, sql)
+        if wanted in id_ or wanted in files.get(source, source).casefold() or _says(json.loads(record), wanted)
+    )
 
 
 def _says(value: Any, wanted: str) -> bool:
@@ -125,36 +156,14 @@ class Desk:
         return [one for one in found if not one.held or one.example in waiting]
 
     def candidate(self, id_: str) -> Candidate:
-        """One example in full. Raises JournalError, and ApolloError if it does not wait any more, or the journal does
-        not have it."""
+        """One example in full. Raises ApolloError if it does not wait any more."""
         if (waits := self._queue.held.get(id_)) is None:
             raise ApolloError(f"{id_[:12]} does not wait any more")
-        path = self._journal
-        accepted = f"SELECT seq, body FROM events WHERE kind = 'example.accepted' AND key = '{id_}' AND seq"
-        found = rows.tuples(path, f"{accepted} = {waits.seq - 1}")  # where it was held as it came: quick to ask
-        found = found or rows.tuples(path, f"{accepted} IN (SELECT seq FROM known_examples WHERE id = '{id_}')")
-        if not found:
-            raise ApolloError(f"the journal does not say what the example {id_} is", "`apollod ctl why` tells more")
-        body: Body = journal_reader.decode_body(path, *found[0])
-        source = journal_reader.literal(body["source"])
-        files = rows.tuples(path, f"{_FILES} AND key = {source}")
-        where, facts = files[-1][1] if files else body["source"], facts_of(path, [id_])[id_]
-        return Candidate(id_, waits, where, body["line"], body["record"], body.get("removed", []), facts)
+        return candidate(self._journal, id_, waits)
 
     def found_by(self, text: str, examples: Collection[str]) -> frozenset[str]:
-        """The examples whose text, id or source contains a text, ignoring case. Reads all of them: seconds for very
-        many. Raises JournalError."""
-        wanted, among = text.casefold(), json.dumps(list(examples))
-        sql = f"""
-            SELECT id, body -> '$.record', body ->> '$.source' FROM known_examples JOIN events USING (seq)
-            WHERE kind = 'example.accepted' AND id IN (SELECT value FROM json_each('{among}'))
-        """
-        files = dict(rows.tuples(self._journal, _FILES))
-        return frozenset(
-            id_
-            for id_, record, source in rows.tuples(self._journal, sql)
-            if wanted in id_ or wanted in files.get(source, source).casefold() or _says(json.loads(record), wanted)
-        )
+        """The examples that contain a text; see `found_by`."""
+        return found_by(self._journal, text, examples)
 
     def decide(self, id_: str, choice: Choice, labels: str = "") -> Decided:
         """Decide about an example that is still held. `labels`: words stored with the decision."""

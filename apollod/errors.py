@@ -4,6 +4,8 @@ An error carries the problem, the offending value, and a remedy (`hint`), so tha
 without knowing its origin. Call sites read `raise JournalGap(expected, found)`.
 """
 
+from collections.abc import Iterable
+
 
 class ApolloError(Exception):
     """Base of all deliberate errors.
@@ -271,6 +273,20 @@ class WeightsLocked(ApolloError):
 EXIT_CODES: dict[type[ApolloError], int] = {ConfigError: 2, DaemonUnreachable: 3, NotPermitted: 4}
 """Exit codes of commands, also used for a daemon's refusal (`Failure.code`); every other error is 1 (DESIGN
 section 9)."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like this one, for a hint; empty: none is known."""
+    from difflib import get_close_matches  # here for start-up time
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.0)), "")
+
+
+def unknown(noun: str, name: str, known: Iterable[str], otherwise: str = "") -> ApolloError:
+    """The error for a name that no pattern, environment or the like has; `otherwise`: hint if there is none at all."""
+    near, listed = nearest(name, known), f"`apollod ctl {noun} list` has them"
+    hint = f"did you mean {near}? {listed}" if near else otherwise or listed
+    return ApolloError(f"there is no {noun} {name}", hint)
 
 
 def refusal(code: int, message: str, hint: str) -> ApolloError:

@@ -1,11 +1,11 @@
 """`apollod checkpoint list|show|verify|export`: reads, proves and exports the checkpoints on disk."""
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ def _list(args: argparse.Namespace) -> int:
         lies = {"path": str(history.model_dir), "step": model.step if model.step >= 0 else None,
                 "fingerprint": model.fingerprint, "problem": model.problem}  # fmt: skip
         base = str(history.base) if history.base else None
-        _print({"checkpoints": rows, "model_dir": lies, "base": base, "notes": notes})
+        render.print_object({"checkpoints": rows, "model_dir": lies, "base": base, "notes": notes})
         return 0
     print(render.listed(_COLUMNS, rows) if rows else f"no checkpoints in {history.checkpoints}")
     for note in notes:
@@ -152,9 +152,6 @@ def _show(args: argparse.Namespace) -> int:
         }  # fmt: skip
     problems = [*body.get("problems", []), *([] if ways else [history.unreachable(point).line()])]
     body |= {"ways": ways, "problems": problems}
-    if args.json:
-        _print(body)
-        return 0
     lines = [
         (name, _size(value) if name.endswith("bytes") else value)
         for name, value in body.items()
@@ -163,8 +160,8 @@ def _show(args: argparse.Namespace) -> int:
     lines += [("optimizer", f"{name}: {value}") for name, value in body.get("optimizer", {}).items()]
     lines += [("files", f"{name}: {_size(value)}") for name, value in body.get("files", {}).items()]
     lines += [("way", f"from {way.copy.path} over {len(way.deltas)} deltas, {_size(way.bytes)}") for way in found]
-    print("\n".join(f"{name:<20}{value}" for name, value in [*lines, *(("problem", one) for one in problems)]))
-    return 0
+    lines += [("problem", one) for one in problems]
+    return render.show(args, body, [f"{name:<20}{value}" for name, value in lines])
 
 
 def _when(path: Path) -> str:
@@ -183,10 +180,10 @@ def _verify(args: argparse.Namespace) -> int:
     from apollod.store.verify import verify
 
     history = _opened(args, BUSY_S)
-    with Progress("checked") as progress:
+    with _progress("checked") as progress:
         result = verify(history, progress)
     if args.json:
-        _print(_verified(result))
+        render.print_object(_verified(result))
         return 0 if result.ok else 1
     for one in result.checkpoints:
         still = "; its weights can be had" if one.problems and one.reachable else ""
@@ -221,14 +218,14 @@ def _export(args: argparse.Namespace) -> int:
         print(f"apollod: {history.uncommitted.path} is not committed; {point} is the newest that is", file=sys.stderr)
     if not history.ways(point):
         raise history.unreachable(point)
-    with Progress("written") as progress:
+    with _progress("written") as progress:
         done = export(history, point, args.dir.expanduser(), other_files(history), progress)
     for reason in done.failed:
         print(f"apollod: passed over, {reason}", file=sys.stderr)
     if done.optimizer:
         print(f"apollod: without the optimizer: {done.optimizer}", file=sys.stderr)
     if args.json:
-        _print({
+        render.print_object({
             "path": str(done.path), "step": done.step, "fingerprint": done.fingerprint, "bytes": done.bytes,
             "from": str(done.origin), "deltas": done.deltas, "optimizer": not done.optimizer,
             "passed_over": list(done.failed),
@@ -251,13 +248,8 @@ def _places(args: argparse.Namespace) -> tuple[Path, Path, Path]:
     """Directory of the checkpoints, model directory, kept base. Raises NotPermitted if one may not be read."""
     checkpoints, model_dir = args.checkpoints, args.model
     if checkpoints is None or model_dir is None:
-        if not args.config:
-            raise ConfigError(
-                "which checkpoints?", "give --config FILE, or --checkpoints DIR and --model DIR, or set APOLLOD_CONFIG"
-            )
-        from apollod.supervisor.config import load_config
-
-        config = load_config(args.config)
+        hint = "give --config FILE, or --checkpoints DIR and --model DIR, or set APOLLOD_CONFIG"
+        config = commands.configuration(args, "which checkpoints?", hint)
         checkpoints = checkpoints or config.state_dir / "checkpoints"
         model_dir = model_dir or Path(config.model.path)
     model_dir = model_dir.expanduser().absolute()
@@ -301,34 +293,28 @@ def other_files(history: "History") -> list[Path]:
     return [name for name in files_below(history.template, (*OTHER_WEIGHTS, WEIGHTS)) if name.parts[0] != ENTRY]
 
 
-def _print(body: dict[str, Any]) -> None:
-    """Print the answer with --json."""
-    print(json.dumps({"schema_version": 1, **body}))
-
-
 def _size(count: int | None) -> str:
     """Bytes with a unit; empty if unknown."""
     return "" if count is None else render.size(count)
 
 
-class Progress:
-    """Progress in bytes on stderr, if that is a terminal."""
+@contextmanager
+def _progress(word: str) -> Iterator[Callable[[int], None]]:
+    """A function that counts bytes, which are shown on stderr, if that is a terminal."""
+    total, shown = 0, 0.0
 
-    def __init__(self, word: str) -> None:
-        self._word, self._total, self._shown = word, 0, 0.0
+    def count(more: int) -> None:
+        nonlocal total, shown
+        total += more
+        if (now := time.monotonic()) - shown > 0.2:
+            shown = now
+            render.progress(f"{render.size(total)} {word}")
 
-    def __enter__(self) -> Callable[[int], None]:
-        return self._count
-
-    def __exit__(self, *reason: object) -> None:
-        if self._shown:
+    try:
+        yield count
+    finally:
+        if shown and os.isatty(2):
             print(file=sys.stderr)
-
-    def _count(self, count: int) -> None:
-        self._total += count
-        if os.isatty(2) and (now := time.monotonic()) - self._shown > 0.2:
-            self._shown = now
-            print(f"\r{render.size(self._total)} {self._word}   ", end="", file=sys.stderr, flush=True)
 
 
 RUNS = {"list": _list, "show": _show, "verify": _verify, "export": _export}

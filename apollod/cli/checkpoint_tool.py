@@ -2,14 +2,13 @@
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apollod.cli import commands
+from apollod.cli import commands, render
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, SyncError
 from apollod.explain import explain
 from apollod.permission import check_permitted
@@ -108,7 +107,7 @@ def _sync(args: argparse.Namespace) -> int:
         f"{done.bytes_written} bytes written",
         *(f"  {file.name}: {_HOW[file.how]}" for file in done.files),
     ]
-    return _done(args, dataclasses.asdict(done), lines)
+    return render.show(args, dataclasses.asdict(done), lines)
 
 
 def _sync_live(args: argparse.Namespace) -> int:
@@ -129,7 +128,7 @@ def _sync_live(args: argparse.Namespace) -> int:
         answer = ask(socket, msg.CheckpointRequest(), CHECKPOINT_TIMEOUT_S)
     except DaemonUnreachable as error:
         raise DaemonUnreachable(f"no daemon answers for {args.model_dir} ({error})", _NO_DAEMON) from error
-    return _done(args, answer, [f"step {answer['step']} {answer['fingerprint']} {args.model_dir}"])
+    return render.show(args, answer, [f"step {answer['step']} {answer['fingerprint']} {args.model_dir}"])
 
 
 _NO_DAEMON = (
@@ -186,7 +185,7 @@ def _recover(args: argparse.Namespace) -> int:
     lines += [f"  dropped {name}, of a sync that was not committed" for name in done.dropped]
     if done.generation is not None:
         lines.append(f"  weights of sync {done.generation}, step {done.step}")
-    return _done(args, dataclasses.asdict(done), lines)
+    return render.show(args, dataclasses.asdict(done), lines)
 
 
 def _fingerprint(args: argparse.Namespace) -> int:
@@ -200,7 +199,7 @@ def _fingerprint(args: argparse.Namespace) -> int:
             f"run `apollo-checkpoint recover --model-dir {args.model_dir}` first",
         )
     found = directory_fingerprint(args.model_dir)
-    return _done(args, {"model_dir": str(args.model_dir), "fingerprint": found}, [found])
+    return render.show(args, {"model_dir": str(args.model_dir), "fingerprint": found}, [found])
 
 
 def _check_permitted(directory: Path, mode: int) -> None:
@@ -212,16 +211,11 @@ def _check_permitted(directory: Path, mode: int) -> None:
         check_permitted(item, mode if ours else os.R_OK)
 
 
-def _done(args: argparse.Namespace, fields: dict[str, Any], lines: list[str]) -> int:
-    print(json.dumps({"schema_version": 1, **fields}) if args.json else "\n".join(lines))
-    return 0
-
-
 def _failed(args: argparse.Namespace, error: ApolloError) -> None:
     print(f"apollo-checkpoint: {error.line()}", file=sys.stderr)
     if args.json:
         fields = {"error": str(error), "hint": error.hint, "committed": getattr(error, "committed", False)}
-        print(json.dumps({"schema_version": 1, **fields}))
+        render.print_object(fields)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,12 @@ import os
 import re
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from apollod.errors import EXIT_CODES, ApolloError
+from apollod.errors import EXIT_CODES, ApolloError, ConfigError
+
+if TYPE_CHECKING:
+    from apollod.supervisor.config import Config
 
 FAILED = 1
 REFUSED_BY_GUARD = 5
@@ -89,6 +92,17 @@ def config_file(
 ) -> None:
     """--config. `default`: value if the option is absent; empty: the file that the environment names."""
     parser.add_argument("--config", metavar="FILE", default=from_environment() if default == "" else default, help=text)
+
+
+def configuration(
+    args: argparse.Namespace, missing: str, hint: str = "give --config FILE, or set APOLLOD_CONFIG"
+) -> "Config":
+    """The daemon's configuration. Raises ConfigError with `missing` if no option and no variable names one."""
+    if not args.config:
+        raise ConfigError(missing, hint)
+    from apollod.supervisor.config import load_config
+
+    return load_config(args.config)
 
 
 def whole_config(parser: argparse.ArgumentParser) -> None:

@@ -56,8 +56,8 @@ def check(loaded: Config, as_json: bool, retired: Sequence[str] = ()) -> int:
         error = refused.line() if refused else ""
         disk = {"history_bytes": history, "free_bytes": free, "keep_bytes": limit}
         products = _products(loaded)
-        answer = {"schema_version": 1, "ok": not refused, "error": error, **paths, **disk, "products": products}
-        print(json.dumps(answer | {"warnings": warnings, "growth": grown._asdict() if grown else None}))
+        answer = {"ok": not refused, "error": error, **paths, **disk, "products": products}
+        render.print_object(answer | {"warnings": warnings, "growth": grown._asdict() if grown else None})
     elif not refused:
         for warning in warnings:
             print(f"warning: {warning}")
@@ -208,7 +208,10 @@ def check_memory(config: Config, device_gb: float | None, as_json: bool) -> int:
     """Print the table for a GPU of `device_gb` (10^9 bytes), or for this machine; exit code 1 if it does not fit, else
     0."""
     report = _report(config, device_gb)
-    print(json.dumps(_memory_object(report)) if as_json else _memory_text(report))
+    if as_json:
+        render.print_object(_memory_object(report))
+    else:
+        print(_memory_text(report))
     return 1 if report.fits is False else 0
 
 
@@ -230,7 +233,7 @@ def _memory_object(report: _Report) -> dict[str, Any]:
     plan, device, model = report.plan, report.device, report.model
     table = plan.table
     return {
-        "schema_version": 1, "model": report.config.model.path,
+        "model": report.config.model.path,
         "from": "headers" if model.from_files else "config.json",
         "parameters": table.parameters, "trained": table.trained, "max_tokens": report.config.trainer.max_tokens,
         "step_tokens": plan.step_tokens,

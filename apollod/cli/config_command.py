@@ -14,7 +14,7 @@ import msgspec
 
 from apollod.adapters.system.model_dir import check_model_dir
 from apollod.adapters.system.web_address import is_url, origin
-from apollod.cli import commands
+from apollod.cli import commands, render
 from apollod.cli.render import toml_value
 from apollod.core.settings import OptimizerSettings, QualitySettings, TrainerSettings
 from apollod.errors import ConfigError, ModelRefused
@@ -65,8 +65,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     shown = _shown(load_config(args.config, args.overrides, warn=_warn))
-    print(json.dumps({"schema_version": 1, **shown}) if args.json else _toml(shown))
-    return 0
+    return render.show(args, shown, _toml(shown))
 
 
 def _warn(text: str) -> None:
@@ -186,8 +185,7 @@ def init(args: argparse.Namespace) -> int:
     (root / "inbox").mkdir(parents=True, exist_ok=True, mode=0o700)
     key = _make_key(root / "state")
     file.write_text(text, encoding="utf-8")
-    made = {"schema_version": 1, "config": str(file), "inbox": str(root / "inbox"), "key": str(key)}
-    print(json.dumps(made) if args.json else file)
+    render.show(args, {"config": str(file), "inbox": str(root / "inbox"), "key": str(key)}, str(file))
     next_ = "" if args.model else f"set [model] path in {file}, then: "
     print(f"{next_}apollod run --config {file}", file=sys.stderr)
     return 0

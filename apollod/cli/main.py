@@ -33,7 +33,7 @@ COMMANDS = (
         "apollod.cli.checkpoint_command",
     ),
     Command("version", "print versions", "apollod.cli.run_command", "add_version"),
-    Command("ctl", "ask or tell the running daemon", "apollod.cli.control.verbs"),
+    Command("ctl", "ask or tell the running daemon", "apollod.cli.control.ctl"),
 )
 
 

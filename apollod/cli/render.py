@@ -1,5 +1,6 @@
 """Text for people: tables, sizes, and phrases that several pages share. Plain ASCII, no meaning by colour."""
 
+import argparse
 import json
 import os
 import sys
@@ -15,6 +16,8 @@ FLOAT32_PRODUCTS = (
 """Figure from docs/benchmarks/2026-11-22-cpu-products.md."""
 
 
+Text = str | Sequence[str]
+"""A text, or its lines."""
 Column = str | tuple[str, str | Callable[[Any], Any]]
 """A column of a list: the key of its values, which is also its heading; or (heading, key or function of the row)."""
 
@@ -65,6 +68,22 @@ def plain(text: str) -> str:
 def indented(text: str) -> list[str]:
     """Lines of a text, to stand below the line that names it."""
     return indent(text, "    ", lambda line: True).split("\n")
+
+
+def show(args: argparse.Namespace, answer: Mapping[str, Any], text: Text | Callable[[], Text]) -> int:
+    """Print an answer: with --json one object, else its text or lines, made safe for a terminal. A function is called
+    only where its text is needed. Returns exit code 0."""
+    if args.json:
+        print_object(answer)
+        return 0
+    text = text() if callable(text) else text
+    print(plain(text if isinstance(text, str) else "\n".join(text)))
+    return 0
+
+
+def print_object(answer: Mapping[str, Any]) -> None:
+    """Print an answer as one JSON object, with the version of its form."""
+    print(json.dumps({"schema_version": 1, **answer}))
 
 
 def say(text: str) -> None:

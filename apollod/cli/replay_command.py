@@ -1,7 +1,6 @@
 """`apollod replay`: run recorded steps again in a process of its own and compare every fingerprint with the journal."""
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Collection
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apollod.cli import commands, render
-from apollod.errors import ConfigError, ReplayError
+from apollod.errors import ReplayError
 
 if TYPE_CHECKING:
     from apollod.cli.replay_plan import Plan, Start
@@ -70,11 +69,8 @@ def _run(args: argparse.Namespace) -> int:
 def _journal(args: argparse.Namespace) -> str:
     if args.journal:
         return str(args.journal)
-    if not args.config:
-        raise ConfigError("which journal?", "give --config FILE or --journal FILE, or set APOLLOD_CONFIG")
-    from apollod.supervisor.config import load_config
-
-    return str(load_config(args.config).journal_path)
+    hint = "give --config FILE or --journal FILE, or set APOLLOD_CONFIG"
+    return str(commands.configuration(args, "which journal?", hint).journal_path)
 
 
 def _meant(journal: str, what: str, learned: Collection[str]) -> list[str]:
@@ -106,25 +102,22 @@ def _print(
     args: argparse.Namespace, plan: "Plan", start: "Start", without: list[str], result: "Result", out: Path | None
 ) -> None:
     written = str(out) if out is not None and result.divergence is None else None
-    if args.json:
-        body = {
-            "schema_version": 1, "verified": result.verified, "from": plan.origin.step, "to": plan.to,
-            "steps": result.steps,
-            "fingerprint": result.fingerprint, "out": written, "without": without,
-            "verified_until": result.verified_until, "first_divergence": result.divergence, "weights": start.said,
-        }  # fmt: skip
-        print(json.dumps(body))
-        return
+    body = {
+        "verified": result.verified, "from": plan.origin.step, "to": plan.to, "steps": result.steps,
+        "fingerprint": result.fingerprint, "out": written, "without": without,
+        "verified_until": result.verified_until, "first_divergence": result.divergence, "weights": start.said,
+    }  # fmt: skip
+    render.show(args, body, lambda: [_sentence(plan, without, result), *([f"written to {written}"] if written else [])])
+
+
+def _sentence(plan: "Plan", without: list[str], result: "Result") -> str:
     if result.divergence is not None:
         from apollod.cli.replay_steps import told
 
-        print(render.plain(told(result.divergence, result.verified_until)))
-    elif result.others:
-        print(
+        return told(result.divergence, result.verified_until)
+    if result.others:
+        return (
             f"rebuilt {result.steps} of {len(plan.steps)} steps without {len(without)} examples, "
             f"fingerprint {result.fingerprint}; verified until step {result.verified_until}"
         )
-    else:
-        print(f"verified {result.steps} steps, fingerprint {result.fingerprint}")
-    if written:
-        print(f"written to {written}")
+    return f"verified {result.steps} steps, fingerprint {result.fingerprint}"

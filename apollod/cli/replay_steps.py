@@ -9,6 +9,7 @@ from typing import Any
 
 from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.adapters.journal import blobs
+from apollod.cli import render
 from apollod.cli.replay_plan import Plan, Planned, Start, device_of, read_record
 from apollod.core import events as ev
 from apollod.core.events import all_digests, all_examples
@@ -75,7 +76,7 @@ class Replaying:
                 result.left_out.append(step.started.step)
             else:
                 self._compared(step, left, lr_scale, result)
-                _progress(result.steps, len(steps) - len(result.left_out))
+                render.progress(f"step {result.steps} of {len(steps) - len(result.left_out)}")
             yield result
             if result.divergence is not None and not goes_on:
                 break
@@ -193,8 +194,3 @@ def told(divergence: dict[str, Any], until: int) -> str:
     if not divergence["environment"]:
         lines.append("  the recorded environment is the one here")
     return "\n".join(lines)
-
-
-def _progress(done: int, total: int) -> None:
-    if os.isatty(2):
-        print(f"\rstep {done} of {total}", end="", file=sys.stderr, flush=True)

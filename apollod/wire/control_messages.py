@@ -331,7 +331,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     """the requested thing does not exist"""
 
 
-# Each has a handler in `supervisor.requests`; a new one needs a line here and one in `supervisor.control`.
+# Each has a handler in `supervisor.requests`; a new one needs a line here.
 Request = (
     StatusRequest
     | SubmitRequest

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from apollod.cli import checkpoint_tool
-from apollod.cli.control.verbs import VERBS
+from apollod.cli.control.ctl import VERBS
 from apollod.cli.main import COMMANDS
 from apollod.cli.render import toml_value
 from apollod.core.settings import PatternSettings

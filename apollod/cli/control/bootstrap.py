@@ -73,10 +73,13 @@ def _path(args: argparse.Namespace) -> str:
     return path
 
 
-def _level(args: argparse.Namespace) -> StripLevel:
-    """Level of stripping; with a pattern only its instruction is taken out."""
-    level: StripLevel = "none" if args.pattern else args.strip
-    return level
+def _request(args: argparse.Namespace) -> msg.BootstrapRequest:
+    """With a pattern only its instruction is taken out. Raises ConfigError."""
+    return msg.BootstrapRequest(
+        path=_path(args), by=ctl.by(), models=args.model, strip="none" if args.pattern else args.strip,
+        strip_patterns=args.strip_pattern, sidechains=args.sidechains, format=args.format, tier=args.tier,
+        review=args.review, pattern=args.pattern,
+    )  # fmt: skip
 
 
 def _pattern(args: argparse.Namespace) -> tuple[str, Check | None]:
@@ -108,12 +111,13 @@ def _pattern(args: argparse.Namespace) -> tuple[str, Check | None]:
 def _dry_run(args: argparse.Namespace) -> int:
     from apollod.cli.control import bootstrap_dry_run  # reads logs, which takes time to import
     from apollod.core.facts.bootstrap import BootstrapRequested
+    from apollod.core.kernel.composing import composed
     from apollod.supervisor.bootstrapping import section_of
 
     instruction, check = _pattern(args)
-    wanted = BootstrapRequested(
-        path=_path(args), by="", models=tuple(args.model), strip=_level(args), strip_patterns=tuple(args.strip_pattern),
-        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
+    request = _request(args)
+    wanted = composed(
+        BootstrapRequested, request, models=tuple(request.models), strip_patterns=tuple(request.strip_patterns),
         instruction=instruction, check=check,
     )  # fmt: skip
     try:
@@ -125,12 +129,8 @@ def _dry_run(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """Begin, or with --wait also follow to the end: exit code 1 unless all was read."""
-    request = msg.BootstrapRequest(
-        path=_path(args), by=ctl.by(), models=args.model, strip=_level(args), strip_patterns=args.strip_pattern,
-        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
-    )  # fmt: skip
     socket = ctl.socket_path(args)
-    answer = ctl.ask(socket, request)
+    answer = ctl.ask(socket, _request(args))
     for place in answer["watched"]:
         render.say(
             f"{place} is watched, too: what it has given already counts as duplicates here, and the other way round"
@@ -139,9 +139,11 @@ def _begin(args: argparse.Namespace) -> int:
         begun = "is under way already" if answer["under_way"] else "is being read"
         if answer.get("goes_on"):
             begun = f"goes on where it was, {render.bootstrap_text(answer['bootstrap'])}"
-        return ctl.show(args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is")
+        return render.show(
+            args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is"
+        )
     over = _until_over(socket)
-    ctl.show(args, {"schema_version": 1, "bootstrap": over}, _text(over))
+    render.show(args, {"bootstrap": over}, _text(over))
     if over["dropped"] and not over["accepted"] and not over["duplicates"]:
         render.say(
             f"nothing was learned; `apollod ctl source show {over['path']}` says why; --model '*' takes everybody's"
@@ -152,7 +154,7 @@ def _begin(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     found = ask_status(ctl.socket_path(args)).get("bootstrap")
     text = _text(found) if found else "there was none"
-    return ctl.show(args, {"schema_version": 1, "bootstrap": found}, text)
+    return render.show(args, {"bootstrap": found}, text)
 
 
 def _stop(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
 from apollod.adapters.tokens import token_counter
 from apollod.cli import render
-from apollod.cli.control import ctl, rows
+from apollod.cli.control import rows
 from apollod.core.facts.bootstrap import BootstrapRequested
 from apollod.core.facts.intake.events import Removed
 from apollod.core.facts.intake.repeats import Known
@@ -88,12 +88,12 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
                 tokens = min(count(_text(learned)), beside.max_tokens or 1 << 62)
                 tally.add(tokens, learned.origin.model, learned.origin.agent, learned.removed)
     answer = {
-        "schema_version": 1, "path": wanted.path, "dry_run": True, "strip": wanted.strip, "formats": trial.formats,
+        "path": wanted.path, "dry_run": True, "strip": wanted.strip, "formats": trial.formats,
         "records": trial.records, **tally.object(), "tokens_by": how, "rejected": quarantined,
         "dropped": dict(sorted(trial.unlearned.items())), "skipped": _skipped(trial), "judged": wanted.judged,
         "journal": str(beside.journal) if beside.journal else None,
     }  # fmt: skip
-    return ctl.show(args, answer, lambda: _page(answer))
+    return render.show(args, answer, lambda: _page(answer))
 
 
 def _beside(config: Config | None, wanted: BootstrapRequested) -> _Beside:

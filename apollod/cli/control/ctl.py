@@ -1,24 +1,23 @@
-"""Shared by all verbs: their common options, connections to the daemon and its journal, and the form of an answer.
+"""The verbs of `apollod ctl`, and what they share: common options, connections to the daemon and its journal.
 
 Imports nothing that takes time: no anyio, no structlog, no aiosqlite.
 """
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from apollod.adapters.ipc.light_client import ask_status
 from apollod.cli import commands, render
-from apollod.errors import ConfigError, DaemonUnreachable
+from apollod.cli.commands import Command
+from apollod.errors import DaemonUnreachable
 
 if TYPE_CHECKING:
     import msgspec
 
-    from apollod.supervisor.config import Config
     from apollod.wire import status as st
 
 CHECKPOINT_TIMEOUT_S = 3600.0
@@ -32,7 +31,6 @@ Add = Callable[[argparse.ArgumentParser], object]
 """Adds arguments to a parser."""
 Action = tuple[str, str, Run, *tuple[Add, ...]]
 """A line of the table of a noun: name, help, the function that runs it, and its arguments."""
-Text = str | Sequence[str]
 Look = TypeVar("Look")
 
 
@@ -81,23 +79,12 @@ def argument(*names: str, **kwargs: Any) -> Add:
     return lambda parser: parser.add_argument(*names, **kwargs)
 
 
-def configuration(
-    args: argparse.Namespace, missing: str, hint: str = "give --config FILE, or set APOLLOD_CONFIG"
-) -> "Config":
-    """The daemon's configuration. Raises ConfigError with `missing` if no option and no variable names one."""
-    if not args.config:
-        raise ConfigError(missing, hint)
-    from apollod.supervisor.config import load_config
-
-    return load_config(args.config)
-
-
 def socket_path(args: argparse.Namespace) -> str:
     """Address of the daemon: --socket, or from its configuration."""
     if args.socket:
         return str(args.socket)
     hint = "give --config FILE, --socket PATH, or set APOLLOD_CONFIG"
-    return str(configuration(args, "which daemon?", hint).socket_path)
+    return str(commands.configuration(args, "which daemon?", hint).socket_path)
 
 
 def journal_path(args: argparse.Namespace) -> str:
@@ -105,7 +92,7 @@ def journal_path(args: argparse.Namespace) -> str:
     if getattr(args, "file", None):
         return str(args.file)
     if args.config and not args.socket:
-        return str(configuration(args, "which daemon?").journal_path)
+        return str(commands.configuration(args, "which daemon?").journal_path)
     return status(socket_path(args)).journal.path
 
 
@@ -152,24 +139,21 @@ def by() -> str:
         return f"uid {os.getuid()}"
 
 
-def show(args: argparse.Namespace, answer: Mapping[str, Any], text: Text | Callable[[], Text]) -> int:
-    """Print an answer: with --json the object itself, else its text or lines, made safe for a terminal. A function is
-    called only where its text is needed. Returns exit code 0."""
-    if args.json:
-        print(json.dumps(answer))
-        return 0
-    text = text() if callable(text) else text
-    print(render.plain(text if isinstance(text, str) else "\n".join(text)))
-    return 0
-
-
 def tell(
-    args: argparse.Namespace, request: "msgspec.Struct", text: Callable[[dict[str, Any]], Text],
+    args: argparse.Namespace, request: "msgspec.Struct", text: Callable[[dict[str, Any]], render.Text],
     timeout_s: float = TIMEOUT_S,
 ) -> int:  # fmt: skip
     """Send one request to the daemon and print its answer, for people as `text` of it. Returns exit code 0."""
     answer = ask(socket_path(args), request, timeout_s)
-    return show(args, answer, lambda: text(answer))
+    return render.show(args, answer, lambda: text(answer))
+
+
+def telling(
+    request: Callable[[argparse.Namespace], "msgspec.Struct"], text: Callable[[dict[str, Any]], render.Text],
+    timeout_s: float = TIMEOUT_S,
+) -> Run:  # fmt: skip
+    """A function that runs a verb: it sends the request of its arguments, see `tell`."""
+    return lambda args: tell(args, request(args), text, timeout_s)
 
 
 def waited(
@@ -186,3 +170,76 @@ def waited(
     finally:
         if os.isatty(2):
             print(file=sys.stderr)
+
+
+# --- the verbs: one line each --------------------------------------------------------------------------------------
+
+
+def _verb(name: str, module: str, text: str, add: str = "add") -> Command:
+    return Command(name, text, f"apollod.cli.control.{module}", add)
+
+
+VERBS = (
+    _verb("status", "status_verb", "what the daemon is doing"),
+    _verb("events", "journal", "facts from the journal, oldest first", "add_events"),
+    _verb("query", "journal",
+          "one read-only SQL statement on the journal (views: examples, steps, checkpoints, rollbacks, sources ...)",
+          "add_query"),
+    _verb("replay", "journal",
+          "what the daemon knew at a moment: the journal, folded up to an event, as `status` shows it", "add_replay"),
+    _verb("why", "examples.example",
+          "from a step to what it learned from and what it made, or from an example to what became of it", "add_why"),
+    _verb("journal", "journal", "the journal itself"),
+    _verb("example", "examples.example",
+          "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw, forget"),
+    _verb("queue", "training", "the examples that wait: show what is learned next, and why", "add_queue"),
+    _verb("review", "examples.review",
+          "decide about held examples on a screen: each with what speaks for and against it, and a key to press"),
+    _verb("source", "source", "the files that examples come from: list, show, test, add, remove"),
+    _verb("judge", "judge_verb",
+          "who judges examples, how far it is trusted and where it was wrong: show; try it on planted cases: test"),
+    _verb("pattern", "pattern", "what is learned by dreaming, and how far it is: list, show, add, retire, propose"),
+    _verb("environment", "environment",
+          "what gives prompts and scores answers, and how learning from that goes: list, show, pause, resume"),
+    _verb("lease", "lease", "outside trainers that update the weights: list, show; end such an update: revoke"),
+    _verb("dream", "dream", "what was dreamt, and why: list, show; dream now, or not: start, stop"),
+    _verb("quality", "quality.quality_verb",
+          "has the model become worse? measure it: run, baseline; what is known: report, incident list, incident "
+          "show"),
+    _verb("export", "examples.example", "examples as rows of TRL or OpenAI, or as ATIF trajectories, one a line",
+          "add_export"),
+    _verb("bootstrap", "bootstrap",
+          "existing logs of agents, read and learned once, without the instructions that they followed"),
+    _verb("teach", "teach",
+          "teach a fact, or the right answer to a question, until the model knows it in other words, too; waits "
+          "for it"),
+    _verb("lesson", "lesson",
+          "what was taught, and whether it is known: list, show; correct it, take it back, practise it: replace, "
+          "forget, practise"),
+    _verb("submit", "submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox"),
+    _verb("train", "submit",
+          "give one example to the daemon, as POST /train does; it is learned with the rate of direct corrections",
+          "add_train"),
+    _verb("feedback", "submit",
+          "say that an answer of the engine was good or bad, and what it should have been",
+          "add_feedback"),
+    _verb("schedule", "training", "when examples are learned, and what comes next: show", "add_schedule"),
+    _verb("checkpoint", "training", "write weights and optimizer state to disk now", "add_checkpoint"),
+    _verb("rollback", "training",
+          "serve an earlier step's weights again, at once; what was learned since is taken back and stays away",
+          "add_rollback"),
+    _verb("relearn", "training",
+          "learn examples after all whose steps were taken back by a rollback, or that were withdrawn",
+          "add_relearn"),
+    _verb("pause", "training", "finish the running step, then start no other; serving goes on", "add_pause"),
+    _verb("resume", "training", "train again; also tries again what was given up", "add_resume"),
+)  # fmt: skip
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 no daemon answers, 4 not permitted, "
+        "5 the quality guard raised an alarm"
+    )
+    common_options(parser, first=True)
+    commands.add(parser, VERBS, dest="verb", described=True)

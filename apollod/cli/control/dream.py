@@ -49,7 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     commands.epilog(parser, EPILOG)
     ctl.actions(
         parser,
-        ("start", "dream now, whatever the schedule says, also beside users", _start,
+        ("start", "dream now, whatever the schedule says, also beside users",
+         ctl.telling(lambda args: msg.DreamStartRequest(args.pattern, args.count, ctl.by()), _started),
          ctl.argument("--pattern", default="", metavar="NAME", help="of this one only (default: of all in turn)"),
          ctl.argument("--count", type=_count, default=0, metavar="N",
                       help="so many practices (default: until everything is settled)")),
@@ -58,7 +59,8 @@ def add(parser: argparse.ArgumentParser) -> None:
          ctl.jsonl, ctl.of_a_copy),
         ("show", "one dream as a story: seeds, situation, answer, verdict, step, tests", _show,
          ctl.argument("dream", metavar="DREAM", help="its id, such as d12"), ctl.of_a_copy),
-        ("stop", "begin no dream until `ctl dream start`; the one under way is kept", _stop),
+        ("stop", "begin no dream until `ctl dream start`; the one under way is kept",
+         ctl.telling(lambda args: msg.DreamStopRequest(ctl.by()), _stopped)),
     )  # fmt: skip
 
 
@@ -69,19 +71,17 @@ def _count(text: str) -> int:
     return count
 
 
-def _start(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.DreamStartRequest(args.pattern, args.count, ctl.by()))
-    what = f"{args.count} practices" if args.count else "dreams until everything is settled"
-    of = f" of {args.pattern}" if args.pattern else ""
+def _started(answer: Object) -> str:
+    what = f"{answer['count']} practices" if answer["count"] else "dreams until everything is settled"
+    of = f" of {answer['pattern']}" if answer["pattern"] else ""
     waits = f"; waits: {answer['reason']}" if answer["reason"] else ""
-    return ctl.show(args, answer, f"{what}{of}; first {answer['next'] or 'nothing'}{waits}")
+    return f"{what}{of}; first {answer['next'] or 'nothing'}{waits}"
 
 
-def _stop(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.DreamStopRequest(ctl.by()))
+def _stopped(answer: Object) -> str:
     kept = f"; {answer['dream']} goes on then" if answer["dream"] else ""
     said = f"dreams were stopped already ({answer['stopped']})" if answer["before"] else "no dream begins any more"
-    return ctl.show(args, answer, f"{said}, until `apollod ctl dream start`{kept}")
+    return f"{said}, until `apollod ctl dream start`{kept}"
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     found = _one(ctl.journal_path(args), args.dream)
-    return ctl.show(args, {"schema_version": 1, "dream": found}, lambda: _trail(found))
+    return render.show(args, {"dream": found}, lambda: _trail(found))
 
 
 # --- in the journal -----------------------------------------------------------------------------------------------

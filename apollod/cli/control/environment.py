@@ -1,18 +1,14 @@
 """`apollod ctl environment list|show|pause|resume`: what the model learns from rewards."""
 
 import argparse
-import difflib
 import json
-import time
 from typing import Any
-
-import msgspec
 
 from apollod.adapters.journal import journal_reader
 from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.cli.render import indented
-from apollod.errors import ApolloError
+from apollod.errors import unknown
 from apollod.wire import control_messages as msg
 
 EPILOG = """\
@@ -60,22 +56,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser,
         ("list", "every environment, what it gave and how its steps go", _list, ctl.of_a_copy),
         ("show", "one environment in full, with its last groups", _show, name, ctl.of_a_copy),
-        ("pause", "sample no more groups, and learn none that wait", _pause, name,
+        ("pause", "sample no more groups, and learn none that wait",
+         ctl.telling(lambda args: msg.EnvironmentRequest(args.name, "pause", ctl.by(), args.reason), _paused), name,
          ctl.argument("--reason", default="", help="kept in the journal")),
-        ("resume", "sample groups again", _resume, name),
+        ("resume", "sample groups again",
+         ctl.telling(lambda args: msg.EnvironmentRequest(args.name, "resume", ctl.by()), _resumed), name),
     )  # fmt: skip
 
 
-def folded(path: str) -> dict[str, Any]:
-    """Environments by a journal, without its daemon, as in a status."""
-    from apollod.core.rules import environments
-
-    found = environments.status(rows.folded_state(path), time.time_ns())
-    return {"environments": msgspec.to_builtins(found)}
-
-
 def _environments(args: argparse.Namespace) -> list[Object]:
-    answer = ctl.ask_or_fold(args, msg.StatusRequest(), folded)
+    answer = ctl.ask_or_fold(args, msg.StatusRequest(), rows.folded_status)
     found: list[Object] = answer.get("environments", [])
     return found
 
@@ -83,22 +73,20 @@ def _environments(args: argparse.Namespace) -> list[Object]:
 def _list(args: argparse.Namespace) -> int:
     found = _environments(args)
     none = "there is no environment; [[environment]] in the configuration names one (docs/rewards.md)"
-    return ctl.show(
-        args, {"schema_version": 1, "environments": found}, lambda: render.listed(_COLUMNS, found) if found else none
-    )
+    return render.show(args, {"environments": found}, lambda: render.listed(_COLUMNS, found) if found else none)
 
 
 def _show(args: argparse.Namespace) -> int:
     found = {one["name"]: one for one in _environments(args)}
     if (one := found.get(args.name)) is None:
-        raise unknown(args.name, list(found))
+        raise unknown("environment", args.name, found)
     sql = f"""
         SELECT number, at, json_array_length(scores) AS count, answers, scores, reward, best, tokens, step, reason,
                coalesce(asked, '') AS asked, example
         FROM groups WHERE environment = {journal_reader.literal(args.name)} ORDER BY number DESC LIMIT {SHOWN_GROUPS}
     """
     groups = rows.objects(ctl.journal_path(args), sql)
-    return ctl.show(args, {"schema_version": 1, "environment": one, "groups": groups}, lambda: _page(one, groups))
+    return render.show(args, {"environment": one, "groups": groups}, lambda: _page(one, groups))
 
 
 def _page(one: Object, groups: list[Object]) -> str:
@@ -119,19 +107,10 @@ def _page(one: Object, groups: list[Object]) -> str:
     return "\n".join([*lines, *(["", render.listed(_GROUPS, groups)] if groups else [])])
 
 
-def _pause(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.EnvironmentRequest(args.name, "pause", ctl.by(), args.reason))
+def _paused(answer: Object) -> str:
     taken = f"; {answer['withdrawn']} groups that waited are not learned" if answer["withdrawn"] else ""
-    return ctl.show(args, answer, f"{args.name} {'was paused already' if answer['already'] else 'is paused'}{taken}")
+    return f"{answer['environment']} {'was paused already' if answer['already'] else 'is paused'}{taken}"
 
 
-def _resume(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.EnvironmentRequest(args.name, "resume", ctl.by()))
-    return ctl.show(args, answer, f"{args.name} {'was not paused' if answer['already'] else 'goes on'}")
-
-
-def unknown(name: str, known: list[str]) -> ApolloError:
-    """The error for a name that no environment has."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return ApolloError(f"there is no environment {name}", f"{hint}`apollod ctl environment list` has them")
+def _resumed(answer: Object) -> str:
+    return f"{answer['environment']} {'was not paused' if answer['already'] else 'goes on'}"

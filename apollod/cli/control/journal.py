@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import difflib
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from apollod.cli.control import ctl, rows, status_verb
 from apollod.cli.control.examples.example_facts import unknown_step
 from apollod.core.events import KINDS, JournalContinued
 from apollod.core.schedules import SECOND_NS
-from apollod.errors import ApolloError, ConfigError
+from apollod.errors import ApolloError, ConfigError, nearest
 
 HASH_DIGITS, HASH_DIGITS_MIN = 64, 16
 SEARCH_S = 600.0
@@ -71,7 +70,7 @@ def _verify(args: argparse.Namespace) -> int:
     damaged = bad is not None or derived or compared or files or unfit
     ok = not damaged and (not expect or found is not None)
     if args.json:
-        answer: dict[str, Any] = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
+        answer: dict[str, Any] = {"ok": ok, "first_bad": bad, "events": last, "head_hash": head}
         if expect:
             answer["expected"] = None if found is None else {"seq": found, "after": last - found}
         answer["derived"] = derived and derived.line()
@@ -81,7 +80,7 @@ def _verify(args: argparse.Namespace) -> int:
             answer["archive"] = {"path": begun.archive, "events": begun.events, "head_hash": begun.head_hash}
         if args.archive:
             answer["misfit"] = unfit
-        print(json.dumps(answer))
+        render.print_object(answer)
         return 0 if ok else 1
     if bad is not None:
         print(f"broken at event {bad}: it was edited, is missing or out of place")
@@ -137,7 +136,7 @@ def _seq_of(path: str, expect: str, last: int) -> int | None:
 
 def _archive(args: argparse.Namespace) -> int:
     """Put the journal away and begin a short one; holds the daemon's lock, which the configuration names."""
-    config = ctl.configuration(args, "which state directory?")
+    config = commands.configuration(args, "which state directory?")
     from apollod.adapters.journal.archive import archive  # here for start-up time, as all that follows
     from apollod.adapters.system.clock import now_ns
     from apollod.adapters.system.service import Lock
@@ -148,7 +147,7 @@ def _archive(args: argparse.Namespace) -> int:
     finally:
         lock.release()
     answer = {
-        "schema_version": 1, "archive": done.archive.path, "events": done.archive.events,
+        "archive": done.archive.path, "events": done.archive.events,
         "head_hash": done.archive.head_hash, "step": done.step, "carried": done.events, "known": done.known,
     }  # fmt: skip
     text = (
@@ -156,7 +155,7 @@ def _archive(args: argparse.Namespace) -> int:
         f"the journal now begins at step {done.step} with {done.events} events; {done.known} examples are known from "
         "before"
     )
-    return ctl.show(args, answer, text)
+    return render.show(args, answer, text)
 
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -177,8 +176,8 @@ def add_events(parser: argparse.ArgumentParser) -> None:
 def _events(args: argparse.Namespace) -> int:
     path = ctl.journal_path(args)
     if args.kind and args.kind not in KINDS and "*" not in args.kind:
-        near = difflib.get_close_matches(args.kind, KINDS, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"no event kind {args.kind!r}", f"did you mean {near!r}? a * stands for anything: step.*")
+        hint = f"did you mean {nearest(args.kind, KINDS)!r}? a * stands for anything: step.*"
+        raise ConfigError(f"no event kind {args.kind!r}", hint)
     if args.follow and args.json:
         raise ConfigError(
             "--json is one object, and with --follow there is no end of it",
@@ -201,7 +200,7 @@ def _events(args: argparse.Namespace) -> int:
         if not page:
             time.sleep(FOLLOW_S)
     if args.json:
-        print(json.dumps({"schema_version": 1, "events": shown}))
+        render.print_object({"events": shown})
     return 0
 
 
@@ -250,8 +249,7 @@ def _query(args: argparse.Namespace) -> int:
     elif args.json:
         keys = _keys(answer.columns)
         rows = [dict(zip(keys, (_INFINITE.get(value, value) for value in row), strict=True)) for row in answer.rows]
-        told = {"schema_version": 1, "columns": keys, "rows": rows, "truncated": answer.truncated}
-        print(json.dumps(told, allow_nan=False))
+        render.print_object({"columns": keys, "rows": rows, "truncated": answer.truncated})
     else:
         print(render.table(answer.columns, answer.rows))
     if answer.truncated:
@@ -318,12 +316,9 @@ def _replay(args: argparse.Namespace) -> int:
     seq, at_ns, status = status_at(path, until)
     if until is not None and seq < until:
         raise ApolloError(f"the journal ends at event {seq}", f"--to may be at most {seq}")
-    if args.json:
-        print(json.dumps(status | {"replayed": seq, "replayed_at": iso(at_ns) if seq else None}))
-        return 0
-    print(f"event       {seq}, of {iso(at_ns)}" if seq else "event       0, before the first")
-    print(status_verb.page(status))
-    return 0
+    head = f"event       {seq}, of {iso(at_ns)}" if seq else "event       0, before the first"
+    answer = status | {"replayed": seq, "replayed_at": iso(at_ns) if seq else None}
+    return render.show(args, answer, lambda: [head, status_verb.page(status)])
 
 
 def status_at(path: str, until: int | None = None) -> tuple[int, int, dict[str, Any]]:

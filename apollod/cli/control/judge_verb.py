@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apollod.adapters.ipc.light_client import ask_status
-from apollod.cli import render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.core.facts.judging.events import agreed, spokesman
 from apollod.core.facts.judging.state import Agreement, figure_text, shortfall
@@ -78,8 +78,8 @@ def _show(args: argparse.Namespace) -> int:
         {**row, "recalled": json.loads(str(row["recalled"])), "learned": json.loads(str(row["learned"]))}
         for row in rows.objects(path, _ENDED)
     ]
-    told = {"schema_version": 1, **judge, "said": said, "wrong": wrong, "otherwise": otherwise, "distrusted": ended}
-    return ctl.show(args, told, lambda: _lines(told))
+    told = {**judge, "said": said, "wrong": wrong, "otherwise": otherwise, "distrusted": ended}
+    return render.show(args, told, lambda: _lines(told))
 
 
 def _about(args: argparse.Namespace) -> dict[str, dict[str, str]]:
@@ -151,7 +151,7 @@ class _Tried(NamedTuple):
 
 def _test(args: argparse.Namespace) -> int:
     """Ask about all planted cases and print; exit code 0 if the judge would be trusted."""
-    config = ctl.configuration(args, "the judge stands in the configuration")
+    config = commands.configuration(args, "the judge stands in the configuration")
     import anyio  # here for start-up time, as all that follows
 
     from apollod.curation import redaction
@@ -163,7 +163,7 @@ def _test(args: argparse.Namespace) -> int:
     found = _agreement(tried)
     passed = not shortfall(found, config.judge.trust_min)
     told = _object(judge, config, tried, found, passed) | {"seconds": round(time.monotonic() - began, 3)}
-    ctl.show(args, told, lambda: _text(tried, found, passed, config.judge.trust_min))
+    render.show(args, told, lambda: _text(tried, found, passed, config.judge.trust_min))
     return 0 if passed else 1
 
 
@@ -220,7 +220,7 @@ def _object(
 
     low, high = found.interval
     return {
-        "schema_version": 1, "model": judge.model, "prompt_hash": PROMPT_HASH,
+        "model": judge.model, "prompt_hash": PROMPT_HASH,
         "endpoint": judge.configured().endpoint, "passed": passed, "trust_min": config.judge.trust_min,
         "agreement": None if found.figure is None else round(found.figure, 4), "low": round(low, 4),
         "high": round(high, 4), "cases": [_case(one) for one in tried],

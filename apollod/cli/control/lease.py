@@ -1,10 +1,7 @@
 """`apollod ctl lease list|show|revoke`: outside trainers that update the weights."""
 
 import argparse
-import time
 from typing import Any
-
-import msgspec
 
 from apollod.adapters.journal import journal_reader
 from apollod.cli import commands, render
@@ -39,7 +36,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("list", "the last updates", _list, ctl.of_a_copy),
         ("show", "who has the lease now, or one update", _show, ctl.of_a_copy,
          ctl.argument("update", metavar="NUMBER", type=int, nargs="?", help="of an update (the lease)")),
-        ("revoke", "end the update under way, without a change", _revoke,
+        ("revoke", "end the update under way, without a change",
+         ctl.telling(lambda args: msg.UpdateUndoRequest(args.reason, ctl.by()), _revoked),
          ctl.argument("--reason", default="revoked", help="kept in the journal")),
     )  # fmt: skip
 
@@ -52,16 +50,7 @@ def _updates(args: argparse.Namespace, where: str = "1") -> list[Object]:
 def _list(args: argparse.Namespace) -> int:
     found = _updates(args)
     none = "no outside trainer has updated the weights"
-    return ctl.show(
-        args, {"schema_version": 1, "updates": found}, lambda: render.listed(_COLUMNS, found) if found else none
-    )
-
-
-def folded(path: str) -> Object:
-    """The lease by a journal, without its daemon, as in a status."""
-    from apollod.core.rules import updates
-
-    return {"updates": msgspec.to_builtins(updates.status(rows.folded_state(path), time.time_ns()))}
+    return render.show(args, {"updates": found}, lambda: render.listed(_COLUMNS, found) if found else none)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -69,9 +58,9 @@ def _show(args: argparse.Namespace) -> int:
         found = _updates(args, f'"update" = {journal_reader.literal(args.update)}')
         if not found:
             raise ApolloError(f"there is no update {args.update}", "`apollod ctl lease list` has them")
-        return ctl.show(args, {"schema_version": 1, "update": found[0]}, lambda: _page(found[0]))
-    told = ctl.ask_or_fold(args, msg.StatusRequest(), folded)["updates"]
-    return ctl.show(args, {"schema_version": 1, **told}, lambda: _lease(told))
+        return render.show(args, {"update": found[0]}, lambda: _page(found[0]))
+    told = ctl.ask_or_fold(args, msg.StatusRequest(), rows.folded_status)["updates"]
+    return render.show(args, told, lambda: _lease(told))
 
 
 def _page(one: Object) -> str:
@@ -94,7 +83,5 @@ def _lease(told: Object) -> str:
     )
 
 
-def _revoke(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.UpdateUndoRequest(args.reason, ctl.by()))
-    text = f"update {answer['update']} ended, nothing was written" if answer["undone"] else "nobody has the lease"
-    return ctl.show(args, answer, text)
+def _revoked(answer: Object) -> str:
+    return f"update {answer['update']} ended, nothing was written" if answer["undone"] else "nobody has the lease"

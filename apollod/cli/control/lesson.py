@@ -61,18 +61,14 @@ def add(parser: argparse.ArgumentParser) -> None:
          ctl.jsonl, ctl.of_a_copy),
         ("show", "one lesson in full: wordings, what was answered before and after, what comes next", _show, lesson,
          ctl.of_a_copy),
-        ("replace", "teach another answer in place of a lesson's; the old one has to go", _replace, _replace_arguments,
-         lesson, teach.what, teach.no_wait),
+        ("replace", "teach another answer in place of a lesson's; the old one has to go", _replace,
+         partial(commands.epilog, text=REPLACE_EPILOG), lesson, teach.what, teach.no_wait),
         ("forget", "teach it no more, and take what its steps taught out of the weights", _forget,
          ctl.argument("lesson", metavar="LESSON", nargs="?", help="its id, such as L3, or the name of a behaviour"),
          ctl.argument("--document", metavar="NAME", help="all lessons of a document, such as NOTES.md")),
         ("practise", "ask it now, whatever is known of it, and practise it where it fails", _practise, lesson,
          teach.no_wait),
     )  # fmt: skip
-
-
-def _replace_arguments(parser: argparse.ArgumentParser) -> None:
-    commands.epilog(parser, REPLACE_EPILOG)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -97,14 +93,14 @@ def _show(args: argparse.Namespace) -> int:
     if found["kind"] == "behaviour":
         return _show_behaviour(args, found)
     asked = _rounds(ctl.journal_path(args), found["lesson"])
-    return ctl.show(args, {**found, "rounds": asked}, lambda: _page(found, asked))
+    return render.show(args, {**found, "rounds": asked}, lambda: _page(found, asked))
 
 
 def _show_behaviour(args: argparse.Namespace, found: dict[str, Any]) -> int:
     dreams = pattern.newest(args, found["lesson"])
     answer = {**found, "rounds": [], "dreams": dreams}
     pages = _page(found, ())
-    return ctl.show(args, answer, lambda: [*pages, "", pattern.page_with_dreams(found["pattern"], dreams)])
+    return render.show(args, answer, lambda: [*pages, "", pattern.page_with_dreams(found["pattern"], dreams)])
 
 
 def _folded(path: str, lesson: str) -> dict[str, Any]:
@@ -133,7 +129,7 @@ def _forget(args: argparse.Namespace) -> int:
         what = f"{answer['lesson']} is taught no more"
     count = len(answer["forgotten"])
     out = f"{count} examples are taken out of the weights" if count else "no step had learned it"
-    return ctl.show(args, answer, f"{what}; {out}")
+    return render.show(args, answer, f"{what}; {out}")
 
 
 def _practise(args: argparse.Namespace) -> int:

@@ -1,7 +1,6 @@
 """`apollod ctl pattern list|show|add|retire|propose`: behaviours that are learned by dreaming."""
 
 import argparse
-import difflib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 from apollod.cli import commands, render
 from apollod.cli.control import ctl, dream, pattern_given, rows
 from apollod.cli.render import indented
-from apollod.errors import ApolloError
+from apollod.errors import unknown
 from apollod.wire import control_messages as msg
 
 EPILOG = """\
@@ -46,7 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("show", "one pattern in full: definition, tests, budget, why nothing happens, its last dreams", _show, name,
          ctl.of_a_copy),
         ("add", "have a behaviour learned, or change one", _add, pattern_given.arguments),
-        ("retire", "dream of a pattern no more; what was learned stays learned", _retire, name),
+        ("retire", "dream of a pattern no more; what was learned stays learned",
+         ctl.telling(lambda args: msg.PatternRetireRequest(args.name, ctl.by()), _retired), name),
         ("propose", "patterns made of what is stripped most often and was learned most, as TOML; adds none",
          pattern_given.propose, pattern_given.propose_arguments),
     )  # fmt: skip
@@ -54,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def folded(path: str) -> dict[str, Any]:
     """State of patterns by a journal, without its daemon."""
-    from apollod.supervisor.pattern_view import patterns_view
+    from apollod.supervisor.lesson_view import patterns_view
 
     view = patterns_view(rows.folded_state(path), time.time_ns())
     stopped = "no daemon was asked"
@@ -65,7 +65,7 @@ def folded(path: str) -> dict[str, Any]:
 
 def _list(args: argparse.Namespace) -> int:
     view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
-    return ctl.show(args, view, lambda: _page_of_all(view))
+    return render.show(args, view, lambda: _page_of_all(view))
 
 
 def _page_of_all(view: dict[str, Any]) -> str:
@@ -79,13 +79,9 @@ def _show(args: argparse.Namespace) -> int:
     view = ctl.ask_or_fold(args, msg.PatternsRequest(), folded)
     patterns = {one["name"]: one for one in view["patterns"]}
     if (found := patterns.get(args.name)) is None:
-        near = difflib.get_close_matches(args.name, patterns, n=1, cutoff=0.0)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ApolloError(f"there is no pattern {args.name}", f"{hint}`apollod ctl pattern list` has them")
+        raise unknown("pattern", args.name, patterns)
     dreams = newest(args, args.name)
-    return ctl.show(
-        args, {"schema_version": 1, "pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams)
-    )
+    return render.show(args, {"pattern": found, "dreams": dreams}, lambda: page_with_dreams(found, dreams))
 
 
 def newest(args: argparse.Namespace, name: str) -> list[dict[str, Any]]:
@@ -108,13 +104,12 @@ def _add(args: argparse.Namespace) -> int:
         "unchanged": "is there already, just so; nothing was changed",
     }[answer["became"]]
     waits = f" (waits: {answer['waits']})" if answer["waits"] else ""
-    return ctl.show(args, answer, f"{pattern.name} {said}{waits}")
+    return render.show(args, answer, f"{pattern.name} {said}{waits}")
 
 
-def _retire(args: argparse.Namespace) -> int:
-    answer = ctl.ask(ctl.socket_path(args), msg.PatternRetireRequest(args.name, ctl.by()))
+def _retired(answer: Object) -> str:
     stays = f"; what {answer['practices']} practices taught stays learned" if answer["practices"] else ""
-    return ctl.show(args, answer, f"{args.name} is retired{stays}")
+    return f"{answer['pattern']} is retired{stays}"
 
 
 def _moved(p: Object, mode: str) -> str:

@@ -188,7 +188,7 @@ def propose(args: argparse.Namespace) -> int:
         taken.append(name)
         found.append(_object(one, name))
     if args.json:
-        print(json.dumps({"schema_version": 1, "proposals": found, "too_long": proposals.too_long}))
+        render.print_object({"proposals": found, "too_long": proposals.too_long})
         return 0
     print("\n\n".join(one["toml"] for one in found), end="\n" if found else "")
     if not found:

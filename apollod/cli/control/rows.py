@@ -86,6 +86,17 @@ def folded_state(path: str) -> "State":
     return state
 
 
+def folded_status(path: str) -> dict[str, Any]:
+    """Status of now after all events of a journal, without its daemon, as JSON values."""
+    from time import time_ns
+
+    from apollod.supervisor.status_view import status_view
+    from apollod.wire import status as st
+
+    state = folded_state(path)
+    return st.plain(status_view(state, time_ns(), st.Journal(seq=state.seq, bytes=0, head_hash="", path=path)))
+
+
 def show_list(
     args: argparse.Namespace,
     name: str,
@@ -95,13 +106,10 @@ def show_list(
 ) -> int:
     """Print a list in the form that was asked for: lines (--jsonl), one object with the list as `name` and the fields
     `beside` it (--json), or a table. Returns exit code 0."""
-    if args.jsonl:
-        for row in found:
-            print(json.dumps(row))
-    elif args.json:
-        print(json.dumps({"schema_version": 1, name: found, **beside}))
-    else:
-        print(render.listed(columns, found))
+    if not args.jsonl:
+        return render.show(args, {name: found, **beside}, lambda: render.listed(columns, found))
+    for row in found:
+        print(json.dumps(row))
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from apollod.adapters.journal.journal_reader import literal
-from apollod.cli import render
+from apollod.cli import commands, render
 from apollod.cli.control import ctl, rows
 from apollod.core.facts.intake.events import StripLevel
 from apollod.errors import ApolloError, ConfigError, NotPermitted
@@ -57,7 +57,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     told = _sources_of(ctl.journal_path(args), args.path)
-    return ctl.show(args, {"schema_version": 1, **told}, lambda: _page(told))
+    return render.show(args, told, lambda: _page(told))
 
 
 def _trial_arguments(parser: argparse.ArgumentParser) -> None:
@@ -245,8 +245,8 @@ def _add(args: argparse.Namespace) -> int:
     table = gap + tomlkit.dumps({"watch": [given]})
     _replace(file, text + (table.replace("\n", "\r\n") if "\r\n" in text else table), [*tables, given])
     missing = "" if place.exists() else "; it is not there yet"
-    answer = {"schema_version": 1, "config": str(file), "added": given}
-    return ctl.show(args, answer, f"{place} is in {file}{missing}; {RESTART}")
+    answer = {"config": str(file), "added": given}
+    return render.show(args, answer, f"{place} is in {file}{missing}; {RESTART}")
 
 
 def _remove(args: argparse.Namespace) -> int:
@@ -260,18 +260,14 @@ def _remove(args: argparse.Namespace) -> int:
         raise ConfigError(f"{place} is not watched", f"watched in {file}: {among}")
     rest = [table for n, table in enumerate(tables) if n not in found]
     _replace(file, _without(text, found), rest)
-    answer = {"schema_version": 1, "config": str(file), "removed": [tables[n] for n in found]}
-    return ctl.show(args, answer, f"{place} is out of {file}; {RESTART}")
+    answer = {"config": str(file), "removed": [tables[n] for n in found]}
+    return render.show(args, answer, f"{place} is out of {file}; {RESTART}")
 
 
 def _file(args: argparse.Namespace) -> Path:
     """The configuration file with links resolved. Raises NotPermitted if it may not be written."""
-    if not args.config:
-        raise ConfigError("which configuration?", "give --config FILE, or set APOLLOD_CONFIG")
+    commands.configuration(args, "which configuration?")  # what is wrong with it as it stands is not ours
     file = Path(os.path.realpath(args.config))
-    from apollod.supervisor.config import load_config
-
-    load_config(str(file))  # what is wrong with it as it stands is not ours
     check_permitted(file, os.W_OK)
     return file
 

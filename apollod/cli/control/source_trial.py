@@ -136,7 +136,7 @@ def _run(args: argparse.Namespace, answers: Answers, max_tokens: int) -> int:
     sources, leaks = answers.sources(trial), answers.leaks
     if args.json:
         counted = {"tokens": answers.tokens, "trained": answers.targets, "changes": dict(answers.changes)}
-        print(json.dumps({**_object(trial, examples, bad), "leaks": leaks, "sources": sources, **counted}))
+        render.print_object({**_object(trial, examples, bad), "leaks": leaks, "sources": sources, **counted})
         return 0
     names = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in trial.formats.items())
     print(f"format      {names}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
@@ -207,7 +207,7 @@ def _object(trial: Trial, examples: list[Tried], bad: list[Tried]) -> dict[str, 
         group, _, name = what.partition(": ")
         counts[group][name] = count
     return {
-        "schema_version": 1, "format": next(iter(trial.formats), ""), "formats": trial.formats,
+        "format": next(iter(trial.formats), ""), "formats": trial.formats,
         "records": trial.records, "examples": [_example(tried, shown) for tried in examples],
         "signals": [
             {"path": one.path, "line": one.line, "example": one.example, **_signal(one.evidence)}

@@ -37,7 +37,7 @@ def _run(args: argparse.Namespace) -> int:
         text = "" if args.json else _page(answer)
         if args.watch and not args.json:
             print("\x1b[H\x1b[J" if sys.stdout.isatty() else "", end="")
-        ctl.show(args, answer, text)
+        render.show(args, answer, text)
         if not args.watch:
             return 0
         sys.stdout.flush()

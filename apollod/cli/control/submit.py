@@ -41,7 +41,7 @@ def _submit(args: argparse.Namespace) -> int:
     with sys.stdin.buffer if args.file == "-" else open(args.file, "rb") as stream:
         total = give(ctl.socket_path(args), stream, source, args.file, args.wait)
     accepted, duplicates, rejected = (len(total[name]) for name in ("examples", "duplicates", "rejected"))
-    ctl.show(args, total, f"{accepted} accepted, {duplicates} duplicates, {rejected} rejected")
+    render.show(args, total, f"{accepted} accepted, {duplicates} duplicates, {rejected} rejected")
     if total.get("taken_back"):
         return REFUSED_BY_GUARD
     return 1 if rejected and not accepted and not duplicates else 0
@@ -79,7 +79,7 @@ def _train(args: argparse.Namespace) -> int:
     total = give(ctl.socket_path(args), BytesIO(line), "ctl:train", "the command line", args.wait)
     known = total["examples"] + total["duplicates"]
     if not known:
-        ctl.show(args, total, "not accepted")
+        render.show(args, total, "not accepted")
         return 1
     state = "accepted" if total["examples"] else "known already"
     if args.wait:
@@ -89,7 +89,7 @@ def _train(args: argparse.Namespace) -> int:
         state = total["state"] = example_facts.state_of(journal, known[0])
         total["known"] = state == "skipped" and example_facts.was_known(journal, known[0])
         state = "skipped: the model knows it, so that nothing was written" if total["known"] else state
-    ctl.show(args, total, f"{known[0]} {state}")
+    render.show(args, total, f"{known[0]} {state}")
     if total.get("taken_back"):
         return REFUSED_BY_GUARD
     return 0 if not args.wait or state == "trained" or total["known"] else 1
@@ -130,11 +130,9 @@ def _feedback(args: argparse.Namespace) -> int:
     if not args.rating:
         if args.fix or args.comment:
             raise ConfigError("good or bad?", "write the rating after the id")
-        answer = ctl.ask(ctl.socket_path(args), msg.FeedbackQuestion(args.response, args.choice))
-    else:
-        request = msg.FeedbackRequest(args.response, args.rating, _fix(args.fix), args.comment, args.choice)
-        answer = ctl.ask(ctl.socket_path(args), request)
-    return ctl.show(args, answer, _sentence(answer))
+        return ctl.tell(args, msg.FeedbackQuestion(args.response, args.choice), _sentence)
+    request = msg.FeedbackRequest(args.response, args.rating, _fix(args.fix), args.comment, args.choice)
+    return ctl.tell(args, request, _sentence)
 
 
 def _fix(file: str | None) -> str | None:
@@ -165,7 +163,7 @@ def give(path: str, stream: BinaryIO, source: str, name: str, wait: bool) -> dic
     """Send every line to the daemon, which is asked even without lines, and return its answers put together. `source`:
     their name in the journal; `name`: in messages; `wait`: return when they are learned; `taken_back` then has the
     examples that the quality guard took back and holds."""
-    total: dict[str, Any] = {"schema_version": 1, "examples": [], "duplicates": [], "held": [], "rejected": []}
+    total: dict[str, Any] = {"examples": [], "duplicates": [], "held": [], "rejected": []}
     first, lines = 1, _take(stream)
     while True:
         answer = ctl.ask(path, msg.SubmitRequest(lines, source, first))

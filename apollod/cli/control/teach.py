@@ -158,7 +158,7 @@ def show_when_known(args: argparse.Namespace, given: dict[str, Any]) -> int:
     found = given if args.no_wait else _waited(ctl.socket_path(args), given)
     found = {**found, "already": given["already"]}
     answer = {name: found[name] for name in (*PROMISED, *BESIDE)}
-    ctl.show(args, answer, sentence(found))
+    render.show(args, answer, sentence(found))
     return 0 if args.no_wait or found["state"] == "known" else 1
 
 
@@ -247,7 +247,7 @@ def _teach_document(args: argparse.Namespace) -> int:
     if not args.no_wait:
         lessons = _all_waited(ctl.socket_path(args), given["document"], lessons)
     known = sum(one["state"] == "known" for one in lessons)
-    ctl.show(args, {**given, "lessons": lessons, "known": known}, _came_of(lessons, args.no_wait))
+    render.show(args, {**given, "lessons": lessons, "known": known}, _came_of(lessons, args.no_wait))
     return 0 if args.no_wait or known >= ENOUGH * len(lessons) else 1
 
 

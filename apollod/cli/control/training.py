@@ -26,11 +26,8 @@ _QUEUE: tuple[render.Column, ...] = (
 def add_queue(parser: argparse.ArgumentParser) -> None:
     parser.description = "the examples that wait to be learned"
     limit = partial(commands.limited, text="the next N (default 20, at most 1000)")
-    ctl.actions(parser, ("show", "what is learned next, and why; what the next step waits for", _show_queue, limit))
-
-
-def _show_queue(args: argparse.Namespace) -> int:
-    return ctl.tell(args, msg.QueueRequest(args.limit or 1000), _queue)
+    ctl.actions(parser, ("show", "what is learned next, and why; what the next step waits for",
+                         ctl.telling(lambda args: msg.QueueRequest(args.limit or 1000), _queue), limit))  # fmt: skip
 
 
 def _queue(a: dict[str, Any]) -> str:
@@ -66,11 +63,11 @@ def _show_schedule(args: argparse.Namespace) -> int:
     status = ask_status(ctl.socket_path(args))
     waits = {name: status.get("activities", {}).get(name, "") for name in _ACTIVITIES}
     answer = {
-        "schema_version": 1, "schedule": status.get("schedule", {}), "pending": status["queue"]["pending"],
+        "schedule": status.get("schedule", {}), "pending": status["queue"]["pending"],
         "waits": waits, "checkpoint_due_in_s": status["checkpoint"].get("due_in_s"),
         "dreams": status.get("dreams", {}),
     }  # fmt: skip
-    return ctl.show(args, answer, lambda: schedule_lines(answer))
+    return render.show(args, answer, lambda: schedule_lines(answer))
 
 
 def schedule_lines(answer: dict[str, Any]) -> list[str]:
@@ -117,11 +114,7 @@ def _when(moment: float | None) -> str:
 
 
 def add_pause(parser: argparse.ArgumentParser) -> None:
-    ctl.options(parser, _pause)
-
-
-def _pause(args: argparse.Namespace) -> int:
-    return ctl.tell(args, msg.PauseRequest(), _paused)
+    ctl.options(parser, ctl.telling(lambda args: msg.PauseRequest(), _paused))
 
 
 def _paused(answer: dict[str, Any]) -> str:
@@ -130,45 +123,37 @@ def _paused(answer: dict[str, Any]) -> str:
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    ctl.options(parser, _resume)
-
-
-def _resume(args: argparse.Namespace) -> int:
-    return ctl.tell(args, msg.ResumeRequest(), lambda answer: ctl.read_status(answer).state)
+    ctl.options(parser, ctl.telling(lambda args: msg.ResumeRequest(), lambda answer: ctl.read_status(answer).state))
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    ctl.options(parser, _checkpoint)
+    """Its answer comes when the checkpoint is committed."""
+    ctl.options(parser, ctl.telling(lambda args: msg.CheckpointRequest(), _written, ctl.CHECKPOINT_TIMEOUT_S))
 
 
-def _checkpoint(args: argparse.Namespace) -> int:
-    """Returns when it is committed."""
-    return ctl.tell(
-        args, msg.CheckpointRequest(), lambda done: f"step {done['step']} {done['fingerprint']} {done['model_dir']}",
-        ctl.CHECKPOINT_TIMEOUT_S,
-    )  # fmt: skip
+def _written(done: dict[str, Any]) -> str:
+    return f"step {done['step']} {done['fingerprint']} {done['model_dir']}"
 
 
 def add_rollback(parser: argparse.ArgumentParser) -> None:
-    ctl.options(parser, _rollback)
+    """Its answer comes when the weights of that step are served."""
+    asked = ctl.telling(lambda args: msg.RollbackRequest(_step_of(args.to)), _back, ctl.CHECKPOINT_TIMEOUT_S)
+    ctl.options(parser, asked)
     parser.add_argument(
         "--to", required=True, metavar="STEP|CHECKPOINT",
         help="a step on the way to the one that is served, 0 for the untrained weights, or a checkpoint's directory",
     )  # fmt: skip
 
 
-def _rollback(args: argparse.Namespace) -> int:
-    """Returns when the weights of that step are served."""
-    done = ctl.ask(ctl.socket_path(args), msg.RollbackRequest(_step_of(args.to)), ctl.CHECKPOINT_TIMEOUT_S)
+def _back(done: dict[str, Any]) -> str:
     restored = f"restored from a checkpoint, {done['replayed']} steps run again"
     how = "undone in memory" if done["how"] == "memory" else restored
-    text = (
+    return (
         f"step {done['step']} {done['fingerprint']} is served: {len(done['undone'])} steps {how} in "
         f"{done['seconds']:.2f} s\n"
         f"{len(done['examples'])} examples are taken back and not learned again; `apollod ctl relearn ID...` asks "
         "for them"
     )
-    return ctl.show(args, done, text)
 
 
 def _step_of(text: str) -> int:
@@ -183,14 +168,11 @@ def _step_of(text: str) -> int:
 
 
 def add_relearn(parser: argparse.ArgumentParser) -> None:
-    ctl.options(parser, _relearn)
+    ctl.options(parser, ctl.telling(lambda args: msg.RelearnRequest(args.examples), _again))
     parser.add_argument(
         "examples", nargs="+", metavar="EXAMPLE", help="ids; `ctl example list --state undone|withdrawn` has them"
     )
 
 
-def _relearn(args: argparse.Namespace) -> int:
-    return ctl.tell(
-        args, msg.RelearnRequest(args.examples),
-        lambda answer: f"{len(answer['examples'])} examples wait to be learned again",
-    )  # fmt: skip
+def _again(answer: dict[str, Any]) -> str:
+    return f"{len(answer['examples'])} examples wait to be learned again"

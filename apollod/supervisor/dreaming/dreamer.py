@@ -28,7 +28,7 @@ from apollod.curation.surrounding_texts import CHARACTERS_MAX, conversation_in, 
 from apollod.errors import DreamCut, JournalError, LlmRefused
 from apollod.model.config_facts import context_length
 from apollod.model.engine_memory import asked_length
-from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.child_commands import priority_at
 from apollod.supervisor.config import Config
 from apollod.wire.engine_terms import ROLLOUT_PRIORITY
 from apollod.wire.teacher import Teacher
@@ -81,7 +81,7 @@ class Dreamer:
             ours = config.is_own(url)
             return HttpLlm(Endpoint(url, model, key, at_once, attempts=1, try_s=limit_s, total_s=limit_s, ours=ours))
 
-        self._priority = OWN_PRIORITY if serves_by_priority(config) else None
+        self._priority = priority_at(config, OWN_PRIORITY)
         self._own = asked(config.api_url, engine.served_name, engine.api_key, SIDE_BY_SIDE)
         elsewhere = config.endpoint_named(section.endpoint)
         self._imagines_here = elsewhere is None or config.is_own(elsewhere.base_url)

@@ -99,4 +99,3 @@ HANDLERS: Mapping[type, Handler] = {
     fx.PlanRollback: Background(_plan_rollback),
     fx.PlanForget: Background(_plan_forget),
 }
-"""Effect type -> its handler."""

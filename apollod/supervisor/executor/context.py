@@ -201,6 +201,20 @@ async def answered(
         return failed(failure_of(error))
 
 
+def asking(
+    work: Callable[[Context, EffectT], Awaitable[inp.Input | None]], failed: Callable[[EffectT, Failure], inp.Input],
+    bug: str, *about: str, limit: int = 0,
+) -> Background[EffectT]:  # fmt: skip
+    """The handler of a question whose every failure is an input as well, made by `failed`. `bug`, `about`: name of a
+    bug of ours in the log, and the fields of the effect beside it."""
+
+    async def run(context: Context, effect: EffectT) -> inp.Input | None:
+        fields = {name: getattr(effect, name) for name in about}
+        return await answered(work(context, effect), lambda failure: failed(effect, failure), bug, **fields)
+
+    return Background(run, limit)
+
+
 def failure_of(error: Exception) -> Failure:
     """Cause and text of an error, without secrets, since it may quote a model or an endpoint. Errors of journal and
     network count as the endpoint's, which is asked again. Errors that are neither ours nor the system's are bugs."""

@@ -12,27 +12,29 @@ from apollod.failpoints import failpoint
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer, Surrounder
-from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
-from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
+from apollod.supervisor.executor import (
+    checkpoint_effects,
+    child_effects,
+    dreaming_effects,
+    environment_effects,
+    holding_effects,
+    judging_effects,
+    lesson_effects,
+    quality_effects,
+    scoring_effects,
+    training_effects,
+)
 from apollod.supervisor.executor.context import AnyEnvironment, Background, Context, Handler, UnderWay
-from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
-from apollod.supervisor.executor.environment_effects import HANDLERS as ENVIRONMENTS
-from apollod.supervisor.executor.holding_effects import HANDLERS as HOLDING
-from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
-from apollod.supervisor.executor.lesson_effects import HANDLERS as LESSONS
-from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
-from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
-from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
-from apollod.supervisor.executor.update_effects import HANDLERS as UPDATES
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
 
 Submit = Callable[[inp.Input], Awaitable[object]]
 
-HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **SCORING, **JUDGING, **DREAMING, **QUALITY, **LESSONS,
-    **HOLDING, **ENVIRONMENTS, **UPDATES,
-}  # fmt: skip
+SUBJECTS = (
+    child_effects, training_effects, checkpoint_effects, scoring_effects, judging_effects, dreaming_effects,
+    quality_effects, lesson_effects, holding_effects, environment_effects,
+)  # fmt: skip
+HANDLERS: Mapping[type, Handler] = {kind: one for subject in SUBJECTS for kind, one in subject.HANDLERS.items()}
 """Effect type -> its handler."""
 
 

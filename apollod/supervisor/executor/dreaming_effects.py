@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any
 
 import anyio.to_thread
 
@@ -24,21 +24,11 @@ from apollod.curation.surrounding_texts import conversation_in
 from apollod.errors import ApolloError
 from apollod.supervisor.dreaming.dreamer import ANSWER_TEMPERATURE, Dreamer
 from apollod.supervisor.dreaming.tested_answers import Tester
-from apollod.supervisor.executor.context import (
-    Background,
-    Context,
-    Failure,
-    Handler,
-    Inline,
-    UnderWay,
-    answered,
-    given_line,
-)
+from apollod.supervisor.executor.context import Context, Failure, Handler, Inline, UnderWay, asking, given_line
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 
-CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
-CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
+Call = fx.ImagineScenario | fx.AnswerScenario | fx.JudgeDream | fx.TestScenario
 
 
 def _dreamer(context: Context) -> Dreamer:
@@ -162,31 +152,26 @@ async def _cancel(context: Context, effect: fx.CancelDream) -> None:
         context.under_way.cancel_group(call.__name__)
 
 
-def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callable[[CallT], str]) -> Background[CallT]:
-    """Make a handler that reports every failure as an input. The number of calls is not limited here, but by the core:
-    the next call begins while the one before, whose answer caused it, is still under way."""
-
-    async def run(context: Context, effect: CallT) -> inp.Input:
-        def failed(failure: Failure) -> inp.DreamCallFailed:
-            cause, why, retry_after_s = failure
-            case: tuple[Mode, int] = (
-                (effect.mode, effect.sample) if isinstance(effect, fx.TestScenario) else ("bare", 0)
-            )
-            return inp.DreamCallFailed(
-                effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s, case=case
-            )  # fmt: skip
-
-        about = {"dream": effect.dream, "stage": stage(effect)}
-        return await answered(work(context, effect), failed, "dream.call_broke", **about)
-
-    return Background(run)
+def _failed(effect: Call, failure: Failure) -> inp.DreamCallFailed:
+    case: tuple[Mode, int] = ("bare", 0)
+    match effect:
+        case fx.ImagineScenario():
+            stage = "imagining"
+        case fx.AnswerScenario():
+            stage = "answering"
+        case fx.JudgeDream():
+            stage = effect.stage
+        case fx.TestScenario():
+            stage, case = f"round {effect.round}" if effect.round else "testing", (effect.mode, effect.sample)
+    return inp.DreamCallFailed(effect.dream, stage, effect.attempt, *failure, case=case)
 
 
+CALLS: Mapping[type[Call], Callable[[Context, Any], Awaitable[inp.Input]]] = {
+    fx.ImagineScenario: _imagine, fx.AnswerScenario: _answer, fx.JudgeDream: _judge, fx.TestScenario: _test,
+}  # fmt: skip
+"""The number of calls is limited by the core alone: the next one begins while the one before, whose answer caused it,
+is still under way."""
 HANDLERS: Mapping[type, Handler] = {
-    fx.ImagineScenario: _call(_imagine, lambda effect: "imagining"),
-    fx.AnswerScenario: _call(_answer, lambda effect: "answering"),
-    fx.JudgeDream: _call(_judge, lambda effect: effect.stage),
-    fx.TestScenario: _call(_test, lambda effect: f"round {effect.round}" if effect.round else "testing"),
+    **{call: asking(work, _failed, "dream.call_broke", "dream", "attempt") for call, work in CALLS.items()},
     fx.CancelDream: Inline(_cancel),
 }
-"""Effect type -> its handler."""

@@ -30,7 +30,7 @@ from apollod.curation.redaction import redact_text
 from apollod.curation.stripping import as_asked
 from apollod.errors import ConfigError, EnvironmentFailed, RecordRefused
 from apollod.model.kept import CHUNK
-from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.child_commands import priority_at
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import OWN_PRIORITY
 from apollod.supervisor.executor.context import AnyEnvironment, Background, Context, Failure, Handler, answered
@@ -73,7 +73,7 @@ def _environment(section: EnvironmentSection, config: Config) -> AnyEnvironment:
 
 def _sampler(section: EnvironmentSection, config: Config) -> Sampler:
     """How an environment that runs rollouts by itself has them sampled: as `_answers` does."""
-    key, priority = config.engine.api_key, OWN_PRIORITY if serves_by_priority(config) else None
+    key, priority = config.engine.api_key, priority_at(config, OWN_PRIORITY)
     fields = {
         "temperature": section.temperature, "top_p": 1.0, **PLAIN, "logprobs": 0, "return_token_ids": True,
         **({} if priority is None else {"priority": priority}),

@@ -24,11 +24,10 @@ from apollod.curation.lessons.line_lessons import Pair, asked_by
 from apollod.curation.redaction import redact_text
 from apollod.curation.stripping import as_asked
 from apollod.curation.surrounding_texts import conversation_in
-from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, RecordRefused
-from apollod.explain import line_of, reason
+from apollod.errors import LlmError, LlmNonsense, LlmRefused, RecordRefused
 from apollod.supervisor.captures import pair_of
-from apollod.supervisor.child_commands import serves_by_priority
-from apollod.supervisor.executor.context import Background, Context, Handler, own_endpoint
+from apollod.supervisor.child_commands import priority_at
+from apollod.supervisor.executor.context import Background, Context, Handler, failure_of, own_endpoint
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 
@@ -58,21 +57,17 @@ async def _freeze(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
     """Freeze an anchor; every failure is an input as well."""
     try:
         return await _frozen(context, effect)
-    except LlmRefused as error:
-        unable = error.status in (NOT_IMPLEMENTED, NOT_FOUND)
-        return inp.AnchorCallFailed(effect.wanted, "unable" if unable else _cause(error), redact_text(error.line()))
-    except LlmError as error:
-        return inp.AnchorCallFailed(effect.wanted, _cause(error), redact_text(error.line()))
-    except ApolloError as error:
-        return inp.AnchorCallFailed(effect.wanted, "answer", redact_text(error.line()))
-    except OSError as error:
-        return inp.AnchorCallFailed(effect.wanted, "busy", reason(error))
-    except Exception as error:  # noqa: BLE001 - a bug of ours: this one is left out, and status says so
-        return inp.AnchorCallFailed(effect.wanted, "answer", line_of(error))
+    except Exception as error:  # noqa: BLE001 - after a bug of ours this one is left out, and status says so
+        return inp.AnchorCallFailed(effect.wanted, _cause(error), failure_of(error).reason)
 
 
-def _cause(error: LlmError) -> Literal["busy", "answer"]:
-    return "busy" if error.retryable else "answer"
+def _cause(error: Exception) -> Literal["unable", "busy", "answer"]:
+    match error:
+        case LlmRefused(status=status) if status in (NOT_IMPLEMENTED, NOT_FOUND):
+            return "unable"
+        case LlmError(retryable=True) | OSError():
+            return "busy"
+    return "answer"
 
 
 async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswered:
@@ -80,7 +75,7 @@ async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswer
     sort, prompt, answer = await _asked(context, effect)
     around, first = effect.around, -1
     said = [as_asked(one) for one in conversation_in(around, effect.told or effect.system, prompt)]
-    priority = PRIORITY if serves_by_priority(context.config) else None
+    priority = priority_at(context.config, PRIORITY)
     async with HttpLlm(own_endpoint(context.config, LIMIT_S)) as llm:
         if not answer:
             sampling = Sampling(max_tokens=ANSWER_TOKENS, temperature=0.0, priority=priority, thinking="off")

@@ -8,17 +8,9 @@ from apollod.core.facts.intake.events import Removed
 from apollod.core.facts.judging.events import Failing, spokesman
 from apollod.core.facts.judging.state import SAME
 from apollod.curation.judge_question import better_record, followed_by, spoiled
-from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line
+from apollod.supervisor.executor.context import Context, Failure, Handler, asking, given_line
 
 _FAILING: Mapping[str, Failing] = {"nonsense": "nonsense", "refused": "refused"}
-
-
-async def _ask(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | inp.JudgeFailed:
-    def failed(failure: Failure) -> inp.JudgeFailed:
-        cause, why, retry_after_s = failure
-        return _failed(effect, _FAILING.get(cause, "endpoint"), why, retry_after_s)
-
-    return await answered(_answer(context, effect), failed, "judge.call_broke", subject=effect.subject)
 
 
 async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | inp.JudgeFailed:
@@ -64,4 +56,9 @@ def _failed(effect: fx.AskJudge, cause: Failing, why: str, retry_after_s: float 
     return inp.JudgeFailed(effect.subject, effect.attempt, cause, why, retry_after_s)
 
 
-HANDLERS: Mapping[type, Handler] = {fx.AskJudge: Background(_ask)}
+def _not_asked(effect: fx.AskJudge, failure: Failure) -> inp.JudgeFailed:
+    cause, why, retry_after_s = failure
+    return _failed(effect, _FAILING.get(cause, "endpoint"), why, retry_after_s)
+
+
+HANDLERS: Mapping[type, Handler] = {fx.AskJudge: asking(_answer, _not_asked, "judge.call_broke", "subject")}

@@ -3,11 +3,10 @@ answer."""
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http.client import NOT_IMPLEMENTED
-from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -40,7 +39,7 @@ from apollod.errors import JournalError, LlmError, LlmRefused, RecordRefused, Sc
 from apollod.supervisor.captures import pair_of
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer
-from apollod.supervisor.executor.context import Background, Context, Failure, Handler, answered, given_line
+from apollod.supervisor.executor.context import Context, Failure, Handler, asking, given_line
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
 
@@ -48,8 +47,6 @@ log = structlog.get_logger()
 
 PRACTICE_IMAGINED, HELD_OUT_IMAGINED = 6, 4
 """wordings that an imagination is asked for"""
-
-CallT = TypeVar("CallT", fx.WordLesson, fx.AskLesson, fx.PrepareLesson)
 
 
 def _dreamer(context: Context) -> Dreamer:
@@ -207,25 +204,13 @@ async def _teacher(context: Context, told: str, prompt: tuple[Turn, ...], answer
     return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 
-def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]]) -> Background[CallT]:
-    """Make a handler that reports every failure as an input. The number of calls is not limited here: the core makes
-    one at a time."""
-
-    async def run(context: Context, effect: CallT) -> inp.Input:
-        def failed(failure: Failure) -> inp.LessonCallFailed:
-            cause, why, retry_after_s = failure
-            return inp.LessonCallFailed(effect.lesson, effect.stage, effect.attempt, cause, why, retry_after_s)
-
-        return await answered(
-            work(context, effect), failed, "lesson.call_broke", lesson=effect.lesson, stage=str(effect.stage)
-        )
-
-    return Background(run)
+def _failed(effect: fx.WordLesson | fx.AskLesson | fx.PrepareLesson, failure: Failure) -> inp.LessonCallFailed:
+    return inp.LessonCallFailed(effect.lesson, effect.stage, effect.attempt, *failure)
 
 
-HANDLERS: Mapping[type, Handler] = {
-    fx.WordLesson: _call(_word),
-    fx.AskLesson: _call(_ask),
-    fx.PrepareLesson: _call(_prepare),
+_BUG = ("lesson.call_broke", "lesson", "stage")
+HANDLERS: Mapping[type, Handler] = {  # one at a time: by the core
+    fx.WordLesson: asking(_word, _failed, *_BUG),
+    fx.AskLesson: asking(_ask, _failed, *_BUG),
+    fx.PrepareLesson: asking(_prepare, _failed, *_BUG),
 }
-"""Effect type -> its handler."""

@@ -19,7 +19,7 @@ from apollod.curation.probes.references import watched_items
 from apollod.curation.redaction import redact_text
 from apollod.errors import ProbesBroken, RecordRefused
 from apollod.explain import reason
-from apollod.supervisor.executor.context import REASON_MAX, Background, Context, Failure, Handler, Inline, answered
+from apollod.supervisor.executor.context import REASON_MAX, Context, Failure, Handler, Inline, asking
 from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.leak_watch import left_out
 from apollod.supervisor.quality.prober import Prober, probes_known
@@ -28,13 +28,6 @@ from apollod.wire.pipe_messages import Window, Without
 
 
 async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
-    def failed(failure: Failure) -> inp.ProbesFailed:
-        return inp.ProbesFailed(effect.number, failure.reason)
-
-    return await answered(_measured(context, effect), failed, "quality.measuring_broke", number=effect.number)
-
-
-async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
     """Measure. Files are read anew for each run, so that a change of the probes since the baseline is reported."""
     directory = context.config.state_dir / blobs.NAME
     try:
@@ -64,20 +57,11 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
 
 
 async def _tell(context: Context, effect: fx.TellAlarm) -> inp.AlarmTold:
-    work = teller.tell(context.config, effect.message)
-    error = await answered(work, lambda failure: failure.reason, "quality.telling_broke", incident=effect.incident)
+    error = await teller.tell(context.config, effect.message)
     return inp.AlarmTold(effect.incident, effect.about, redact_text(error))
 
 
 async def _replay(context: Context, effect: fx.ReplayWindow) -> inp.WindowReplayed | inp.WindowReplayFailed:
-    def failed(failure: Failure) -> inp.WindowReplayFailed:
-        return inp.WindowReplayFailed(effect.incident, effect.number, failure.reason)
-
-    work = _replayed(context, effect)
-    return await answered(work, failed, "quality.replaying_broke", incident=effect.incident, number=effect.number)
-
-
-async def _replayed(context: Context, effect: fx.ReplayWindow) -> inp.WindowReplayed | inp.WindowReplayFailed:
     config, incident, number = context.config, effect.incident, effect.number
     window = Window(
         str(config.journal_path), str(config.state_dir), effect.first, effect.last, effect.references, effect.items
@@ -118,11 +102,20 @@ async def _end(context: Context, effect: fx.EndSearch) -> None:
     context.replays.end()
 
 
+def _not_replayed(effect: fx.ReplayWindow, failure: Failure) -> inp.WindowReplayFailed:
+    return inp.WindowReplayFailed(effect.incident, effect.number, failure.reason)
+
+
 HANDLERS: Mapping[type, Handler] = {
-    fx.MeasureQuality: Background(_measure, limit=1),
-    fx.TellAlarm: Background(_tell, limit=1),
-    fx.ReplayWindow: Background(_replay),
+    fx.MeasureQuality: asking(
+        _measure, lambda e, failure: inp.ProbesFailed(e.number, failure.reason), "quality.measuring_broke", "number",
+        limit=1,
+    ),
+    fx.TellAlarm: asking(
+        _tell, lambda e, failure: inp.AlarmTold(e.incident, e.about, failure.reason), "quality.telling_broke",
+        "incident", limit=1,
+    ),
+    fx.ReplayWindow: asking(_replay, _not_replayed, "quality.replaying_broke", "incident", "number"),
     fx.RankExamples: Inline(_rank),
     fx.EndSearch: Inline(_end),
-}
-"""Effect type -> its handler."""
+}  # fmt: skip

@@ -21,7 +21,7 @@ from apollod.curation.stripping import contexts
 from apollod.errors import ApolloError, LlmError, RecordRefused
 from apollod.model.config_facts import kind_of
 from apollod.model.engine_memory import asked_length
-from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.child_commands import priority_at
 from apollod.supervisor.executor.context import (
     SCORE_S,
     SHARE,
@@ -100,7 +100,7 @@ async def _score_example(context: Context, effect: fx.ScoreExample) -> inp.Examp
         both = contexts(bytes(accepted.record), accepted.removed) if accepted is not None else None
         if both is None:
             return inp.ExampleScoreDone(id_, error="it is no conversation", after=after)
-        priority = _priority(context)
+        priority = priority_at(context.config, LATER)
         async with HttpLlm(own_endpoint(context.config)) as llm:
             found = await score(llm, both, Pace(SHARE), priority, review.alternate)
     except LlmError as failure:
@@ -135,23 +135,19 @@ async def _follow_up(context: Context, example: str) -> inp.FollowUpDone:
     if question is None:
         raise RecordRefused(f"example {example} is no conversation")
     async with HttpLlm(own_endpoint(context.config)) as llm:
-        odds, version = await yes_or_no(llm, question, Pace(SHARE), _priority(context))
+        odds, version = await yes_or_no(llm, question, Pace(SHARE), priority_at(context.config, LATER))
     return inp.FollowUpDone(example, noted, odds, version, time.monotonic() - began)
 
 
 async def _cases(context: Context) -> inp.CasesDone:
     began, told, version = time.monotonic(), list[Known](), -1
-    pace, priority = Pace(SHARE), _priority(context)
+    pace, priority = Pace(SHARE), priority_at(context.config, LATER)
     async with HttpLlm(own_endpoint(context.config)) as llm:
         for case in shipped_cases():
             question = follow_up_question(case.asked, case.answer, case.reply)
             odds, version = await yes_or_no(llm, question, pace, priority)
             told.append(Known(odds, case.rejects))
     return inp.CasesDone(tuple(told), version, time.monotonic() - began)
-
-
-def _priority(context: Context) -> int | None:
-    return LATER if serves_by_priority(context.config) else None
 
 
 HANDLERS: Mapping[type, Handler] = {
@@ -162,4 +158,3 @@ HANDLERS: Mapping[type, Handler] = {
     fx.ScoreExample: Background(_score_example),
     fx.ScoreFollowUp: Background(_score_follow_up),
 }
-"""Effect type -> its handler."""

@@ -31,7 +31,7 @@ from apollod.curation.probes.references import Reference
 from apollod.curation.redaction import redact_text
 from apollod.errors import ConfigError, DreamCheckFailed, LlmError, RecordRefused
 from apollod.explain import reason
-from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.child_commands import priority_at
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import answer_tokens
 from apollod.supervisor.dreaming.tested_answers import Tester
@@ -103,7 +103,7 @@ class Prober:
             config.api_url, engine.served_name, engine.api_key, AT_ONCE, attempts=1, try_s=REQUEST_S,
             total_s=REQUEST_S, ours=True,
         )  # fmt: skip
-        priority = OWN_PRIORITY if serves_by_priority(config) else None
+        priority = priority_at(config, OWN_PRIORITY)
         self._terms = Terms(contrast_tokens=answer_tokens(config), concurrency=AT_ONCE, priority=priority)
         self._settings = config.quality
         self._too_long: dict[str, str] = {}

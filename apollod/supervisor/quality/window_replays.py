@@ -52,10 +52,10 @@ class WindowReplays:
                 await search.child.say(msgspec.json.encode(of[1]))
             outcome = await _answer(search, asked)
         except BaseException:
-            self._end(search)
+            search.ends.cancel()
             raise
         if outcome.error:
-            self._end(search)
+            search.ends.cancel()
             await search.gone.wait()
         if outcome.note:
             log.warning("quality.replay_differs", number=outcome.number, reason=outcome.note)
@@ -64,11 +64,7 @@ class WindowReplays:
     def end(self) -> None:
         """End the process and remove its files, without waiting."""
         if self._search is not None:
-            self._end(self._search)
-
-    @staticmethod
-    def _end(search: _Search) -> None:
-        search.ends.cancel()
+            self._search.ends.cancel()
 
     async def _begin(self, config: Config, tasks: TaskGroup, of: tuple[int, Window]) -> _Search:
         with anyio.CancelScope(shield=True):  # so that a started process is always ended

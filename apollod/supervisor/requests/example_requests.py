@@ -1,5 +1,7 @@
 """Requests about examples: submit, decide, edit, withdraw and forget."""
 
+from typing import Any
+
 import anyio.to_thread
 
 from apollod.adapters.journal.examples import deciders_of, source_examples, states_of
@@ -44,18 +46,10 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
     if len(request.lines) > SUBMIT_LINES:
         too_many = f"{len(request.lines)} records are more than {SUBMIT_LINES}"
         return msg.Failure(too_many, "send them in parts", code=USAGE)
-    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
-    try:
-        batch = await anyio.to_thread.run_sync(
-            batch_of_lines, request.lines, request.source, kept_in, longest, request.first,
-            Rules(preferences=daemon.config.preferences.rules()),
-        )  # fmt: skip
-    except OSError as error:
-        return msg.Failure(
-            f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken",
-            "look at the disk, and try again",
-            retryable=True,
-        )
+    rules = Rules(preferences=daemon.config.preferences.rules())
+    batch = await _batch(daemon, request.lines, request.source, request.first, rules)
+    if isinstance(batch, msg.Failure):
+        return batch
     recorded = await daemon.loop.submit(inp.LinesRead(batch, frozenset()))
     events = [r.event for r in recorded]
     held = {e.example: e.reason for e in events if isinstance(e, ev.ExampleHeld) and e.waits_for == "person"}
@@ -71,18 +65,23 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
     )
 
 
+async def _batch(daemon: Daemon, lines: list[bytes], source: str, *more: Any) -> inp.Batch | msg.Failure:
+    """The lines as a batch; `more`: see `batch_of_lines`."""
+    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
+    try:
+        return await anyio.to_thread.run_sync(batch_of_lines, lines, source, kept_in, longest, *more)
+    except OSError as error:
+        why = f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken"
+        return msg.Failure(why, "look at the disk, and try again", retryable=True)
+
+
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
     """Record decisions; answered with each decision that came too late, and the state of its example."""
     recorded = await daemon.loop.submit(input_of(inp.DecisionsGiven, request))
-    done: dict[str, list[str]] = {"approved": [], "declined": [], "held": []}
-    for r in recorded:
-        match r.event:
-            case ev.ExampleApproved(example=example):
-                done["approved"].append(example)
-            case ev.ExampleDeclined(example=example):
-                done["declined"].append(example)
-            case ev.ExampleHeld(example=example):
-                done["held"].append(example)
+    kinds: dict[str, type[ev.ExampleApproved | ev.ExampleDeclined | ev.ExampleHeld]] = {
+        "approved": ev.ExampleApproved, "declined": ev.ExampleDeclined, "held": ev.ExampleHeld,
+    }  # fmt: skip
+    done = {how: [r.event.example for r in recorded if isinstance(r.event, kind)] for how, kind in kinds.items()}
     decided = {example for examples in done.values() for example in examples}
     refused = await _refused(daemon, [one.example for one in request.decisions if one.example not in decided])
     return reply(**done, refused=refused)
@@ -90,13 +89,9 @@ async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
 
 async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
     """Replace an example by an edited one; answered when it is recorded, with the new id."""
-    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
-    try:
-        batch = await anyio.to_thread.run_sync(
-            batch_of_lines, [request.record], f"edit:{request.example}", kept_in, longest
-        )
-    except OSError as error:
-        return msg.Failure(f"nothing can be kept in {kept_in}: {reason(error)}", "look at the disk", retryable=True)
+    batch = await _batch(daemon, [request.record], f"edit:{request.example}")
+    if isinstance(batch, msg.Failure):
+        return batch
     if len(batch.lines) != 1:
         return msg.Failure(f"what was written is {len(batch.lines)} examples, not one", "nothing was changed")
     (line,) = batch.lines

@@ -75,14 +75,10 @@ def _capture(daemon: Daemon) -> Capture:
 
 
 def _growth(daemon: Daemon) -> Growth | None:
-    found = daemon.growth.latest
-    if found is None:
+    if (found := daemon.growth.latest) is None:
         return None
-    return Growth(
-        journal_bytes_per_day=found.journal_per_day,
-        history_bytes_per_day=found.history_per_day,
-        days_left=found.days_left,
-    )
+    journal, history, days_left = found
+    return Growth(journal_bytes_per_day=journal, history_bytes_per_day=history, days_left=days_left)
 
 
 async def queue(daemon: Daemon, request: msg.QueueRequest) -> msg.Answer:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from apollod.cli.commands import Command
-from apollod.cli.control.verbs import VERBS
+from apollod.cli.control.ctl import VERBS
 from apollod.cli.main import COMMANDS, build_parser, main
 
 ROOT = Path(__file__).parents[3]
@@ -64,14 +64,14 @@ def test_no_verb_of_the_room_is_left_out_of_the_table() -> None:
         for path in room.rglob("*.py")
         for name in re.findall(r"^def (add(?:_\w+)?)\(parser: argparse", path.read_text(), re.M)
     }
-    assert added == {(verb.module, verb.add) for verb in VERBS} | {("apollod.cli.control.verbs", "add")}
+    assert added == {(verb.module, verb.add) for verb in VERBS} | {("apollod.cli.control.ctl", "add")}
 
 
 def test_ctl_status_loads_its_own_verb_and_nothing_that_takes_long() -> None:
     found = loaded_by("ctl", "status", "--socket", "/nowhere")
     assert not found & {*HEAVY, "sqlite3", "msgspec", "pathlib", "apollod.core", "apollod.supervisor"}
     ours = {name.removeprefix("apollod.cli.") for name in found if name.startswith("apollod.cli.")}
-    assert ours == {"main", "commands", "render", "control", "control.verbs", "control.ctl", "control.status_verb"}
+    assert ours == {"main", "commands", "render", "control", "control.ctl", "control.status_verb"}
 
 
 def test_nor_does_the_page_of_a_status() -> None:

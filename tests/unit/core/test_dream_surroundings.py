@@ -14,7 +14,7 @@ from apollod.core.facts.dreams.scenario import Turn, likeness
 from apollod.core.surroundings import NOTHING, SURROUNDING_KINDS, Surrounding
 from apollod.curation.stripping import restored
 from apollod.curation.surrounding_texts import conversation_in
-from apollod.supervisor.pattern_view import patterns_view
+from apollod.supervisor.lesson_view import patterns_view
 from apollod.wire import event_codec
 
 replace = msgspec.structs.replace

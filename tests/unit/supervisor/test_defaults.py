@@ -12,7 +12,14 @@ import pytest
 
 from apollod.core.events import Settings
 from apollod.supervisor.config import Config, load_config
-from apollod.supervisor.sections import RETIRED
+from apollod.supervisor.sections import (
+    RETIRED,
+    EndpointSection,
+    EnvironmentSection,
+    ModelSection,
+    ReceiverSection,
+    WatchSection,
+)
 from apollod.wire.messages import OptimizerSettings
 
 PROMISED: dict[str, dict[str, Any]] = {
@@ -97,6 +104,24 @@ def test_a_section_that_is_left_out_is_as_promised(config: Config, section: str)
 def test_every_section_is_promised_something(config: Config) -> None:
     assert msgspec.structs.asdict(config).keys() - {"model", "watch", "endpoint", "environment"} == PROMISED.keys()
     assert config.watch == config.endpoint == config.environment == () and config.model.path == "/m"
+
+
+def test_every_key_of_a_table_without_defaults_is_listed_here() -> None:
+    kinds = {"model": ModelSection, "watch": WatchSection, "endpoint": EndpointSection}
+    kinds |= {"environment": EnvironmentSection, "weights.receiver": ReceiverSection}
+    assert {name: list(kind.__struct_fields__) for name, kind in kinds.items()} == {
+        "model": ["path"],
+        "watch": [
+            "path", "format", "mode", "models", "strip", "strip_patterns", "sidechains", "tier", "context_tokens",
+            "settle_s", "poll_s", "review", "learn",
+        ],
+        "endpoint": ["name", "base_url", "model", "api_key", "tokenizer"],
+        "environment": [
+            "name", "group", "ahead", "age_max", "lr", "rails", "kind", "entry", "python", "variables", "settings",
+            "url", "api_key", "timeout_s", "max_tokens", "temperature", "thinking", "objective", "teacher", "terms",
+        ],
+        "weights.receiver": ["url", "dialect", "model", "api_key", "directory"],
+    }  # fmt: skip
 
 
 def test_what_is_recorded_and_what_the_trainer_is_told_have_the_same_defaults(config: Config) -> None:

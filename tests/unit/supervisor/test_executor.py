@@ -17,32 +17,13 @@ from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import DreamCheckFailed, DreamNonsense, LlmRefused, SeedsUnreadable, VerdictNonsense
 from apollod.supervisor.config import load_config
-from apollod.supervisor.executor import (
-    Executor,
-    checkpoint_effects,
-    child_effects,
-    dispatch,
-    dreaming_effects,
-    environment_effects,
-    holding_effects,
-    judging_effects,
-    lesson_effects,
-    quality_effects,
-    scoring_effects,
-    training_effects,
-    update_effects,
-)
+from apollod.supervisor.executor import Executor, child_effects, dispatch
 from apollod.supervisor.executor.context import REASON_MAX, Background, UnderWay, failure_of
 from apollod.wire import messages as msg
 from apollod.wire.engine_terms import OURS
 from apollod.wire.manifest import Manifest
 
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
-SUBJECTS = (
-    child_effects, training_effects, checkpoint_effects,
-    dreaming_effects, environment_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
-    scoring_effects, update_effects,
-)  # fmt: skip
 NONE = cast(Any, None)
 
 
@@ -54,7 +35,7 @@ def test_somebody_executes_every_effect() -> None:
 
 
 def test_no_effect_is_executed_by_two_subjects() -> None:
-    assert sum(len(subject.HANDLERS) for subject in SUBJECTS) == len(dispatch.HANDLERS)
+    assert sum(len(subject.HANDLERS) for subject in dispatch.SUBJECTS) == len(dispatch.HANDLERS)
 
 
 @pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.__name__)

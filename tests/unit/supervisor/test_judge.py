@@ -7,7 +7,7 @@ import pytest
 from apollod.errors import ConfigError
 from apollod.supervisor.child_commands import engine_command
 from apollod.supervisor.config import Config, load_config
-from apollod.supervisor.judge import OWN_PRIORITY, Judge, _priority
+from apollod.supervisor.judge import OWN_PRIORITY, Judge
 
 ELSEWHERE = ("endpoint.j.base_url=http://j/v1", "endpoint.j.model=big", "judge.endpoint=j")
 
@@ -34,7 +34,7 @@ def test_our_own_engine_serves_everybody_else_before_the_judge(overrides, flag, 
     found = config(*overrides)
     arguments = engine_command(found, "/m", None)
     assert sum(argument.startswith("--scheduling-policy") for argument in arguments) == flag
-    assert _priority(found) == priority
+    assert Judge(found)._priority == priority
 
 
 def test_who_judges() -> None:

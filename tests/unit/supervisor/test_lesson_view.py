@@ -7,8 +7,7 @@ from apollod.core import inputs as inp
 from apollod.core.facts.holding import Anchor
 from apollod.core.rules.dreams import status as dreams_status
 from apollod.core.rules.lessons import policy as lessons_status
-from apollod.supervisor.lesson_view import KEPT, found, lesson_view, lessons_view
-from apollod.supervisor.pattern_view import behaviour_row
+from apollod.supervisor.lesson_view import KEPT, behaviour_row, found, lesson_view, lessons_view
 
 
 def view(world: TaughtWorld, lesson: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ from apollod.cli.control.pattern import page
 from apollod.core.facts.dreams.held_out_rounds import ContrastCase
 from apollod.core.facts.quality.sequential import Baseline
 from apollod.core.surroundings import SURROUNDING_KINDS as KINDS
-from apollod.supervisor.pattern_view import patterns_view
+from apollod.supervisor.lesson_view import patterns_view
 
 
 def test_of_tests_in_contrast_the_text_is_shown_that_decides() -> None:

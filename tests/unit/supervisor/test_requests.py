@@ -5,7 +5,7 @@ from typing import get_args
 from apollod.core.settings import PatternSettings
 from apollod.supervisor.bootstrapping import terms_of
 from apollod.supervisor.config import load_config
-from apollod.supervisor.control import HANDLERS
+from apollod.supervisor.control import HANDLERS, SUBJECTS, handlers_of
 from apollod.supervisor.requests.bootstrap_requests import wanted_of
 from apollod.wire import messages as msg
 
@@ -20,9 +20,9 @@ def test_every_request_can_be_sent():
     assert set(get_args(msg.Request)) <= set(get_args(msg.ToSupervisor))
 
 
-def test_a_handler_takes_the_request_under_which_it_stands():
-    taken = {kind: handler.__annotations__["request"] for kind, handler in HANDLERS.items()}
-    assert taken == {kind: kind for kind in HANDLERS}
+def test_no_request_has_two_handlers():
+    every = {handler for subject in SUBJECTS for _, handler in handlers_of(subject)}
+    assert every == set(HANDLERS.values())
 
 
 def test_a_pattern_brings_its_instruction_and_its_surroundings() -> None:

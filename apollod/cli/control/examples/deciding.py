@@ -69,7 +69,7 @@ def edit(args: argparse.Namespace) -> int:
         takes = ", which --file takes" if whole else ""
         error.hint = f"{error.hint}; what you wrote is in {_kept(written, suffix(whole))}{takes}"
         raise
-    return ctl.show(args, answer, f"{answer['into']} is learned instead")
+    return render.show(args, answer, f"{answer['into']} is learned instead")
 
 
 def line_of(written: bytes) -> bytes:
@@ -143,17 +143,13 @@ def edited(text: bytes, suffix: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="apollod-") as directory:
         file = Path(directory) / f"example{suffix}"
         file.write_bytes(text)
-        done = _run(editor, str(file))
+        # $EDITOR may have arguments: the shell takes it apart, as git does
+        done = subprocess.run(["/bin/sh", "-c", f'{editor} "$@"', editor, str(file)], check=False).returncode
         if done != 0:
             raise ApolloError(f"{editor} ended with {done}", "nothing was changed; $EDITOR names another one")
         if (written := file.read_bytes()) == text:
             raise ApolloError("nothing was changed in it", "approve it, or leave it held")
         return written
-
-
-def _run(editor: str, path: str) -> int:
-    """$EDITOR may have arguments: the shell takes it apart, as git does."""
-    return subprocess.run(["/bin/sh", "-c", f'{editor} "$@"', editor, path], check=False).returncode
 
 
 def _kept(written: bytes, suffix: str) -> str:
@@ -171,7 +167,7 @@ def decide(args: argparse.Namespace, choice: Choice) -> int:
     wanted = tuple(Decision(id_, choice, args.reason) for id_ in ids)
     answer = ctl.ask(ctl.socket_path(args), msg.DecideRequest(wanted, ctl.by()))
     count = len(answer[DONE[choice]])
-    ctl.show(args, answer, f"{count} {DONE[choice]}")
+    render.show(args, answer, f"{count} {DONE[choice]}")
     for one in answer["refused"]:
         render.say(f"{one['example']}: {one['why']}")
     return 1 if answer["refused"] else 0
@@ -182,9 +178,8 @@ def withdraw(args: argparse.Namespace) -> int:
     if bool(args.examples) == bool(args.source):
         raise ConfigError("which examples?", "give ids, or --source SOURCE for all that wait of one source")
     ids = [example_facts.meant(ctl.journal_path(args), example) for example in args.examples]
-    answer = ctl.ask(ctl.socket_path(args), msg.WithdrawRequest(ids, args.source))
-    count = len(answer["examples"])
-    return ctl.show(args, answer, f"{count} examples no longer wait; `apollod ctl relearn ID...` asks for them")
+    said = "examples no longer wait; `apollod ctl relearn ID...` asks for them"
+    return ctl.tell(args, msg.WithdrawRequest(ids, args.source), lambda answer: f"{len(answer['examples'])} {said}")
 
 
 def forget(args: argparse.Namespace) -> int:
@@ -192,5 +187,5 @@ def forget(args: argparse.Namespace) -> int:
     ids = [example_facts.meant(ctl.journal_path(args), example) for example in args.examples]
     answer = ctl.ask(ctl.socket_path(args), msg.ForgetRequest(ids, args.reason))
     others = "".join(f"; {one['example']}: {one['why']}" for one in answer["refused"])
-    ctl.show(args, answer, f"{len(answer['examples'])} examples are forgotten before the next step{others}")
+    render.show(args, answer, f"{len(answer['examples'])} examples are forgotten before the next step{others}")
     return 1 if answer["refused"] else 0

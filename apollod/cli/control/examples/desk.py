@@ -22,6 +22,7 @@ from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 
 Body = dict[str, Any]
+_FILES = "SELECT key, body ->> '$.path' FROM events WHERE kind = 'source.discovered'"
 _KINDS = {"signal.flagged": "signals", "verdict.given": "verdicts", "example.scored": "scores"}
 
 
@@ -59,10 +60,8 @@ def candidate(path: str, id_: str, waits: Waits) -> Candidate:
         raise ApolloError(f"the journal does not say what the example {id_} is", "`apollod ctl why` tells more")
     body: Body = journal_reader.decode_body(path, *found[0])
     quoted = journal_reader.literal(body["source"])
-    files = rows.tuples(
-        path, f"SELECT body ->> '$.path' FROM events WHERE kind = 'source.discovered' AND key = {quoted}"
-    )
-    where = files[-1][0] if files else body["source"]
+    files = rows.tuples(path, f"{_FILES} AND key = {quoted}")
+    where = files[-1][1] if files else body["source"]
     facts = facts_of(path, [id_])[id_]
     return Candidate(id_, waits, where, body["line"], body["record"], body.get("removed", []), facts)
 
@@ -87,7 +86,7 @@ def found_by(path: str, text: str, examples: Collection[str]) -> frozenset[str]:
         SELECT id, body -> '$.record', body ->> '$.source' FROM known_examples JOIN events USING (seq)
         WHERE kind = 'example.accepted' AND id IN (SELECT value FROM json_each('{among}'))
     """
-    files = dict(rows.tuples(path, "SELECT key, body ->> '$.path' FROM events WHERE kind = 'source.discovered'"))
+    files = dict(rows.tuples(path, _FILES))
     return frozenset(
         id_
         for id_, record, source in rows.tuples(path, sql)

@@ -114,24 +114,20 @@ def _show(args: argparse.Namespace) -> int:
         ORDER BY seq
     """,
     )
-    refused = rows.objects(
-        path, f"SELECT body ->> '$.reason' AS reason FROM events WHERE kind = 'example.rejected' AND key = '{id_}'"
-    )
     found |= {
         "signals": example_facts.signals_of(path, id_), "gain": learned_facts.gain_of(path, id_),
         "lesson": example_facts.lesson_of(path, id_), "replaced": example_facts.replaced_by(path, id_),
     }  # fmt: skip
-    looked = rows.objects(
-        path,
-        f"""SELECT body ->> '$.reason' AS reason FROM events
-        WHERE kind = 'example.looked' AND key = '{id_}' AND body ->> '$.known'""",
-    )
-    said = {"rejected": refused, "held": tried, "skipped": looked or tried}.get(found["state"], [])
-    found |= {"steps": [row["step"] for row in tried], "reason": said[-1]["reason"] if said else ""}
+    state = found["state"]
+    reason = tried[-1]["reason"] if tried and state in ("held", "skipped") else ""
+    if event := {"rejected": "'example.rejected'", "skipped": "'example.looked' AND body ->> '$.known'"}.get(state):
+        of_it = f"kind = {event} AND key = '{id_}' ORDER BY seq DESC LIMIT 1"
+        reason = rows.scalar(path, f"SELECT body ->> '$.reason' FROM events WHERE {of_it}") or reason
+    found |= {"steps": [row["step"] for row in tried], "reason": reason}
     if args.json:
-        print(json.dumps({"schema_version": 1, "example": found}))
-    else:
-        print(_text(found))
+        render.print_object({"example": found})
+        return 0
+    print(_text(found))  # with colours of ours
     return 0
 
 
@@ -182,13 +178,9 @@ def _why(args: argparse.Namespace) -> int:
     told = example_facts.example_of(path, example if step is None else step["example"])
     if step is None and told["step"] is not None:
         step = example_facts.step_of(path, told["step"])
-    if args.json:
-        print(json.dumps({"schema_version": 1, "example": told, "step": step}))
-    else:
-        parts = (example_text.about_example(told), example_text.about_step(step) if step else [])
-        lines = (line for part in (parts if number is None else reversed(parts)) for line in part)
-        print("\n".join(render.plain(line).replace("\n", "\\n") for line in lines))
-    return 0
+    parts = (example_text.about_example(told), example_text.about_step(step) if step else [])
+    lines = [line.replace("\n", "\\n") for part in (parts if number is None else reversed(parts)) for line in part]
+    return render.show(args, {"example": told, "step": step}, lines)
 
 
 def _meant(path: str, what: str) -> tuple[int | None, str]:
@@ -254,7 +246,7 @@ def _export(args: argparse.Namespace) -> int:
     for note, times in sorted(notes.items()):
         render.say(f"{times} of them: {note}")
     if args.json:
-        print(json.dumps({"schema_version": 1, "format": args.format, "examples": count, "notes": dict(notes)}))
+        render.print_object({"format": args.format, "examples": count, "notes": dict(notes)})
     elif args.output or not count:
         render.say(f"{count} examples as {args.format}")
     return 0

@@ -184,9 +184,7 @@ def _first_checkpoint(path: str, step: int, seq: int) -> dict[str, Any] | None:
             SELECT 1 FROM steps AS s WHERE s.seq > {seq} AND s.step <= c.step AND s.parent < {step}
         ) ORDER BY c.step, c.state = 'removed', c.seq LIMIT 1
     """
-    for step_, path_, state, fingerprint, at in rows.tuples(path, sql):
-        return {"step": step_, "path": path_, "state": state, "fingerprint": fingerprint, "at": at}
-    return None
+    return next(iter(rows.objects(path, sql)), None)
 
 
 # --- an accepted example ------------------------------------------------------------------------------------------

@@ -179,8 +179,8 @@ def show_mask(args: argparse.Namespace, path: str, id_: str) -> int:
         raise ApolloError(shown.refused, f"{shown.hint}; --model-dir DIR takes the tokenizer of another directory")
     same = None if recorded is None else recorded.digest == shown.digest
     if args.json:
-        print(json.dumps({"schema_version": 1, "example": _object(id_, encoding, shown, same)}))
-    else:
+        render.print_object({"example": _object(id_, encoding, shown, same)})
+    else:  # with colours of ours
         print("\n".join(_mask_lines(id_, encoding, shown)))
     for said in _remarks(encoding, shown, same):
         render.say(said)

@@ -6,7 +6,6 @@ it.
 """
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from apollod.cli import commands
+from apollod.cli import commands, render
 from apollod.cli.control import ctl
 from apollod.cli.control.examples.desk import Desk, Piece, facts_of, page, with_marks
 from apollod.cli.control.examples.held_queue import HeldQueue, facts_since
@@ -49,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     """Run the screen; with --json print the queue."""
     if args.json:
-        print(json.dumps(_queue(ctl.journal_path(args))))
+        render.print_object(_queue(ctl.journal_path(args)))
         return 0
     if args.file:
         raise ConfigError("in a copy of a journal nothing can be decided", "--json prints what waits in it")
@@ -82,7 +81,7 @@ def _queue(path: str) -> dict[str, object]:
         }
         for id_, waits in queue.held.items()
     ]  # fmt: skip
-    return {"schema_version": 1, "seq": queue.seq, "held": held}
+    return {"seq": queue.seq, "held": held}
 
 
 LOOKS = {"heading": "4", "target": "1", "stripped": "9;2", "good": "32", "bad": "31", "quiet": "2"}

@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from apollod.adapters.journal.journal_reader import literal, stream
+from apollod.adapters.journal.journal_reader import stream
 from apollod.adapters.system.clock import iso
 from apollod.cli import render
 from apollod.cli.control import rows
@@ -27,10 +27,10 @@ Object = dict[str, Any]
 
 STEPS = (ev.StepStarted, ev.StepCompleted, ev.StepFailed, ev.WindowClosed)
 """Followed by the guard's fold, and not read: what only the next decisions depend on."""
-_KINDS = ", ".join(f"'{one.kind}'" for one in FOLDS if one not in STEPS)
+_KINDS = rows.among(one.kind for one in FOLDS if one not in STEPS)
 _SINCE = "seq > (SELECT min(seq) FROM events WHERE kind = 'quality.alarmed')"
 _WHERE = (
-    f"kind IN ({_KINDS}) OR (kind = 'step.started' AND {_SINCE} AND body ->> '$.again_of' > 0) "
+    f"kind IN {_KINDS} OR (kind = 'step.started' AND {_SINCE} AND body ->> '$.again_of' > 0) "
     f"OR (kind = 'example.held' AND {_SINCE} AND body ->> '$.by' = '{GUARD}')"
 )
 """Events of the guard, steps that repeat another one, and examples that it held."""
@@ -142,12 +142,8 @@ def _decided(path: str, examples: set[str]) -> Iterator[tuple[str, Object]]:
     """Decisions about examples, oldest first."""
     if not examples:
         return
-    ids = ", ".join(literal(one) for one in sorted(examples))
-    kinds = ", ".join(f"'{kind}'" for kind in _DECIDED)
-    sql = (
-        "SELECT seq, at_ns, kind, key, coalesce(body ->> '$.by', '') FROM events "
-        f"WHERE kind IN ({kinds}) AND key IN ({ids}) ORDER BY seq"
-    )
+    chosen = f"kind IN {rows.among(_DECIDED)} AND key IN {rows.among(sorted(examples))}"
+    sql = f"SELECT seq, at_ns, kind, key, coalesce(body ->> '$.by', '') FROM events WHERE {chosen} ORDER BY seq"
     for seq, at_ns, kind, key, by in stream(path, sql, rows.SECONDS):
         done = kind.removeprefix("example.") + (f" by {by}" if by else "")
         yield key, {"at": iso(at_ns), "seq": seq, "kind": kind, "text": f"example {key} was {done}"}
@@ -320,13 +316,12 @@ def culprit_lines(path: str, examples: Collection[str]) -> dict[str, Object]:
     found = {one: {"example": one, **UNKNOWN} for one in examples}
     if not found:
         return found
-    ids = ", ".join(literal(one) for one in found)
     known = rows.objects(
         path,
         "SELECT e.id AS example, e.source, coalesce(s.path, e.source) AS path, e.line, e.state, e.record AS text "
         "FROM examples AS e "
         "LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source "
-        f"WHERE e.id IN ({ids})",
+        f"WHERE e.id IN {rows.among(found)}",
     )
     return found | {one["example"]: one | {"text": taught(one["text"])} for one in known}
 

@@ -70,7 +70,7 @@ def report(path: str) -> Object:
     found = incident.read(path)
     own, metrics, incidents = found.state.quality, metrics_of(found), map(row, found.stories)
     return {
-        "schema_version": 1, "enabled": found.settings.every_steps > 0, "every_steps": found.settings.every_steps,
+        "enabled": found.settings.every_steps > 0, "every_steps": found.settings.every_steps,
         "resume": found.settings.resume, "baseline_step": own.at if own.baseline else None, "probes": own.probes,
         "silent": {group: list(passed) for group, passed in own.silent.items()}, "holding": _held(path),
         "metrics": metrics, "looks": found.looks,

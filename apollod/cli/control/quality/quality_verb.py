@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from functools import partial
@@ -70,7 +71,7 @@ def _report(args: argparse.Namespace) -> int:
     found = quality_report.report(path)
     if args.html:
         return _write_html(args, path, found)
-    return ctl.show(args, found, lambda: quality_report.page(found))
+    return render.show(args, found, lambda: quality_report.page(found))
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -79,7 +80,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     found = incident.incident(ctl.journal_path(args), args.incident)
-    return ctl.show(args, {"schema_version": 1, "incident": found}, lambda: incident.page(found, args.verbose))
+    return render.show(args, {"incident": found}, lambda: incident.page(found, args.verbose))
 
 
 # --- run, baseline ------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def _measure(args: argparse.Namespace, baseline: bool) -> int:
     asked = ctl.ask(socket, msg.QualityRequest(baseline, ctl.by()))
     what = "a baseline" if baseline else "a measurement"
     if not args.wait:
-        return ctl.show(
+        return render.show(
             args, asked, f"{what} is asked for" + (f"; waits: {asked['reason']}" if asked["reason"] else "")
         )
     status = _waited(socket, asked["after"])
@@ -102,34 +103,21 @@ def _measure(args: argparse.Namespace, baseline: bool) -> int:
 
 def _waited(socket: str, after: int) -> dict[str, Any]:
     """Wait until no measurement is asked for any more, or one failed; show progress. Returns the status."""
-    progress = _Progress()
+    said = ""
     while True:
         status = ask_status(socket)
         quality = status["quality"]
         failed = quality["error"] and quality_report.answers(status["journal"]["path"], after)
         if not quality["asked"] or failed:
-            progress.end()
+            render.progress("")
             return status
         running = f"measuring step {status['step']}" if quality["running"] else ""
-        progress.say(running or (f"waits: {quality['reason']}" if quality["reason"] else "waits for its turn"))
+        now = running or (f"waits: {quality['reason']}" if quality["reason"] else "waits for its turn")
+        render.progress(f"apollod: {now}")
+        if now != said and not os.isatty(2):
+            render.say(now)
+        said = now
         time.sleep(POLL_S)
-
-
-class _Progress:
-    """One line on standard error, written over on a terminal."""
-
-    def __init__(self) -> None:
-        self._said, self._over = "", sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        if text == self._said:
-            return
-        self._said, line = text, render.plain(f"apollod: {text}")
-        print(f"\r\x1b[K{line}" if self._over else line, end="" if self._over else "\n", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._said and self._over:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> int:
@@ -144,7 +132,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
         raise ApolloError("the journal has no answer to this", "`apollod ctl quality report` says what was measured")
     last, metrics = measured[-1], quality_report.metrics_of(incident.read(path))
     answer = {
-        "schema_version": 1, "why": last["why"], "step": last["step"], "number": last["number"],
+        "why": last["why"], "step": last["step"], "number": last["number"],
         "seconds": last["seconds"], "tokens": last["tokens"], "metrics": metrics,
         "left_out": last.get("left_out", {}),
         "alarm": None if alarm is None else {"incident": alarm["incident"], "metrics": alarm["metrics"]},
@@ -154,7 +142,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
     said += quality_report.left_out(last.get("left_out", {}))
     if alarm is not None:
         said += ["", f"alarm {alarm['incident']}: `apollod ctl quality incident show` tells of it"]
-    ctl.show(args, answer, said)
+    render.show(args, answer, said)
     return REFUSED_BY_GUARD if alarm is not None else 0
 
 
@@ -191,14 +179,14 @@ def _import(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ApolloError(f"{out} cannot be written: {reason(error)}", "name another place") from error
     found = {
-        "schema_version": 1, "task": config["task"], "output_type": config["output_type"], "out": str(out),
+        "task": config["task"], "output_type": config["output_type"], "out": str(out),
         "probes": len(lines), "left_out": refused,
     }  # fmt: skip
     said = [f"{out} has {len(lines)} probes of {config['task']}"]
     said += [f"left out: {len(refused)}, the first since {refused[0]}"] if refused else []
     said += [f"name it in [quality] probe = [{json.dumps(str(out.resolve()))}], and start the daemon again; then"]
     said += ["`apollod ctl quality baseline` measures a baseline with it, and says of how many the model passes"]
-    return ctl.show(args, found, said)
+    return render.show(args, found, said)
 
 
 def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) -> int:
@@ -219,5 +207,5 @@ def _write_html(args: argparse.Namespace, journal: str, report: dict[str, Any]) 
     except OSError as error:
         why = f"{args.html} cannot be written: {error.strerror}"
         raise ConfigError(why, "name another file, or - for the output") from error
-    answer = {"schema_version": 1, "html": args.html, "bytes": len(data)}
-    return ctl.show(args, answer, f"{args.html}: {render.size(len(data))}")
+    answer = {"html": args.html, "bytes": len(data)}
+    return render.show(args, answer, f"{args.html}: {render.size(len(data))}")

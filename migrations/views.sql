@@ -619,9 +619,11 @@ LEFT JOIN events AS lost ON lost.kind = 'update.lost' AND lost.key = opened.key
 WHERE opened.kind = 'update.opened';
 
 -- Versions of the weights that engines elsewhere were sent, an attempt a row. step: the version. error: why it has it not.
+-- carried, left_out: an adapter's share of the change since the engine's own weights, and changed tensors that it lacks.
 CREATE VIEW weights_sent AS
 SELECT body ->> '$.step' AS step, body ->> '$.receiver' AS receiver, body ->> '$.bridge' AS bridge,
        body ->> '$.fingerprint' AS fingerprint, body ->> '$.bytes' AS bytes, body ->> '$.seconds' AS seconds,
        body ->> '$.held_s' AS held_s, coalesce(body ->> '$.error', '') AS error,
+       coalesce(body ->> '$.carried', 1.0) AS carried, coalesce(body ->> '$.left_out', 0) AS left_out,
        strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch') AS at, seq
 FROM events WHERE kind = 'weights.sent';

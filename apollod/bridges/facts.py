@@ -29,6 +29,7 @@ BRIDGES: Mapping[str, BridgeFacts] = {
     "memmap": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "gloo": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "restart": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
+    "lora": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
 }
 """By the name in the manifest and in `engine.ready`."""
 

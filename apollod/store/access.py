@@ -31,6 +31,9 @@ DAEMON = f"{OURS}/daemon"
 
 LOCK = f"{OURS}/weights.lock"
 
+TABLE = f"{OURS}/blocks.bin"
+"""Hashes of all blocks at the last sync: only a directory that was written by one has it."""
+
 
 # --- the right to write -----------------------------------------------------------------------------------------------
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from apollod.errors import ApolloError, RedoRefused, SyncError
-from apollod.store.access import OURS, REDO
+from apollod.store.access import OURS, REDO, TABLE
 from apollod.store.block_table import (
     BLOCK,
-    TABLE,
     BlockTable,
     FileBlocks,
     differing,

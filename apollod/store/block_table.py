@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 from apollod.errors import ModelEdited
-from apollod.store.access import OURS
+from apollod.store.access import TABLE
 from apollod.store.disk import Disk, FileInfo, opened
 from apollod.store.model_files import WeightFile, layout_digest
 
@@ -49,7 +49,6 @@ WORDS = BLOCK // 8
 _G, _A, _B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the constants of splitmix64
 _NUMPY_BLOCKS = 64  # at a time: temporaries stay in the second-level cache
 
-TABLE = f"{OURS}/blocks.bin"
 READ_BYTES = 16 << 20
 _MAGIC = b"APLBLKS1"
 _CHECK_BYTES = 16

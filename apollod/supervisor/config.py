@@ -68,6 +68,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f'{key} needs our own vLLM, and [weights] bridge = "{self.weights.bridge}" has engines elsewhere; '
                     "turn one of them off"
                 )
+        if self.weights.bridge == "lora" and not self.weights.base and self.checkpoint.keep_base == "off":
+            raise ValueError(
+                '[weights] bridge = "lora" needs the weights before the first step: set base to the model directory '
+                'that the engines have loaded, or [checkpoint] keep_base = "auto"'
+            )
         names = [one.name for one in self.endpoint]
         for kind in NAMED:
             each = [one.name for one in getattr(self, kind)]
@@ -129,6 +134,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Directory for versions of the weights that engines elsewhere load."""
         given = self.weights.directory
         return Path(given).expanduser().absolute() if given else self.state_dir / "sent"
+
+    @property
+    def base_dir(self) -> Path:
+        """Directory where the weights before the first step are kept ([checkpoint] keep_base)."""
+        return self.state_dir / "base" / Path(self.model.path).expanduser().absolute().name
 
     @property
     def key_path(self) -> Path:

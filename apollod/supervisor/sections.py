@@ -119,13 +119,19 @@ class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bridge: Literal["shared"] | SentBy = "shared"
     """shared: our own vLLM computes with the trainer's memory; else the engines of [[weights.receiver]] get every
     version: disk (they load a directory), memmap (files that are changed by renaming, for readers of their own), gloo
-    (a broadcast, to another apollod), restart (a directory, and `command` restarts them)"""
+    (a broadcast, to another apollod), restart (a directory, and `command` restarts them), lora (an adapter, which
+    approximates what was learned)"""
     receiver: tuple[ReceiverSection, ...] = ()
     """engines that get the weights and answer requests, in turn"""
     directory: str = ""
     """where versions are written; empty: `sent` in the state directory"""
     command: tuple[str, ...] = ()
-    """bridge restart: command that restarts an engine; APOLLOD_WEIGHTS is the directory, APOLLOD_RECEIVER its URL"""
+    """bridge restart, and lora for an engine that loads no adapter while it runs: command that restarts an engine;
+    APOLLOD_WEIGHTS is the directory, APOLLOD_RECEIVER its URL"""
+    rank: Annotated[int, Meta(ge=1, le=512)] = 64
+    """bridge lora: rank of an adapter"""
+    base: str = ""
+    """bridge lora: the model directory that the engines have loaded; empty: the weights before the first step"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 600.0
     """longest wait until an engine has loaded a version"""
 
@@ -134,7 +140,7 @@ class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f'bridge = "{self.bridge}" sends weights to no engine; add a [[weights.receiver]]')
         if self.bridge == "shared" and self.receiver:
             raise ValueError('[[weights.receiver]] gets no weights by bridge = "shared"; set bridge = "disk"')
-        if (self.bridge == "restart") != bool(self.command):
+        if self.bridge == "restart" if not self.command else self.bridge not in ("restart", "lora"):
             raise ValueError('bridge = "restart" and a command that restarts an engine belong together')
         if any(one.url == other.url for n, one in enumerate(self.receiver) for other in self.receiver[:n]):
             raise ValueError("two [[weights.receiver]] have the same url")

@@ -43,7 +43,7 @@ RECEIVERS_VARIABLE = "APOLLOD_RECEIVERS"
 """Environment variable of the gateway: `SendTerms` as JSON."""
 
 Dialect = Literal["vllm", "sglang"]
-SentBy = Literal["disk", "memmap", "gloo", "restart"]
+SentBy = Literal["disk", "memmap", "gloo", "restart", "lora"]
 """bridges to engines elsewhere"""
 
 
@@ -60,13 +60,18 @@ class ReceiverTerms(msgspec.Struct, frozen=True):
 
 class SendTerms(msgspec.Struct, frozen=True):
     """The way of weights to engines elsewhere. `directory`: where versions are written; `command`: restarts an engine
-    (bridge `restart`); `timeout_s`: longest wait for one answer."""
+    (bridges `restart`, `lora`); `timeout_s`: longest wait for one answer. Bridge `lora`: the `rank` of an adapter; the
+    model directory that the engines have loaded, as it was given (`base`) or where the weights before the first step
+    are kept (`kept`)."""
 
     bridge: SentBy
     receivers: tuple[ReceiverTerms, ...]
     directory: str
     command: tuple[str, ...] = ()
     timeout_s: float = 600.0
+    rank: int = 64
+    base: str = ""
+    kept: str = ""
 
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:

@@ -2,9 +2,12 @@
 and made up for. The engines are servers of this test (`support.engine_elsewhere`) that load the real files;
 `test_stock_engine.py` has a real vLLM."""
 
+import json
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -186,3 +189,51 @@ def test_an_engine_that_loads_at_its_start_is_restarted(
     daemon.drop("b.jsonl", *LEARNS[1:2])
     daemon.wait_learned(2)
     until(lambda: daemon.query("SELECT error FROM weights_sent WHERE error LIKE '%no such unit%'"))
+
+
+def test_adapters_are_named_in_requests_and_never_in_answers(
+    start: Callable[[str], Daemon], there: EngineElsewhere, other: EngineElsewhere
+) -> None:
+    there.adapters, other.adapters = {}, {}
+    daemon = start(config("lora", there, other))
+    daemon.drop("a.jsonl", *LEARNS[:1])
+    learned = daemon.wait_learned(1)["weights"]["fingerprint"]
+    for one in (there, other):
+        until(lambda one=one: [name.rpartition("-")[0] for name in one.adapters or {}] == ["apollo-v1"])
+    assert {served(daemon) for _ in range(4)} == {(learned, "there"), (learned, "tiny")}
+    for model in ({"model": "the other"}, {"model": None}, {}):  # none of them is answered by the model without it
+        until(lambda model=model: daemon.post("/v1/completions", {"prompt": "x", **model})[0] == 200)
+    asked = [(body["model"], body.get("lora_path")) for body in [*there.bodies, *other.bodies]]
+    assert {path for model, path in asked if model == "there" and path.startswith("apollo-v1")} == {*there.adapters}
+    assert {model for model, _ in asked if model.startswith("apollo-v1")} == {*other.adapters}
+    assert "the other" not in {body["model"] for body in other.bodies}
+
+    streams = set[str]()
+    while len(streams) < 2:  # one of each
+        body = json.dumps({"model": "tiny", "prompt": "x", "stream": True}).encode()
+        with urllib.request.urlopen(urllib.request.Request(daemon.url + "/v1/completions", body), timeout=60) as answer:
+            streams.add(answer.read().decode())
+    assert not any("apollo-v" in text for text in streams)
+    assert {json.loads(text.split("\n")[0][6:])["model"] for text in streams} == {"there", "tiny"}
+    assert all(text.count(learned) == 2 and text.count("data: [DONE]") == 1 for text in streams)
+
+    before, held = {*there.adapters, *other.adapters}, [len(there.bodies), len(other.bodies)]
+    there.paused = other.paused = True
+    with ThreadPoolExecutor(6) as beside:
+        waiting = [beside.submit(served, daemon) for _ in range(6)]
+        until(lambda: len(there.bodies) > held[0] and len(other.bodies) > held[1])
+        daemon.drop("b.jsonl", *LEARNS[1:2])
+        daemon.wait_learned(2)
+        until(lambda: len(there.adapters or {}) == len(other.adapters or {}) == 2)
+        time.sleep(0.5)
+        assert before <= {*there.adapters, *other.adapters}, "requests still use them"
+        there.paused = other.paused = False
+        assert {one.result()[0] for one in waiting} == {learned}, "a request ends with the weights that it began with"
+    until(lambda: not before & {*(there.adapters or {}), *(other.adapters or {})})
+
+    other.adapters = None  # as one that was started anew without adapters
+    daemon.drop("c.jsonl", *LEARNS[2:3])
+    daemon.wait_learned(3)
+    told = "SELECT error FROM weights_sent WHERE step = 3 AND error LIKE '%--enable-lora%'"
+    until(lambda: daemon.query(told))
+    assert {served(daemon)[1] for _ in range(4)} == {"there"}

@@ -1,15 +1,11 @@
 """A vLLM as its makers ship it, with its own copy of the weights, serves what apollod learns."""
 
-import os
-import signal
-import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
-from support.stock_vllm import started
+from support.stock_vllm import ended, started
 
 from apollod.testing.daemon import free_port
 
@@ -49,9 +45,4 @@ def test_a_stock_vllm_serves_what_is_learned_and_what_is_taken_back(tmp_path: Pa
             time.sleep(0.2)
     finally:
         daemon.end()
-        vllm.terminate()  # killed at once it would leave shared memory behind
-        with suppress(subprocess.TimeoutExpired):
-            vllm.wait(60)
-        with suppress(ProcessLookupError):
-            os.killpg(vllm.pid, signal.SIGKILL)
-        vllm.wait()
+        ended(vllm)

@@ -1,6 +1,6 @@
 """An engine elsewhere, for the gateway: a server with the routes for weights of vLLM and SGLang, which loads the
 directories that it is told to and says by its fingerprint what it has. It has no model: a completion is the fingerprint
-of its weights."""
+of its weights, or the one that the record of the named adapter has."""
 
 import json
 import socket
@@ -11,7 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from apollod.engine.gateway.bridges import RECORD
 from apollod.store.fingerprint import directory_fingerprint
+
+
+def batched(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 class EngineElsewhere:
@@ -23,6 +28,8 @@ class EngineElsewhere:
         self.calls: list[str] = []
         self.refuses: set[str] = set()
         """paths that are answered with 500"""
+        self.adapters: dict[str, Path] | None = None
+        """directories of loaded adapters by name; None: it loads none while it runs"""
         self.paused = False
         self.bodies: list[dict[str, Any]] = []
         self.serve()
@@ -73,11 +80,20 @@ class EngineElsewhere:
                 self.label = body["weight_version"]
             case "/update_weight_version":
                 self.label = body["new_version"]
+            case "/v1/load_lora_adapter" | "/load_lora_adapter" if self.adapters is not None:
+                self.adapters[body["lora_name"]] = Path(body["lora_path"])
+            case "/v1/unload_lora_adapter" | "/unload_lora_adapter" if self.adapters is not None:
+                if self.adapters.pop(body["lora_name"], None) is None:
+                    return 404, {"error": {"message": "cannot be found", "code": 404}}
+            case "/started_with":  # what a command does that starts it anew
+                self.adapters = {body["lora_name"]: Path(body["lora_path"])}
             case "/v1/completions" | "/v1/chat/completions":
                 self.bodies.append(body)
+                directory = (self.adapters or {}).get(body.get("lora_path", body["model"]))
                 while self.paused:  # as an engine holds it
                     time.sleep(0.01)
-                return 200, {"id": "c", "choices": [{"index": 0, "text": self.fingerprint}], "model": body["model"]}
+                text = json.loads((directory / RECORD).read_text())["fingerprint"] if directory else self.fingerprint
+                return 200, {"id": "c", "choices": [{"index": 0, "text": text}], "model": body["model"]}
             case "/reset_prefix_cache":
                 return 200, {"success": True}
             case _:
@@ -99,13 +115,27 @@ class EngineElsewhere:
                     case "/health":
                         self._told(200, {})
                     case "/v1/models":
-                        self._told(200, {"object": "list", "data": [{"id": engine.name}]})
+                        names = [engine.name, *(engine.adapters or {})]
+                        self._told(200, {"object": "list", "data": [{"id": name} for name in names]})
                     case _:
                         self._told(404, {})
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                self._told(*engine.answer(self.path.partition("?")[0], json.loads(body or b"{}")))
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+                status, told = engine.answer(self.path.partition("?")[0], body)
+                (self._streamed if body.get("stream") else self._told)(status, told)
+
+            def _streamed(self, status: int, body: Any) -> None:
+                """The same as two events, in chunks that end anywhere."""
+                event = f"data: {json.dumps(body)}\n\n".encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for piece in batched(2 * event + b"data: [DONE]\n\n", 7):
+                    self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                    self.wfile.flush()
+                self.wfile.write(b"0\r\n\r\n")
 
             def _told(self, status: int, body: Any) -> None:
                 data = json.dumps(body).encode()

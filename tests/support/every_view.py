@@ -73,5 +73,6 @@ MORE: list[ev.Event] = [
     ev.GroupSampled("sums", 2, "", (0.0, 0.0), 4, 4, 40, 0.5, 0.1, reason="all 2 answers have the score 0"),
     ev.WeightsSent(7, "http://10.0.0.2:8000", "disk", "g", 300, 2.0, 0.5),
     ev.WeightsSent(8, "http://10.0.0.2:8000", "disk", "h", 300, 1.0, 0.0, "it is not reachable"),
+    ev.WeightsSent(9, "http://10.0.0.2:8000", "lora", "i", 30, 1.0, 0.0, "", 0.9, 2),
 ]
 EVERY_VIEW: list[ev.Event] = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, *TAUGHT, *MORE]

@@ -122,8 +122,15 @@ def page(s: Object) -> str:
 
 def _receivers(receivers: Sequence[Mapping[str, Any]]) -> str:
     """Engines elsewhere, one after another."""
-    told = (f"{one['url']} {one['error'] or 'has it'} (step {one['step']})" for one in receivers)
+    told = (f"{one['url']} {one['error'] or 'has it'} (step {one['step']}){_carried(one)}" for one in receivers)
     return "; ".join(told)
+
+
+def _carried(receiver: Mapping[str, Any]) -> str:
+    """What an adapter leaves out."""
+    if receiver.get("carried", 1.0) == 1.0:
+        return ""
+    return f", its adapter carries {receiver['carried']:.0%} of the change, {receiver['left_out']} tensors left out"
 
 
 def _copies(bridge: str) -> str:

@@ -36,6 +36,9 @@ class Attempt(msgspec.Struct, frozen=True):
     """Weights that an engine elsewhere (`receiver`: its URL) was sent, those of `step`, or was not (`error`).
 
     `fingerprint` and `bytes`: of what was sent; `held_s`: seconds for which its generation was held, of `seconds`.
+    An adapter (bridge `lora`) approximates the weights with this fingerprint: of the change since the engine's own
+    weights it carries the share `carried`, which is 1 minus the Frobenius norm of what it lacks over that of the
+    change, and it has no part of `left_out` changed tensors.
     """
 
     step: int
@@ -46,6 +49,8 @@ class Attempt(msgspec.Struct, frozen=True):
     seconds: float
     held_s: float
     error: str = ""
+    carried: float = 1.0
+    left_out: int = 0
 
 
 class WeightsSent(Attempt, Event, frozen=True):

@@ -298,11 +298,18 @@ def _on_compared(state: State, input_: inp.Compared, now_ns: int) -> Outcome:
         return Outcome([compared, _halt(measured, f"look at {shown}{f' and {rest} more' if rest else ''}", True)], [])
     if measured.aligned:
         return Outcome([compared], [])
-    return Outcome([compared, _halt(measured, _mistaken(measured))], [])
+    carried = min((one.carried for one in state.publishing.sent.values()), default=1.0)
+    return Outcome([compared, _halt(measured, _mistaken(measured, carried))], [])
 
 
-def _mistaken(measured: ev.AlignmentMeasured) -> str:
-    """Advice to the operator when log-probabilities differ although every tensor is identical."""
+def _mistaken(measured: ev.AlignmentMeasured, carried: float) -> str:
+    """Advice to the operator when log-probabilities differ although every tensor is identical. `carried`: see
+    `facts.publishing.Attempt`."""
+    if carried < 1.0:
+        return (
+            f"the engine has an adapter, which carries {carried:.0%} of what was learned: raise [weights] rank or "
+            f"[trainer] align_max, or send whole weights"
+        )
     hint = "every tensor is the same, so the two programs compute differently: report the model, with this line"
     if measured.nonfinite:
         return hint

@@ -205,13 +205,16 @@ HANDLERS: Handlers = {
 
 
 class ReceiverStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine elsewhere, and the version that it was sent last; `error`: why it does not have it."""
+    """An engine elsewhere, and the version that it was sent last; `error`: why it does not have it. `carried`: share of
+    the change that an adapter carries, 1 for whole weights; `left_out`: changed tensors that are not in it."""
 
     url: str
     step: int
     seconds: float
     held_s: float
     error: str
+    carried: float = 1.0
+    left_out: int = 0
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

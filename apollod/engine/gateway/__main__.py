@@ -118,7 +118,8 @@ async def _serve(args: argparse.Namespace, terms: SendTerms, weights: Weights, s
 
 
 def bridge_of(terms: SendTerms, weights: Weights) -> Bridge:
-    """The bridge of these terms. Raises OSError for a directory that cannot be made."""
+    """The bridge of these terms. Raises OSError for a directory that cannot be made, ModelRefused for a model that it
+    cannot send."""
     directory = Path(terms.directory)
     match terms.bridge:
         case "disk":
@@ -131,6 +132,10 @@ def bridge_of(terms: SendTerms, weights: Weights) -> Bridge:
             from apollod.engine.gateway.broadcast import Broadcast  # needs torch, which takes seconds to import
 
             return Broadcast(terms, weights)
+        case "lora":
+            from apollod.engine.gateway.lora import Lora  # needs torch, too
+
+            return Lora(terms, weights)
 
 
 class Orders:

@@ -29,12 +29,15 @@ RECORD = "apollod.json"
 
 
 class Staged(NamedTuple):
-    """A version that is ready to be delivered. `name`: of what lies in the directory of versions; empty: nothing."""
+    """A version that is ready to be delivered. `name`: of what lies in the directory of versions; empty: nothing.
+    `carried`, `left_out`: see `core.facts.publishing.Attempt`."""
 
     version: int
     fingerprint: str
     bytes: int
     name: str = ""
+    carried: float = 1.0
+    left_out: int = 0
 
 
 class Bridge(Protocol):
@@ -103,27 +106,30 @@ class Restart(Disk):
         self._command, self._timeout_s = command, timeout_s
 
     async def deliver(self, staged: Staged, receiver: Receiver, loaded: Callable[[], None]) -> float:
-        """Run the command, and wait until the receiver answers."""
+        """Restart the receiver."""
         began = anyio.current_time()
-        place = receiver.place(self._directory, staged.name)
-        environment = {**os.environ, "APOLLOD_WEIGHTS": place, "APOLLOD_RECEIVER": receiver.url}
-        try:
-            with anyio.fail_after(self._timeout_s):
-                ended = await anyio.run_process(self._command, env=environment, check=False, stderr=subprocess.STDOUT)
-                if ended.returncode:
-                    said = ended.stdout.decode(errors="replace").strip()[-300:]
-                    raise SendFailed(
-                        f"{self._command[0]} ended with {ended.returncode}: {said}", "see [weights] command"
-                    )
-                await receiver.up()
-        except TimeoutError:
-            raise SendFailed(
-                f"{receiver.url} did not answer {self._timeout_s:g} s after its restart", "raise [weights] timeout_s"
-            ) from None
-        except OSError as error:
-            raise SendFailed(f"{self._command[0]} cannot be run: {error}", "see [weights] command") from error
+        await restart(self._command, receiver.place(self._directory, staged.name), receiver, self._timeout_s)
         loaded()
         return anyio.current_time() - began
+
+
+async def restart(command: tuple[str, ...], place: str, receiver: Receiver, timeout_s: float) -> None:
+    """Run the command that restarts a receiver with what lies at `place`, and wait until it answers. Raises
+    SendFailed."""
+    environment = {**os.environ, "APOLLOD_WEIGHTS": place, "APOLLOD_RECEIVER": receiver.url}
+    try:
+        with anyio.fail_after(timeout_s):
+            ended = await anyio.run_process(command, env=environment, check=False, stderr=subprocess.STDOUT)
+            if ended.returncode:
+                said = ended.stdout.decode(errors="replace").strip()[-300:]
+                raise SendFailed(f"{command[0]} ended with {ended.returncode}: {said}", "see [weights] command")
+            await receiver.up()
+    except TimeoutError:
+        raise SendFailed(
+            f"{receiver.url} did not answer {timeout_s:g} s after its restart", "raise [weights] timeout_s"
+        ) from None
+    except OSError as error:
+        raise SendFailed(f"{command[0]} cannot be run: {error}", "see [weights] command") from error
 
 
 class Memmap:

@@ -85,20 +85,33 @@ class Proxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in DROPPED}
         url = httpx2.URL(request.url.path, query=request.url.query.encode())
         told = one.client.build_request(request.method, url, headers=headers, content=self._renamed(one, body))
-        answer = await one.client.send(told, stream=True)
+        used = one.adapter
+        one.running[used] += 1
+        try:
+            answer = await one.client.send(told, stream=True)
+        except BaseException:
+            _ended(one, used)
+            raise
         kept = {
             name: value for name, value in answer.headers.items() if name.lower() not in DROPPED | {"content-encoding"}
         }
-        return StreamingResponse(_whole(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose))
+        content = _whole(answer, one, used)
+        if used:
+            content = replaced(content, msgspec.json.encode(used), msgspec.json.encode(self._name))
+        return StreamingResponse(content, answer.status_code, kept, background=BackgroundTask(answer.aclose))
 
     def _renamed(self, one: Receiver, body: bytes) -> bytes:
-        """The body with the engine's own name of the model. SGLang knows no salt: it flushes its cache instead."""
+        """The body with the engine's own name of the model, or of the adapter: then also where it names none, or the
+        model without one. SGLang knows no salt: it flushes its cache, or has another adapter."""
         try:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return body
-        if bytes(fields.get("model", b"")) == msgspec.json.encode(self._name):
-            fields["model"] = msgspec.Raw(msgspec.json.encode(one.model))
+        ours = {msgspec.json.encode(self._name)}
+        if one.adapter:
+            ours |= {msgspec.json.encode(one.model), b"null", b""}
+        if bytes(fields.get("model", b"")) in ours:
+            fields |= {key: msgspec.Raw(msgspec.json.encode(name)) for key, name in one.names.items()}
         if one.terms.dialect == "sglang":
             fields.pop("cache_salt", None)
         return msgspec.json.encode(fields)
@@ -115,9 +128,31 @@ class Proxy:
         return self._sending.receivers
 
 
-async def _whole(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    async for chunk in answer.aiter_raw():
-        yield chunk
+async def _whole(answer: httpx2.Response, one: Receiver, used: str) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.aiter_raw():
+            yield chunk
+    finally:
+        _ended(one, used)
+
+
+def _ended(one: Receiver, used: str) -> None:
+    one.running[used] -= 1
+    if one.running[used] <= 0:
+        del one.running[used]
+
+
+async def replaced(chunks: AsyncIterator[bytes], old: bytes, new: bytes) -> AsyncIterator[bytes]:
+    """The same bytes with `new` wherever `old` is, also across chunks; only what may begin `old` is held back. A JSON
+    string stands nowhere in another one unescaped, so that only whole strings are replaced."""
+    held = b""
+    async for chunk in chunks:
+        text = (held + chunk).replace(old, new)
+        held = next((text[-n:] for n in range(min(len(old) - 1, len(text)), 0, -1) if old.startswith(text[-n:])), b"")
+        if ready := text[: len(text) - len(held)]:
+            yield ready
+    if held:
+        yield held
 
 
 def _error(status: int, error: str, hint: str) -> Response:

@@ -4,6 +4,7 @@ Source: vllm/entrypoints/serve/dev and rl/online, 0.26 to 0.32; SGLang's srt/ent
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ CONTROL_S = 60.0
 
 
 class Receiver:
-    """An engine elsewhere. `version`: of the weights that it computes with; None: not known."""
+    """An engine elsewhere. `version`: of the weights that it computes with; None: not known. `adapter`: the name of the
+    adapter that has them; empty: the model itself. `running`: requests under way, by the adapter that they named."""
 
     def __init__(self, terms: ReceiverTerms, timeout_s: float) -> None:
         self.terms = terms
@@ -30,6 +32,8 @@ class Receiver:
         self.loading = False
         self.reachable = False
         self.model = terms.model
+        self.adapter = ""
+        self.running = Counter[str]()
         self._timeout_s = timeout_s
         headers = {"Authorization": f"Bearer {terms.api_key}"} if terms.api_key else {}
         self.client = httpx2.AsyncClient(
@@ -47,6 +51,15 @@ class Receiver:
     def lost(self) -> None:
         """The connection broke. It may have been restarted, and then it has other weights: it gets them again."""
         self.reachable, self.version = False, None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Fields of a request that name the weights which it computes with."""
+        if not self.adapter:
+            return {"model": self.model}
+        if self.terms.dialect == "vllm":
+            return {"model": self.adapter}
+        return {"model": self.model, "lora_path": self.adapter}
 
     def place(self, directory: Path, name: str) -> str:
         """Path of something in the directory of versions, as the receiver knows it."""
@@ -116,15 +129,21 @@ class Receiver:
             path = "/resume" if self.terms.dialect == "vllm" else "/continue_generation"
             await self._post(path, {}, CONTROL_S)
 
-    async def _post(self, path: str, body: Any, within_s: float) -> dict[str, Any]:
-        """The answer; raises SendFailed for any status but 200 and for silence."""
+    async def ask(self, path: str, body: Any, within_s: float, method: str = "POST") -> httpx2.Response:
+        """The answer, whatever its status; `body` None: without one. Raises SendFailed for silence."""
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
             with anyio.fail_after(within_s):
-                answer = await self.client.post(path, json=body) if body is not None else await self.client.post(path)
+                return await self.client.request(method, path, content=content, headers=headers)
         except TimeoutError:
             raise SendFailed(f"{self.url}{path} did not answer within {within_s:g} s", "see its log") from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise SendFailed(f"{self.url}{path}: {str(error) or type(error).__name__}", "is it up?") from error
+
+    async def _post(self, path: str, body: Any, within_s: float) -> dict[str, Any]:
+        """The answer; raises SendFailed for any status but 200 and for silence."""
+        answer = await self.ask(path, body, within_s)
         if answer.status_code != 200:
             hint = "start that vLLM with VLLM_SERVER_DEV_MODE=1" if answer.status_code == 404 else "see its log"
             raise SendFailed(f"{self.url}{path} answered {answer.status_code}: {answer.text[:300]}", hint)

@@ -149,7 +149,7 @@ class Sending:
         self._report(
             WeightsSentReport(
                 staged.version, receiver.url, self._name, staged.fingerprint, staged.bytes,
-                time.monotonic() - began, held, error,
+                time.monotonic() - began, held, error, staged.carried, staged.left_out,
             )
         )  # fmt: skip
         return error

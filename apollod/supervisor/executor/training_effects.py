@@ -3,7 +3,6 @@ orders to the engine's API process; and files of outside trainers' updates, remo
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -25,8 +24,7 @@ log = structlog.get_logger()
 
 async def _encode_examples(context: Context, effect: fx.EncodeExamples) -> None:
     records = await context.journal.records_of(effect.examples)
-    model = Path(context.config.settings().model_path)
-    directories = (str(context.config.state_dir / "base" / model.name), str(model))
+    directories = (str(context.config.base_dir), context.config.settings().model_path)
     found = [(example, records[example]) for example in effect.examples]
     context.children.tell_trainer(msg.Encode(found, directories, effect.untrained))
 

@@ -54,7 +54,9 @@ PROMISED: dict[str, dict[str, Any]] = {
         "durable": "payload", "lease_s": 600.0, "enabled": False, "directories": (), "addresses": (),
         "receive_s": 300.0, "pause_s": 600.0, "moments": "keep",
     },
-    "weights": {"bridge": "shared", "receiver": (), "directory": "", "command": (), "timeout_s": 600.0},
+    "weights": {
+        "bridge": "shared", "receiver": (), "directory": "", "command": (), "rank": 64, "base": "", "timeout_s": 600.0,
+    },
     "review": {
         "hold_days": 30.0, "divergence": "held", "forget_steps": 1000, "alternate": False,
     },

@@ -3,6 +3,7 @@ orders to the engine's API process; and files of outside trainers' updates, remo
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.to_thread

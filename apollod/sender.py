@@ -8,17 +8,20 @@
             sender.send(model.named_parameters(), label=str(step))
 
 Needs torch, and nothing of the daemon; `[control] enabled = true` in its configuration (docs/control.md). Tensors are
-broadcast by gloo, so they may lie anywhere; no pickle is involved. Sharded ones (DTensor, FSDP) are gathered singly.
+broadcast by gloo, so they may lie anywhere; no pickle is involved. Sharded ones (DTensor, FSDP2) are gathered singly:
+rank 0 sends, and all others call `take_part` with the same tensors at the same time.
 """
 
 from __future__ import annotations
 
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 Named = tuple[str, Tensor]
+POLL_S = 0.005
 
 
 class SendRefused(Exception):
@@ -42,6 +46,7 @@ class GlooGroup:
         self._store: Any = dist.TCPStore(  # type: ignore[attr-defined]
             address, self.port, 2, True, self._limit, wait_for_workers=False
         )
+        self._alone: int = self._store.num_keys()
         self._group: Any = None
 
     @property
@@ -49,8 +54,12 @@ class GlooGroup:
         """Address and ranks for the other side to join, in the words of vLLM's weight transfer."""
         return {"master_address": self.address, "master_port": self.port, "rank_offset": 1, "world_size": 2}
 
-    def complete(self) -> None:
-        """Wait until the other side has joined. Raises RuntimeError after the time limit."""
+    def complete(self, refused: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the other side has joined. Raises RuntimeError after the time limit, or once it has `refused`."""
+        while self._store.num_keys() <= self._alone:  # nobody else is there
+            if refused():
+                raise RuntimeError("the other side does not join")
+            time.sleep(POLL_S)
         prefix = dist.PrefixStore(self.name, self._store)  # type: ignore[attr-defined]
         self._group = dist.ProcessGroupGloo(prefix, 0, 2, self._limit)
 
@@ -85,14 +94,12 @@ class Sender:
     def send(self, tensors: Iterable[Named], label: str = "") -> None:
         """Send tensors by their names in the checkpoint, and wait until they are served; all of them or none. Raises
         SendRefused. `label`: your name of the version."""
-        group = self._joined()
-        self._post("start_weight_update")
+        whole = _gathered(tensors)
         try:
-            for chunk in _chunks(tensors, self._chunk_bytes):
-                self._broadcast(group, chunk)
-            self._post("finish_weight_update", {"weight_version": label} if label else None)
-        except BaseException:
-            self._group = None  # it may have half of a chunk: another group next time
+            self._send(whole, label)
+        except Exception:
+            for _ in whole:  # the other ranks go on gathering until the last tensor, and know of nothing
+                pass
             raise
 
     def close(self) -> None:
@@ -105,11 +112,22 @@ class Sender:
                 pass  # it is gone, or leaves the group by itself
         self._thread.shutdown(wait=False)
 
+    def _send(self, tensors: Iterable[Named], label: str) -> None:
+        group = self._joined()
+        self._post("start_weight_update")
+        try:
+            for chunk in _chunks(tensors, self._chunk_bytes):
+                self._broadcast(group, chunk)
+            self._post("finish_weight_update", {"weight_version": label} if label else None)
+        except BaseException:
+            self._group = None  # it may have half of a chunk: another group next time
+            raise
+
     def _joined(self) -> GlooGroup:
         if self._group is None:
             group = GlooGroup("vllm", self._timeout_s)
             told = self._thread.submit(self._post, "init_weight_transfer_engine", {"init_info": group.init_info})
-            _beside(told, group.complete)
+            _beside(told, lambda: group.complete(told.done))
             self._group = group
         return self._group
 
@@ -119,13 +137,23 @@ class Sender:
             "dtype_names": [str(one.dtype).removeprefix("torch.") for _, one in chunk],
             "shapes": [list(one.shape) for _, one in chunk],
         }
-        told = self._thread.submit(self._post, "update_weights", {"update_info": info})
+        told = self._thread.submit(self._announced, info)
 
         def broadcast() -> None:
             for _, tensor in chunk:
                 group.broadcast(tensor)
 
         _beside(told, broadcast)
+
+    def _announced(self, info: dict[str, Any]) -> None:
+        """Tell of tensors that are being broadcast. If they are refused, the other side leaves the group, so that the
+        broadcast ends at once."""
+        try:
+            self._post("update_weights", {"update_info": info})
+        except SendRefused:
+            with suppress(SendRefused):
+                self._post("shutdown_weight_transfer_engine")
+            raise
 
     def _post(self, path: str, body: Any = None) -> None:
         data = json.dumps({} if body is None else body).encode()
@@ -152,12 +180,25 @@ def _beside(told: Any, work: Any) -> None:
     told.result()
 
 
+def take_part(tensors: Iterable[Named]) -> None:
+    """Take part in gathering sharded tensors, on every rank but the one that sends: with the same tensors, in the same
+    order, whenever that one calls `Sender.send`. Returns when the last one is gathered, sent or not. Needs memory for
+    one whole tensor."""
+    for _ in _gathered(tensors):
+        pass
+
+
+def _gathered(tensors: Iterable[Named]) -> Iterator[Named]:
+    """Whole tensors; a sharded one is gathered from all ranks when it is asked for."""
+    for name, tensor in tensors:
+        whole = getattr(tensor, "full_tensor", None)
+        yield name, whole() if callable(whole) else tensor
+
+
 def _chunks(tensors: Iterable[Named], most: int) -> Iterator[list[Named]]:
     """Lists of tensors with at most so many bytes each, or one tensor."""
     chunk, size = list[Named](), 0
-    for name, tensor in tensors:
-        whole = getattr(tensor, "full_tensor", None)
-        one = whole() if callable(whole) else tensor
+    for name, one in tensors:
         if chunk and size + one.nbytes > most:
             yield chunk
             chunk, size = [], 0

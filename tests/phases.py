@@ -30,9 +30,10 @@ NEVER_ALONE = ("crash", "store", "property", "unit")
 not looked for there, since that would import all of it."""
 IN_TURN = ("crash", "integration", "golden", "store", "property", "unit")
 """Directories in the order in which workers take their files: what waits for processes first, beside vLLM, and files
-that take seconds last, so that all workers end at once. tests/gpu is marked as in ALONE as a whole."""
-OWN_TARGET = ("conformance",)
-"""Directories that neither phase runs: `make conformance` does, with packages that no other test needs."""
+that take seconds last, so that all workers end at once. tests/gpu and tests/conformance are marked as in ALONE as a
+whole."""
+OWN_TARGET = ("conformance/trl",)
+"""Directories that neither phase runs: `make conformance` does, which installs packages of 290 MB for them."""
 NICER = 5
 WORKERS_MAX = 8  # each takes about a gigabyte
 WORKERS_OF_TWO_CORES = 4  # a test of a daemon waits for it half of its time; 6 % faster than 3

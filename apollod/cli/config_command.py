@@ -145,6 +145,7 @@ every_steps = {every}     # has the model got worse? it is asked fixed questions
 # Trainers of other programs (vLLM's own client, torchrl, your own loop) may write the weights (docs/control.md).
 # [control]
 # enabled = true
+# listen = "127.0.0.1:8001"                      # these routes here alone, not on the engine's port
 """
 
 

@@ -168,6 +168,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         env["APOLLOD_CONTROL"] = "1"
         env["APOLLOD_CONTROL_PAUSE_S"] = str(config.control.pause_s)
         env["APOLLOD_CONTROL_ADDRESSES"] = ",".join(config.control.addresses)
+        env["APOLLOD_CONTROL_LISTEN"] = config.control.listen
     if config.capture.mode != "off":
         capture = CaptureTerms(
             str(config.capture_path), config.capture.max_bytes, config.capture.keep_s, config.redaction.personal

@@ -73,6 +73,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 '[weights] bridge = "lora" needs the weights before the first step: set base to the model directory '
                 'that the engines have loaded, or [checkpoint] keep_base = "auto"'
             )
+        if (listen := self.control.address) is not None:
+            if not listen.local and not self.engine.api_key:
+                raise ValueError(
+                    f'[control] listen = "{listen}" would let whoever reaches it write the weights; set [engine] '
+                    'api_key, or listen = "127.0.0.1:8001"'
+                )
+            if listen.port == self.engine.port:
+                raise ValueError(f'[control] listen = "{listen}" has the port of the engine; choose another one')
         names = [one.name for one in self.endpoint]
         for kind in NAMED:
             each = [one.name for one in getattr(self, kind)]

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from apollod.adapters.system.timetable import hours_of, zone_of
+from apollod.adapters.system.web_address import ListenAddress, listen_address
 from apollod.core.facts.dreams.patterns import pattern_problem
 from apollod.core.facts.intake.events import Learn, StripLevel
 from apollod.core.facts.lessons.rounds import distance_of
@@ -308,8 +309,21 @@ class ControlSection(ControlSettings, frozen=True, forbid_unknown_fields=True):
     """longest pause of generation by a client, after which requests go on"""
     moments: Literal["keep", "reset"] = "keep"
     """what becomes of the optimizer's moments when an update is written; reset: they begin anew"""
+    listen: str = ""
+    """an address of their own for these routes, such as "127.0.0.1:8001" or "unix:/run/apollod/control.sock", beside
+    all others; empty: the engine's"""
+
+    @property
+    def address(self) -> ListenAddress | None:
+        """Where the routes are served; None: at the engine's address, or nowhere."""
+        return listen_address(self.listen) if self.enabled and self.listen else None
 
     def __post_init__(self) -> None:
+        if self.listen:
+            try:
+                listen_address(self.listen)
+            except ValueError as error:
+                raise ValueError(f"listen = {error}") from error
         if self.lease_s <= self.receive_s:
             raise ValueError(
                 f"lease_s = {self.lease_s:g} would end an update whose tensors are awaited for receive_s = "

@@ -4,16 +4,22 @@ on."""
 import json
 import os
 import re
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.daemon import VLLM, Daemon, chat_line
+import requests
+from support.daemon import VLLM, Daemon, chat_line, free_port
 from support.invariants import journal_of
 from support.planted import PATH, PLANTED
 
 from apollod.core import events as ev
+from apollod.engine.http.versions import Served
+from apollod.engine.http.weights.control_terms import ControlTerms
+from apollod.engine.http.weights.route_table import weight_routes
+from apollod.engine.http.weights.trainer_desk import Desk
 
 pytestmark = pytest.mark.engine
 
@@ -43,6 +49,13 @@ JUDGED = {
     "/train", "/train/status", "/checkpoint", "/feedback", "/feedback/{response}", "/lessons", "/lessons/{lesson}",
     "/apollod/status", "/apollod/quality", "/apollod/users/next", "/generate", "/score",
 }  # fmt: skip
+HIDDEN = {
+    # not in vLLM's schema: its own documentation, text to tokens and back, generation by tokens, aborts of that
+    "/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/v1/chat/completions/derender",
+    "/v1/chat/completions/render", "/v1/completions/derender", "/v1/completions/render", "/v1/messages/render",
+    "/v1/responses/render", "/inference/v1/abort_requests", "/inference/v1/generate",
+    "/feedback/{response:path}",  # ours, as the schema does not write it
+}  # fmt: skip
 SKIPS = """
 from support.planted_copy import Extension
 class Forgetful(Extension):
@@ -64,7 +77,7 @@ def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, broken: P
     broken.touch()
     (site / "sitecustomize.py").write_text(f"BROKEN = {str(broken)!r}\n{BREAK}")
     (site / "forgetful.py").write_text(SKIPS)
-    made = Daemon(root, tiny_model, engine=VLLM)
+    made = Daemon(root, tiny_model, f'[control]\nenabled = true\nlisten = "127.0.0.1:{free_port()}"\n', engine=VLLM)
     text = (
         made.config.read_text().replace("[trainer]\n", "[trainer]\nalign_every = 2\n").replace("lr = 1e-3", "lr = 5e-2")
     )
@@ -88,12 +101,24 @@ def test_a_private_copy_in_the_trainer_halts_before_the_first_step(daemon: Daemo
 
 
 def test_no_route_is_open_that_nobody_has_judged(daemon: Daemon) -> None:
-    """Although the daemon was started with the variable that opens vLLM's routes for weights."""
+    """Although the daemon was started with the variable that opens vLLM's routes for weights. At the engine's port, and
+    at that for trainers, which has those of outside trainers besides."""
     with urllib.request.urlopen(f"{daemon.url}/openapi.json") as answer:
         open_ones = set(json.load(answer)["paths"])
     assert open_ones - JUDGED == set(), "vLLM opened more: see whether they touch weights, and whom they ask for a key"
     for path in ("/collective_rpc", "/sleep", "/init_weight_transfer_engine", "/weight_checker", "/reset_prefix_cache"):
         assert daemon.post(path, {})[0] == 404, path
+    listen = tomllib.loads(daemon.config.read_text())["control"]["listen"]
+    routes = re.findall(r"Route: (\S+), Methods: (.+)", (daemon.root / "state" / "log" / "engine.log").read_text())
+    logged = {(one, path) for path, methods in routes for one in methods.split(", ")}
+    weights = {(method, path) for method, path, _ in weight_routes(Desk(ControlTerms(), None, Served()))}
+    assert weights <= logged and {path for _, path in logged - weights} - open_ones - HIDDEN == set()
+    for method, path in weights:
+        answers = [requests.request(method, f"{url}{path}", data=b"no", headers={"Content-Type": "text/plain"})
+                   for url in (daemon.url, f"http://{listen}")]  # fmt: skip
+        assert answers[0].status_code == 404 and (answers[1].status_code == 415) == (method == "POST"), (method, path)
+        assert answers[1].status_code not in (404, 405), (method, path)
+    assert requests.get(f"http://{listen}/v1/models").json()["data"][0]["id"] == "tiny"
 
 
 def test_a_rederive_that_is_skipped_halts_with_the_derived_tensors(daemon: Daemon, broken: Path) -> None:

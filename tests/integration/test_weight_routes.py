@@ -6,30 +6,27 @@ import os
 import socket
 import threading
 import time
-from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from prometheus_client import REGISTRY
 from requests.adapters import HTTPAdapter
-from starlette.responses import JSONResponse
-from support.engine_host import Host
-from support.updating_supervisor import NAMES, RecordingEngine, UpdatingSupervisor
+from support.served_routes import Served
+from support.updating_supervisor import NAMES, UpdatingSupervisor
 from urllib3.util import Retry
 
 from apollod.engine.http import user_requests
 from apollod.engine.http.routes import Routes
 from apollod.engine.http.url_keys import UrlKeys
+from apollod.engine.http.weights import call_rate
 from apollod.engine.http.weights.control_terms import ControlTerms
 from apollod.wire import control_messages as msg
 
@@ -40,67 +37,6 @@ SENT = {"names": NAMES, "dtypes": DTYPES, "shapes": SHAPES}
 VERSION = "X-Apollod-Weights-Version"
 KINDS = ("init", "start", "update", "finish", "shutdown")
 """what vLLM's metrics call the operations of a trainer"""
-
-
-class Served:
-    """The app with our plugin's routes, served. `completions` are bodies that vLLM's own route was given."""
-
-    def __init__(
-        self,
-        directory: Path,
-        api_key: list[str] | None = None,
-        terms: ControlTerms | None = None,
-        supervisor: UpdatingSupervisor | None = None,
-    ) -> None:
-        self.supervisor = supervisor or UpdatingSupervisor()
-        self.host = Host(directory)
-        self.host.answerer = self.supervisor
-        self.engine = RecordingEngine()
-        self.completions: list[Any] = []
-        routes = Routes(str(self.host.path), directory / "key", terms or ControlTerms(60.0))
-
-        @asynccontextmanager
-        async def started(app: FastAPI) -> AsyncIterator[None]:
-            await routes.init_state(self.engine, app.state, args)
-            yield
-
-        self.app = FastAPI(lifespan=started)
-        self.app.add_api_route("/v1/completions", self._complete, methods=["POST"])
-        routes.attach_router(self.app)
-        args = Namespace(
-            api_key=api_key, host="127.0.0.1", scheduling_policy="fcfs", model="/models/tiny", dtype="bfloat16",
-            served_model_name=["tiny"], max_model_len=512, logprobs_mode="processed_logprobs", tokenizer=None,
-        )  # fmt: skip
-        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="warning", lifespan="on"))
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
-        self._thread.start()
-        deadline = time.monotonic() + 30
-        while not (self._server.started and self.supervisor.asked) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert self.supervisor.asked == [msg.LeaseRequest()], "the name of the weights, which an engine before knew"
-        self.supervisor.asked.clear()
-
-    async def _complete(self, request: Request) -> JSONResponse:
-        self.completions.append((dict(request.headers).get("content-type"), await request.json()))
-        choice = {"index": 0, "text": "a", "token_ids": [1], "finish_reason": "length", "prompt_token_ids": [5]}
-        return JSONResponse({"id": "cmpl-1", "choices": [choice]})
-
-    def post(self, path: str, body: Any = None, **options: Any) -> requests.Response:
-        return requests.post(f"{self.url}{path}", json=body, timeout=30, **options)
-
-    def get(self, path: str, **options: Any) -> requests.Response:
-        return requests.get(f"{self.url}{path}", timeout=30, **options)
-
-    def refused(self, answer: requests.Response, status: int, *words: str) -> None:
-        assert answer.status_code == status, answer.text
-        assert all(word in answer.text for word in words), answer.text
-
-    def close(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
-        self.host.close()
 
 
 @pytest.fixture
@@ -742,6 +678,24 @@ def test_a_body_over_the_limit_is_refused_in_the_dialects_words(served: Served) 
     answer = requests.post(f"{served.url}/update_weights_from_tensor", body, headers=json_, timeout=30)
     served.refused(answer, 400, "pickled")
     assert served.supervisor.kinds() == ["join", "open", "undo"]
+
+
+def test_too_many_joins_and_updates_in_a_minute_are_a_429_of_the_dialect(served: Served) -> None:
+    """Of both dialects together; the supervisor is not asked, and the group that is there stays."""
+    served.post("/init_weight_transfer_engine", {"init_info": joining()})
+    for _ in range(call_rate.JOINS - 1):
+        assert served.post("/init_weights_update_group", joining()).status_code == 200
+    before = len(served.supervisor.asked)
+    told = served.post("/init_weight_transfer_engine", {"init_info": joining()})
+    served.refused(told, 429, "more than 60 times in a minute", "RateLimitError", '"code":429')
+    served.refused(served.post("/init_weights_update_group", joining()), 429, '"success":false')
+    assert len(served.supervisor.asked) == before
+    for _ in range(call_rate.UPDATES):
+        served.post("/start_weight_update")
+    before = len(served.supervisor.asked)
+    served.refused(served.post("/begin_weight_update"), 429, "updates were begun more than 600 times")
+    assert len(served.supervisor.asked) == before
+    assert served.post("/update_weights", {"update_info": INFO}).status_code == 200, "the one that was begun goes on"
 
 
 def test_a_supervisor_that_is_gone_is_503_and_publishes_nothing(served: Served) -> None:

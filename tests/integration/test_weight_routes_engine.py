@@ -1,6 +1,7 @@
-"""Routes for weights in a real vLLM: what it pauses, aborts, flushes and generates, and that its own are not in the
-way."""
+"""Routes for weights in a real vLLM, at an address of their own: what it pauses, aborts, flushes and generates, and
+that its own are not in the way."""
 
+import copy
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,17 +11,20 @@ import pytest
 from support.engine_host import Engine
 from support.updating_supervisor import UpdatingSupervisor
 
+from apollod.testing.daemon import free_port
 from apollod.wire import messages as msg
 
 pytestmark = pytest.mark.engine
+CONTROL_PORT = free_port()
 LONG = {"input_ids": [5, 6, 7, 8], "sampling_params": {"max_new_tokens": 400, "ignore_eos": True}}
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def public(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """A vLLM with an engine core of its own, as a daemon starts it, in an environment that opens vLLM's own routes."""
     environment = {
-        "APOLLOD_CONTROL": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_SERVER_DEV_MODE": "1",
+        "APOLLOD_CONTROL": "1", "APOLLOD_CONTROL_LISTEN": f"127.0.0.1:{CONTROL_PORT}",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_SERVER_DEV_MODE": "1",
     }  # fmt: skip
     made = Engine(tmp_path_factory.mktemp("w"), tiny_model, environment=environment)
     made.host.answerer = UpdatingSupervisor()
@@ -28,6 +32,14 @@ def engine(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made.wait_ready()
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def engine(public: Engine) -> Engine:
+    """The same at the address for trainers."""
+    seen = copy.copy(public)
+    seen.port = CONTROL_PORT
+    return seen
 
 
 def active(engine: Engine) -> tuple[int, int]:
@@ -95,3 +107,12 @@ def test_vllms_own_routes_of_the_same_names_are_replaced(engine: Engine) -> None
     assert status == 400 and "zero" in told["error"]["message"]
     assert engine.post("/update_weights", {"update_info": {"names": []}})[0] == 400
     assert engine.get("/model_info")[1]["served_model_name"] == "tiny"
+
+
+def test_none_of_them_is_at_the_address_for_users(public: Engine) -> None:
+    """Neither ours nor vLLM's own, which are open here."""
+    for path in ("/update_weights", "/init_weight_transfer_engine", "/pause", "/resume", "/weight_checker"):
+        assert public.post(path, {})[0] == 404, path
+    for path in ("/server_info", "/is_paused", "/get_world_size", "/model_info"):
+        assert public.get(path)[0] == 404, path
+    assert public.post("/generate", {"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 2}})[0] == 200

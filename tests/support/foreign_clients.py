@@ -1,5 +1,5 @@
-"""Clients of other people's trainers, as `make conformance` installs them: each runs in a process of its own, with the
-packages of `.clients` behind those of the environment, so that none of these is shadowed."""
+"""Clients of other people's trainers, as `make test` and `make conformance` install them: each runs in a process of its
+own, with the packages of `.clients` behind those of the environment, so that none of these is shadowed."""
 
 import json
 import os
@@ -24,7 +24,8 @@ KEY = "a-key-of-these-tests"
 def needs(package: str) -> pytest.MarkDecorator:
     """A mark that skips a test without this package."""
     return pytest.mark.skipif(
-        not (CLIENTS / package).is_dir(), reason=f"there is no {package} in .clients: run `make conformance`"
+        not (CLIENTS / package).is_dir(),
+        reason=f"there is no {package} in .clients: run `make conformance` where a package index is reached",
     )
 
 

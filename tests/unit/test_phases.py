@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -49,9 +50,11 @@ def marks(source: str) -> set[str]:
 
 
 def test_no_directory_is_left_out() -> None:
-    """Files in no directory would run nowhere; those of tests/gpu are marked there."""
+    """Files in no directory would run nowhere; those of tests/gpu are marked there, those of tests/conformance each."""
     with_tests = {path.relative_to(phases.TESTS).parts[0] for path in phases.TESTS.rglob("test_*.py")}
-    assert with_tests == {*phases.IN_TURN, *phases.OWN_TARGET, "gpu"}
+    assert with_tests == {*phases.IN_TURN, "conformance", "gpu"}
+    whole = [path.read_text() for path in (phases.TESTS / "conformance").rglob("test_*.py")]
+    assert len(whole) > 4 and all(re.search(r"^pytestmark = \[?pytest\.mark\.engine", text, re.M) for text in whole)
 
 
 def test_what_neither_phase_runs_has_a_target_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +73,8 @@ def test_what_neither_phase_runs_has_a_target_of_its_own(monkeypatch: pytest.Mon
     makefile = (phases.TESTS.parent / "Makefile").read_text()
     for name in phases.OWN_TARGET:
         assert f"--ignore={phases.TESTS / name}" in given and str(phases.TESTS / name) not in given
-        assert f"\n{name}:" in makefile and f" tests/{name} " in makefile
+        target = name.partition("/")[0]
+        assert f"\n{target}:" in makefile and f" tests/{target} " in makefile
 
 
 def test_where_nothing_is_looked_for_that_runs_alone_there_is_nothing() -> None:

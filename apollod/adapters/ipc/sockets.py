@@ -27,7 +27,7 @@ SUN_PATH_MAX = 107  # bytes of a socket path, sockaddr_un
 
 async def listen(path: Path) -> Listener[UNIXSocketStream]:
     """Listen at `path`. Call with the state directory's lock held: any socket found there is then stale."""
-    _make_place(path)
+    make_place(path)
     before = os.umask(0o177)
     try:
         return cast(Listener[UNIXSocketStream], await anyio.create_unix_listener(path))
@@ -35,13 +35,13 @@ async def listen(path: Path) -> Listener[UNIXSocketStream]:
         os.umask(before)
 
 
-def _make_place(path: Path) -> None:
+def make_place(path: Path, move: str = "set RUNTIME_DIRECTORY to") -> None:
     """Make the directory for the socket and remove a stale socket. A new directory is accessible to us alone; an
-    existing one keeps its owner and mode."""
+    existing one keeps its owner and mode. Raises ConfigError; `move`: how the socket gets elsewhere, for its hints."""
     if len(os.fsencode(path)) > SUN_PATH_MAX:
         raise ConfigError(
             f"the socket path {path} has {len(os.fsencode(path))} bytes, the system's limit is {SUN_PATH_MAX}",
-            "set RUNTIME_DIRECTORY to a short path such as /run/apollod",
+            f"{move} a short path such as /run/apollod",
         )
     directory = path.parent
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -49,7 +49,7 @@ def _make_place(path: Path) -> None:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):  # others could put a socket there, which our children would talk to
         raise ConfigError(
             f"the socket cannot lie in {directory}: others may write there (mode {stat.S_IMODE(mode):04o})",
-            "set RUNTIME_DIRECTORY to a directory of the daemon alone such as /run/apollod, or make this one that",
+            f"{move} a directory of the daemon alone such as /run/apollod, or make this one that",
         )
     if path.is_symlink() or (path.exists() and not stat.S_ISSOCK(path.stat().st_mode)):
         raise ConfigError(f"{path} exists and is no socket", "remove it")

@@ -1,7 +1,13 @@
 """Checks a configured URL or address, without loading an HTTP client. Pure."""
 
+import os
 from ipaddress import ip_address
+from typing import NamedTuple
 from urllib.parse import urlsplit
+
+UNIX = "unix:"
+FORM = '"127.0.0.1:8001" or "unix:/run/apollod/control.sock"'
+"""how an address to listen at is written"""
 
 
 def is_url(text: str) -> bool:
@@ -36,3 +42,34 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class ListenAddress(NamedTuple):
+    """Where a server listens: at `path`, a Unix socket, if there is one; else at host and port."""
+
+    host: str
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{UNIX}{self.path}" if self.path else f"{host}:{self.port}"
+
+    @property
+    def local(self) -> bool:
+        """True if only processes of this machine reach it."""
+        return bool(self.path) or is_loopback(self.host)
+
+
+def listen_address(text: str) -> ListenAddress:
+    """The address that a text names. Raises ValueError, which says what it has to look like."""
+    if text.startswith(UNIX):
+        path = text.removeprefix(UNIX)
+        if not os.path.isabs(path) or "\0" in path:
+            raise ValueError(f"{text!r} names no absolute path; write it as {FORM}")
+        return ListenAddress("localhost", 0, path)
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not bare or (":" in bare) != (host != bare) or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is no host and port; write it as {FORM}")
+    return ListenAddress(bare, int(port))

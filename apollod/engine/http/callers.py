@@ -30,6 +30,7 @@ KEY_BYTES_MAX = 4096
 THREADS = 2  # for reading system files, which takes a millisecond
 TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _ESTABLISHED = 1  # include/net/tcp_states.h
+_UCRED = struct.Struct("3i")  # pid, uid and gid of unix(7)
 _TRIES = 2  # the table may skip a row while others are removed
 
 
@@ -45,7 +46,7 @@ class Connections:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Source: the ASGI specification, HTTP connection scope."""
-        scope[TRANSPORT] = getattr(getattr(receive, "__self__", None), "transport", None)
+        scope[TRANSPORT] = transport_of(receive)
         await self._app(scope, receive, send)
 
 
@@ -84,9 +85,10 @@ class Callers:
         return any([secrets.compare_digest(offered, key) for key in keys])  # compare with all, in constant time
 
     async def _is_ours(self, transport: asyncio.BaseTransport | None) -> bool:
-        if transport is None or transport.is_closing():
+        connection = connection_of(transport)
+        if connection is None:
             return False
-        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as connection:
+        with connection:
             return await self._in_thread(uid_of_peer, connection) in (os.getuid(), 0)
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -124,6 +126,18 @@ def _digest(key: str) -> bytes:
 Address = tuple[IPv4Address | IPv6Address, int]
 
 
+def transport_of(receive: Receive) -> asyncio.BaseTransport | None:
+    """The connection behind uvicorn's `receive`; None behind another one."""
+    return getattr(getattr(receive, "__self__", None), "transport", None)
+
+
+def connection_of(transport: asyncio.BaseTransport | None) -> socket.socket | None:
+    """A socket of our own on a connection, to be closed by the caller; None if the connection is not known or ends."""
+    if transport is None or transport.is_closing():
+        return None
+    return socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+
+
 class Row(NamedTuple):
     """One end of an established connection that a process holds."""
 
@@ -133,8 +147,11 @@ class Row(NamedTuple):
 
 
 def uid_of_peer(connection: socket.socket) -> int | None:
-    """Return the user who opened the other end of a TCP connection; None if that is not visible: the end is on another
-    machine or in another network namespace, or has been closed."""
+    """Return the user who opened the other end of a TCP connection, or of one to a Unix socket; None if that is not
+    visible: the end is on another machine or in another network namespace, or has been closed."""
+    if connection.family == socket.AF_UNIX:
+        _, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        return int(uid)
     try:
         ends = address_of(connection.getpeername()), address_of(connection.getsockname())
         for _ in range(_TRIES):

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -30,6 +30,7 @@ from apollod.engine.http.score import wanted as scored
 from apollod.engine.http.spans import note_spans, noting, sampling
 from apollod.engine.http.user_requests import Arrivals, UserRequests
 from apollod.engine.http.versions import Served, VersionLabels
+from apollod.engine.http.weights.control_listener import ControlListener, ControlRoute, came_in_here
 from apollod.engine.http.weights.control_terms import ControlTerms, control_terms
 from apollod.engine.http.weights.route_table import weight_routes
 from apollod.engine.http.weights.trainer_desk import Desk, Handler
@@ -60,6 +61,13 @@ HTTP_STATUS = {2: 400, 3: 503, 4: 403}
 T = TypeVar("T")
 
 
+class Rules(NamedTuple):
+    """Who may ask, and what; of one of the server's addresses."""
+
+    callers: Callers
+    guard: Guard
+
+
 class Routes:
     """Endpoint plugin. Source: vllm/plugins/endpoint_plugins/interface.py, 0.26 to 0.32."""
 
@@ -70,13 +78,14 @@ class Routes:
         """`control`: terms of the routes for weights; None if there are none."""
         self._socket_path = socket_path
         self._key_file = key_file
-        self._callers = Callers("127.0.0.1", [], key_file)
-        self._guard = Guard("127.0.0.1")
+        self._rules = self._control_rules = self._rules_at("127.0.0.1", [])
         self._served = Served()
         self._by_priority = False
         self._refresher: Refresher | None = None
         self._arrivals = Arrivals()
         self._desk = Desk(control, self._answer, self._served) if control else None
+        self._control_address = control.listen if control else None
+        self._listener: ControlListener | None = None
         self._settle_captures: Callable[[float], None] | None = None
         self._for_status = ThreadPoolExecutor(STATUS_THREADS, "apollod-status")
         self._for_long = ThreadPoolExecutor(LONG_THREADS, "apollod-long")
@@ -107,9 +116,15 @@ class Routes:
             ("POST", SCORE, self._score),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
+        apart = self._control_address is not None
+        if self._control_address is not None:
+            self._listener = ControlListener(app, self._control_address)
         for method, path, answered in weight_routes(self._desk) if self._desk else ():
             guarded = self._guarded(answered, for_trainers=True)
-            app.add_api_route(path, guarded, methods=[method], response_model=None)
+            app.router.add_api_route(
+                path, guarded, methods=[method], response_model=None, include_in_schema=not apart,
+                route_class_override=ControlRoute if apart else None,
+            )  # fmt: skip
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Learn the API keys and the server's names, and connect to the supervisor; raises DaemonUnreachable, which
@@ -124,6 +139,8 @@ class Routes:
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
         if self._desk:
             self._desk.attach(engine_client, self._refresher, args)
+        if self._listener:
+            self._listener.start()
 
     @property
     def served(self) -> Served:
@@ -132,9 +149,13 @@ class Routes:
 
     def open_to(self, host: str, keys: list[str]) -> None:
         """Set the server's address and the keys of its callers."""
-        self._callers = Callers(host, keys, self._key_file)
-        names = os.environ.get(NAMES, "").split(",")
-        self._guard = Guard(host, [name for name in names if name], keyed=bool(keys))
+        self._rules = self._control_rules = self._rules_at(host, keys)
+        if self._control_address is not None:
+            self._control_rules = self._rules_at(self._control_address.host, keys)
+
+    def _rules_at(self, host: str, keys: list[str]) -> Rules:
+        names = [name for name in os.environ.get(NAMES, "").split(",") if name]
+        return Rules(Callers(host, keys, self._key_file), Guard(host, names, keyed=bool(keys)))
 
     def _guarded(self, handler: Handler, for_trainers: bool = False) -> Handler:
         """The handler behind the rule for callers (vLLM's own middleware requires the API key on /v1 only) and the
@@ -142,8 +163,9 @@ class Routes:
 
         async def route(request: Request) -> Response:
             authorization = request.headers.get("authorization", "")
-            refused = await self._callers.refusal(request.scope, authorization, basic=for_trainers)
-            if refused := refused or self._guard.refusal(request.method, request.headers.raw, for_trainers):
+            rules = self._control_rules if came_in_here(request.scope) else self._rules
+            refused = await rules.callers.refusal(request.scope, authorization, basic=for_trainers)
+            if refused := refused or rules.guard.refusal(request.method, request.headers.raw, for_trainers):
                 return _error(*refused)
             try:
                 return await handler(request)

@@ -9,6 +9,7 @@ import anyio
 import structlog
 
 from apollod.adapters import checkpoint_recovery
+from apollod.adapters.ipc import listening
 from apollod.adapters.llm import engine_watch
 from apollod.adapters.llm.engine_watch import until_hung
 from apollod.adapters.system import model_dir, semaphores
@@ -72,6 +73,8 @@ async def _make_ready(config: Config, directory: str) -> tuple[WeightsLock, Memo
             f"port {e.port} on {e.host} is in use",
             f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port",
         )
+    if (listen := config.control.address) is not None:
+        listening.try_out(listen)
     plan = await anyio.to_thread.run_sync(memory_budget.fitted, config, Path(directory))
     await _empty_tmp_dir(config)
     reading = WeightsLock(Path(directory), shared=True)

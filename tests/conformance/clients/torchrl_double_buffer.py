@@ -15,7 +15,8 @@ import torch
 from torchrl.weight_update.llm import VLLMDoubleBufferSyncScheme
 from transformers import AutoModelForCausalLM
 
-from tests.conformance.clients.torchrl_sender import fingerprint, move, served
+from examples.torchrl_sglang import move
+from tests.conformance.clients.torchrl_sender import fingerprint, served
 
 
 def main() -> None:

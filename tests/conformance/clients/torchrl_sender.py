@@ -1,56 +1,30 @@
-"""A trainer that sends its weights by torchrl's `SGLangWeightSyncScheme`, for SGLang servers.
+"""A trainer that sends its weights by torchrl's `SGLangWeightSyncScheme`, as `examples/torchrl_sglang.py` does.
 
     torchrl_sender.py URL MODEL VERSIONS PLANTED ANSWER
 
 VERSIONS times the weights of MODEL are moved and sent; the version PLANTED has a NaN, and another sender goes on after
 it. ANSWER: for each version the fingerprint of what was sent, that of what is served afterwards, and the sender's
 error.
-
-torchrl is unmodified, but is made for GPUs alone. Four calls are answered here, in this process only, so that it runs
-without one: choosing and awaiting a device, moving a tensor to it, and the name of the group's backend.
 """
 
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import requests
 import torch
-from torch.distributed.distributed_c10d import Backend
-from torchrl.weight_update.llm import SGLangWeightSyncScheme, sglang_nccl
 from transformers import AutoModelForCausalLM
 
 from apollod.trainer.bind import live_fingerprint
-
-
-def without_a_gpu() -> None:
-    """Answer the four calls."""
-    moved: Callable[..., torch.Tensor] = torch.Tensor.to
-
-    def to(tensor: torch.Tensor, *where: Any, **how: Any) -> torch.Tensor:
-        return tensor if where and str(where[0]).startswith("cuda") else moved(tensor, *where, **how)
-
-    torch.cuda.set_device = lambda device: None
-    torch.cuda.synchronize = lambda device=None: None
-    torch.Tensor.to = to
-    sglang_nccl.Backend = lambda name: Backend("gloo" if name == "nccl" else name)
+from examples.torchrl_sglang import joined, move, without_a_gpu
 
 
 def fingerprint(weights: dict[str, torch.Tensor]) -> str:
     """The fingerprint of weights, as apollod's status tells it."""
     found = ((name, live_fingerprint.tensor_fingerprint(one)) for name, one in weights.items())
     return live_fingerprint.format(live_fingerprint.model_fingerprint(found))
-
-
-def move(model: torch.nn.Module, seed: int) -> None:
-    """Add a little to every weight."""
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for one in model.state_dict().values():
-            one.add_((0.01 * torch.randn(one.shape)).to(one.dtype))
 
 
 def served(url: str) -> dict[str, Any]:
@@ -70,15 +44,6 @@ def sent(url: str, model: torch.nn.Module, sender: Any, planted: bool) -> dict[s
         error = str(raised)
     model.load_state_dict(held)
     return {"sent": fingerprint(held), "served": served(url), "error": error}
-
-
-def joined(url: str, model: torch.nn.Module) -> Any:
-    """A sender in a group with the server."""
-    scheme = SGLangWeightSyncScheme(server_url=url, master_address="127.0.0.1", num_gpus=1, strategy="state_dict")
-    sender = scheme.create_sender()
-    sender.register_model(model)
-    sender.init_all_workers_group(sglang_nccl.get_model_metadata(model))
-    return sender
 
 
 def main() -> None:

@@ -1,38 +1,29 @@
-"""TRL's own `GRPOTrainer`, unmodified, on a model that apollod serves: the daemon samples every answer that it learns
-from, asked by TRL's own `VLLMClient`, and gets the weights after every optimizer step.
+"""`examples/trl_grpo.py`, TRL's own `GRPOTrainer` on a model that apollod serves, with measurements beside it.
 
     trl_grpo.py URL MODEL STEPS SEED scored|by-chance ANSWER
 
 MODEL is the directory that is served. ANSWER: for each step the mean reward, the fingerprint of the weights that were
 sent and of those that are served afterwards, how far the trainer's log-probabilities are from the served ones, and
 seconds. `by-chance`: rewards are drawn by lot, from which nothing can be learned.
-
-TRL itself sends weights by NCCL alone, and only with `use_vllm`. So that is off, and two of TRL's own seams are used:
-`rollout_func` samples, a `TrainerCallback` sends.
 """
 
 import importlib.metadata
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import requests
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
-from trl.generation.vllm_client import VLLMClient
+from transformers import AutoModelForCausalLM
+from trl import GRPOTrainer
 
 from apollod.demo import naming
 from apollod.sender import Sender
 from apollod.trainer.bind import live_fingerprint
+from examples import trl_grpo as example
 
-GROUPS, GROUP = 4, 8
-"""groups in a step, and answers in a group"""
-TOKENS = 24
-RATE = 3e-4
 TOLD = {"reward": "reward", "completions/clipped_ratio": "cut", "step_time": "seconds"}
 """what is told of TRL's log of a step"""
 
@@ -62,49 +53,34 @@ def apart(model: torch.nn.Module, prompt: list[int], answers: list[list[int]], l
     return sum(differences) / len(differences)
 
 
-class Rollouts:
-    """TRL's `rollout_func`: the daemon answers each prompt `GROUP` times. `apart`: of the first group of each step."""
+class Rollouts(example.Rollouts):
+    """`apart`: of the first group of each step."""
 
     def __init__(self, url: str, seed: int) -> None:
-        self._client, self._seed = VLLMClient(base_url=url, connection_timeout=60.0), seed
+        super().__init__(url, seed)
         self.apart = list[float]()
 
     def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         """TRL gives each prompt as often as its group has answers."""
-        template = trainer.processing_class.apply_chat_template
-        ids = [template(one, add_generation_prompt=True, return_dict=True)["input_ids"] for one in prompts]
-        assert ids == [one for one in ids[::GROUP] for _ in range(GROUP)]
-        seed = 1_000_000 * self._seed + 1000 * len(self.apart)
-        said = self._client.generate(
-            ids[::GROUP], n=GROUP, temperature=1.0, max_tokens=TOKENS, generation_kwargs={"seed": seed}
-        )
-        answers, logprobs = said["completion_ids"], [[one[0] for one in row] for row in said["logprobs"]]
-        self.apart.append(apart(trainer.model, ids[0], answers[:GROUP], logprobs[:GROUP]))
-        return {"prompt_ids": ids, "completion_ids": answers, "logprobs": logprobs}
+        assert prompts == [one for one in prompts[:: example.GROUP] for _ in range(example.GROUP)]
+        said = super().__call__(prompts, trainer)
+        of = [said[name][: example.GROUP] for name in ("completion_ids", "logprobs")]
+        self.apart.append(apart(trainer.model, said["prompt_ids"][0], *of))
+        return said
 
 
-def reward(completions: list[Any], number: list[int], **_: Any) -> list[float]:
-    """1 for an answer that names what was asked for."""
-    return [naming.score(of, one[0]["content"]) for of, one in zip(number, completions, strict=True)]
-
-
-def by_chance(completions: list[Any], number: list[int], **_: Any) -> list[float]:
-    """1 for three answers of ten."""
-    drawn = naming.ByChance()
-    return [drawn.score(of, one[0]["content"]) for of, one in zip(number, completions, strict=True)]
-
-
-class Sending(TrainerCallback):
-    """Sends the weights after each optimizer step, before the next answers are sampled."""
+class Sending(example.Sending):
+    """Tells of each step what was sent and is served."""
 
     def __init__(self, url: str, sender: Sender) -> None:
-        self._url, self._sender = url, sender
+        super().__init__(sender)
+        self._url = url
         self.told = list[dict[str, Any]]()
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """After the optimizer's step."""
         began = time.monotonic()
-        self._sender.send(model.named_parameters(), label=f"trl-{state.global_step}")
+        super().on_step_end(args, state, control, model)
         seconds = time.monotonic() - began
         self.told.append({"sent": fingerprint(model), "served": served(self._url), "sending": seconds})
 
@@ -113,42 +89,20 @@ class Sending(TrainerCallback):
         self.told[-1] |= {ours: logs[theirs] for theirs, ours in TOLD.items() if theirs in logs}
 
 
-def dataset(number: int) -> Any:
-    """The first prompts. It is given a name: datasets would make it from a pickle of the table, which fails here.
-    Imported after transformers: datasets looks once for torchcodec, which the guard of wheels has hidden by then."""
-    import pyarrow
-    from datasets import Dataset
-
-    rows = [
-        {"prompt": [{"role": "user", "content": naming.prompt(one)}], "number": one} for one in range(1, number + 1)
-    ]
-    return Dataset(pyarrow.Table.from_pylist(rows), fingerprint="naming")
-
-
-def configured(directory: str, steps: int, seed: int) -> GRPOConfig:
-    """TRL's defaults, but for what a small model on a processor needs."""
-    return GRPOConfig(
-        output_dir=directory, use_cpu=True, bf16=False, gradient_checkpointing=False, use_vllm=False, seed=seed,
-        per_device_train_batch_size=GROUPS * GROUP, num_generations=GROUP, max_completion_length=TOKENS,
-        max_steps=steps, learning_rate=RATE, lr_scheduler_type="constant", logging_steps=1, save_strategy="no",
-        report_to="none", disable_tqdm=True,
-    )  # fmt: skip
+def by_chance(completions: list[Any], number: list[int], **_: Any) -> list[float]:
+    """1 for three answers of ten."""
+    drawn = naming.ByChance()
+    return [drawn.score(of, one[0]["content"]) for of, one in zip(number, completions, strict=True)]
 
 
 def main() -> None:
     url, directory, steps, seed, scores, answer = sys.argv[1:]
     began = time.monotonic()
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    first, rollouts = fingerprint(model), Rollouts(url, int(seed))
-    with Sender(url) as sender, tempfile.TemporaryDirectory() as out:
+    first = fingerprint(AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32))
+    rollouts, score = Rollouts(url, int(seed)), {"scored": example.reward, "by-chance": by_chance}[scores]
+    with Sender(url) as sender:
         sending = Sending(url, sender)
-        trainer = GRPOTrainer(
-            model, reward_funcs={"scored": reward, "by-chance": by_chance}[scores],
-            args=configured(out, int(steps), int(seed)), train_dataset=dataset(int(steps) * GROUPS),
-            processing_class=tokenizer, rollout_func=rollouts, callbacks=[sending],
-        )  # fmt: skip
-        trainer.train()
+        example.train(directory, rollouts, sending, score, int(steps), int(seed))
     each = [{**told, "apart": one} for told, one in zip(sending.told, rollouts.apart, strict=True)]
     told = {"version": importlib.metadata.version("trl"), "first": first, "steps": each}
     Path(answer).write_text(json.dumps({**told, "seconds": time.monotonic() - began}))

@@ -11,6 +11,7 @@ import pytest
 
 from apollod.core.settings import OptimizerSettings
 from apollod.errors import ConfigError
+from apollod.supervisor.child_commands import engine_environment
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.tested_answers import pattern_refused
 from apollod.supervisor.sections import RETIRED, EndpointSection
@@ -345,3 +346,38 @@ def test_engines_elsewhere_that_cannot_be_served(tmp_path: Path, lines: str, sai
     file.write_text(f'[model]\npath = "/m"\n[weights]\n{lines}\n')
     with pytest.raises(ConfigError, match=re.escape(said)):
         load_config(str(file))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('listen = "8001"', 'write it as "127.0.0.1:8001"'),
+        ('listen = "unix:c.sock"', "names no absolute path"),
+        (
+            'enabled = true\nlisten = "0.0.0.0:8001"',
+            "would let whoever reaches it write the weights; set [engine] api_key",
+        ),
+        ('enabled = true\nlisten = "10.0.0.7:8001"', "set [engine] api_key"),
+        ('enabled = true\nlisten = "127.0.0.1:8000"', "has the port of the engine"),
+    ],
+)
+def test_addresses_for_trainers_that_cannot_be(tmp_path: Path, lines: str, said: str) -> None:
+    file = tmp_path / "apollod.toml"
+    file.write_text(f'[model]\npath = "/m"\n[control]\n{lines}\n')
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_config(str(file))
+
+
+@pytest.mark.parametrize(
+    ("listen", "key", "expected"),
+    [
+        ("127.0.0.1:8001", "", "127.0.0.1:8001"), ("unix:/run/c.sock", "", "unix:/run/c.sock"),
+        ("0.0.0.0:8001", "k", "0.0.0.0:8001"), ("", "", ""),
+    ],
+)  # fmt: skip
+def test_the_engine_is_told_where_trainers_may_write(tmp_path: Path, listen: str, key: str, expected: str) -> None:
+    set_ = [f"control.listen={listen}", "control.enabled=true", f"engine.api_key={key}", "model.path=/m"]
+    config = load_config(None, [*set_, f"state.dir={tmp_path}"])
+    assert engine_environment(config)["APOLLOD_CONTROL_LISTEN"] == expected
+    off = load_config(None, [set_[0], "model.path=/m", f"state.dir={tmp_path}"])
+    assert off.control.address is None and "APOLLOD_CONTROL" not in engine_environment(off)

@@ -52,7 +52,7 @@ PROMISED: dict[str, dict[str, Any]] = {
     },
     "control": {
         "durable": "payload", "lease_s": 600.0, "enabled": False, "directories": (), "addresses": (),
-        "receive_s": 300.0, "pause_s": 600.0, "moments": "keep",
+        "receive_s": 300.0, "pause_s": 600.0, "moments": "keep", "listen": "",
     },
     "weights": {
         "bridge": "shared", "receiver": (), "directory": "", "command": (), "rank": 64, "base": "", "timeout_s": 600.0,

@@ -13,6 +13,10 @@ class NotServed(ApolloError):
     """A route that exists and is not served: status 501."""
 
 
+class TooManyCalls(ApolloError):
+    """More calls in a minute than are taken: status 429 in both dialects."""
+
+
 class UpdateRefused(ApolloError):
     """A call out of order, or what the supervisor refused: status 500 in vLLM's dialect, 400 in SGLang's."""
 

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from apollod.engine.http.exchange import Refusal
-from apollod.engine.http.weights.call_errors import BadCall, NotServed
+from apollod.engine.http.weights.call_errors import BadCall, NotServed, TooManyCalls
 from apollod.engine.http.weights.trainer_desk import Handler
 from apollod.errors import ApolloError, DaemonUnreachable, LinkClosed
 
@@ -46,4 +46,6 @@ def _status(failure: ApolloError, refused: int) -> int:
         return 400
     if isinstance(failure, NotServed):
         return 501
+    if isinstance(failure, TooManyCalls):
+        return 429
     return 503 if isinstance(failure, DaemonUnreachable | LinkClosed) else refused

@@ -88,6 +88,7 @@ class SglangRoutes:
     async def _join(self, request: Request) -> Any:
         body = await read_body(request, bodies.INIT_HINT)
         wanted = bodies.join_of(body, self._desk.terms.addresses, self._desk.model.cuda)
+        self._desk.updates.joins.take()
         await self._desk.updates.asked(wanted, LONG_S)
         return bodies.told(True, f"Joined group {wanted.group} as rank {wanted.rank}.")
 

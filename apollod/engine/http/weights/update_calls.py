@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from apollod.engine.http.versions import Names
 from apollod.engine.http.weights.call_errors import UpdateRefused
+from apollod.engine.http.weights.call_rate import JOINS, UPDATES, CallRate
 from apollod.errors import ApolloError
 from apollod.explain import line_of
 from apollod.wire import control_messages as msg
@@ -52,6 +53,8 @@ class Updates:
         self._names = names
         self._present: Update | None = None
         self._opening = False
+        self.joins = CallRate("groups were joined", JOINS)
+        self._begun = CallRate("updates were begun", UPDATES)
 
     def of(self, dialect: msg.Dialect) -> Update | None:
         """The update under way if it is of this dialect."""
@@ -66,6 +69,7 @@ class Updates:
 
     async def open(self, dialect: msg.Dialect, by: str, kind: Kind = "begun") -> Update:
         """Begin an update; the supervisor refuses a second one."""
+        self._begun.take()
         if self._opening:
             raise UpdateRefused("an update is being begun by another request", "wait for its end")
         self._opening = True

@@ -30,8 +30,8 @@ REFUSED_FIELDS = {
     "num_updates_list": "sparse updates (sparse_nccl)",
 }
 ERROR_TYPES = {
-    400: "Bad Request", 413: "Bad Request", 500: "InternalServerError", 501: "NotImplementedError",
-    503: "ServiceUnavailableError",
+    400: "Bad Request", 413: "Bad Request", 429: "RateLimitError", 500: "InternalServerError",
+    501: "NotImplementedError", 503: "ServiceUnavailableError",
 }  # fmt: skip
 
 

@@ -81,6 +81,7 @@ class VllmRoutes:
         joined = bodies.joined_of(body, self._desk.terms.addresses, self._desk.model.cuda)
         if self._joining:
             raise UpdateRefused("another request is joining a group", "wait for its end")
+        self._desk.updates.joins.take()
         self._joining = True
         try:
             if self._joined is not None:  # it is replaced; one that is gone already is no obstacle

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from apollod.adapters.system.web_address import ListenAddress
 from apollod.engine.http.weights import body_checks
 from apollod.engine.http.weights.body_checks import is_allowed, meeting, tensors
 from apollod.engine.http.weights.call_errors import BadCall
@@ -115,6 +116,10 @@ def test_routes_are_off_unless_the_variable_is_1(value: str) -> None:
 
 def test_terms_come_from_the_environment() -> None:
     assert control_terms({"APOLLOD_CONTROL": "1"}) == ControlTerms(600.0, frozenset())
+    given = {"APOLLOD_CONTROL": "1", "APOLLOD_CONTROL_LISTEN": "127.0.0.1:8001"}
+    assert control_terms(given) == ControlTerms(600.0, frozenset(), ListenAddress("127.0.0.1", 8001))
+    with pytest.raises(ConfigError, match="APOLLOD_CONTROL_LISTEN: '8001' is no host and port"):
+        control_terms({**given, "APOLLOD_CONTROL_LISTEN": "8001"})
     given = {
         "APOLLOD_CONTROL": "1", "APOLLOD_CONTROL_PAUSE_S": "2.5", "APOLLOD_CONTROL_ADDRESSES": " 10.0.0.7, Box.lan,,",
     }  # fmt: skip

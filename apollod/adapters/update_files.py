@@ -14,7 +14,7 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import NamedTuple
 
-from apollod.adapters.system.files import fsync_dir, fsync_file
+from apollod.adapters.system.files import fsync_dir, fsync_file, is_below
 from apollod.errors import ModelRefused, RecordRefused
 from apollod.explain import reason
 from apollod.model.checkpoint_names import check_tensor, known_names
@@ -109,7 +109,7 @@ def _allowed(source: str, allowed: Sequence[str]) -> Path:
     if not os.path.isabs(source) or "\0" in source:
         raise RecordRefused(f"{source[:200]!r} is not an absolute path", "send the path of a directory")
     place = Path(os.path.realpath(source))
-    if not any(place.is_relative_to(os.path.realpath(Path(one).expanduser())) for one in allowed):
+    if not is_below(place, allowed):
         raise RecordRefused(
             f"{source} is not below a directory from which weights may be read",
             "add one to [control] directories" if allowed else "name one in [control] directories",

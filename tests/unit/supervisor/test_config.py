@@ -495,6 +495,7 @@ def test_the_supervisor_never_loads_torch():
         ('bridge = "disk"\nreceiver = [{ url = "http://a:1/v1" }]', "url"),
         ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }, { url = "http://a:1" }]', "the same url"),
         ('bridge = "gloo"\nreceiver = [{ url = "http://a:1", dialect = "sglang" }]', 'bridge = "disk" for sglang'),
+        ('bridge = "tensor"\nreceiver = [{ url = "http://a:1", dialect = "sglang" }]', 'bridge = "disk" for sglang'),
         ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }]\n[capture]\nmode = "all"', "turn one of them off"),
         ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }]\n[control]\nenabled = true', "turn one of them off"),
     ],

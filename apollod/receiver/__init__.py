@@ -7,6 +7,6 @@ It neither knows the model's names and shapes nor decides what becomes of the fi
 and no object put into the group's store. It is never imported: it is started by its module's name.
 
 payload.py checks what is announced and cuts it into broadcasts, gloo_group.py is the group, receiving.py puts them
-together; taking.py copies by handles, shared_files.py and device_memory.py open these. weights_file.py is the file,
-finite_values.py looks at values. Only gloo_group.py, receiving.py and device_memory.py import torch.
+together; taking.py copies by handles, shared_files.py and device_memory.py open these. weights_file.py is the file.
+Only gloo_group.py, receiving.py and device_memory.py import torch.
 """

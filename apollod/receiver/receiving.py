@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from apollod.errors import ReceiveFailed
-from apollod.receiver.finite_values import is_finite
+from apollod.finite_values import is_finite
 from apollod.receiver.gloo_group import GlooGroup
 from apollod.receiver.payload import Tensor, total_bytes
 from apollod.receiver.weights_file import WeightsFile, new_weights_file

@@ -8,28 +8,38 @@
             sender.send(model.named_parameters(), label=str(step))
 
 Needs torch, and nothing of the daemon; `[control] enabled = true` in its configuration (docs/control.md). Tensors are
-broadcast by gloo, so they may lie anywhere; no pickle is involved. Sharded ones (DTensor, FSDP2) are gathered singly:
+broadcast by gloo, so they may lie anywhere; with `bridge="tensor"` they go through shared memory of this machine, or
+are handed over on the GPU where they lie. No pickle is involved. Sharded ones (DTensor, FSDP2) are gathered singly:
 rank 0 sends, and all others call `take_part` with the same tensors at the same time.
 """
 
 from __future__ import annotations
 
+import base64
+import fcntl
 import json
+import os
 import socket
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 Named = tuple[str, Tensor]
 POLL_S = 0.005
+SEGMENT = "apollod-sender-"
+"""beginning of the names of segments of shared memory"""
 
 
 class SendRefused(Exception):
@@ -74,15 +84,75 @@ class GlooGroup:
         self._group = self._store = None
 
 
+class SharedSegment:
+    """A file in /dev/shm, for tensor after tensor, which one process of this machine writes and another reads. It is
+    removed by `end`, with this object, or at the end of the program; what a program left that was killed is removed by
+    the next one."""
+
+    init_info: Mapping[str, Any] = {"backend": "tensor"}
+    """for the other side, in the words of vLLM's weight transfer"""
+
+    def __init__(self, directory: str = "/dev/shm") -> None:
+        """Make an empty one, for this user alone. Raises SendRefused."""
+        _remove_of_the_dead(directory)
+        try:
+            self.path, self._descriptor = _locked_file(directory)
+        except OSError as error:
+            raise SendRefused(f"{directory} cannot be written ({error}); use bridge gloo") from error
+        self.end = weakref.finalize(self, _remove, self.path, self._descriptor, os.getpid())
+
+    def complete(self, refused: Callable[[], bool] = lambda: False) -> None:
+        """There is nobody to wait for."""
+
+    def handles(self, tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
+        """Write tensors over those before; says of each where it lies. One on a GPU stays there, if the driver has a
+        handle for its memory. Raises SendRefused."""
+        made, end, devices = list[dict[str, Any]](), 0, set[torch.device]()
+        for tensor in tensors:
+            if (handle := _device_handle(tensor)) is not None:
+                devices.add(tensor.device)
+            else:
+                handle = {"file": self.path, "offset": end, "bytes": tensor.nbytes}
+                self._write(tensor, end)
+                end += tensor.nbytes
+            made.append(handle)
+        for device in devices:
+            torch.cuda.synchronize(device)  # what computes the tensors has to be through
+        return made
+
+    def trim(self, most: int) -> None:
+        """Give back what it has beyond so many bytes."""
+        if os.fstat(self._descriptor).st_size > most:
+            os.ftruncate(self._descriptor, most)
+
+    def _write(self, tensor: Tensor, at: int) -> None:
+        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        try:
+            while data:
+                written = os.pwrite(self._descriptor, data, at)
+                data, at = data[written:], at + written
+        except OSError as error:
+            raise SendRefused(
+                f"{self.path} cannot hold {at + len(data)} bytes ({error}); use smaller chunk_bytes, or bridge gloo"
+            ) from error
+
+
 class Sender:
     """A connection to an apollod. Not for several threads."""
 
-    def __init__(self, url: str, key: str = "", chunk_bytes: int = 1 << 30, timeout_s: float = 300.0) -> None:
+    def __init__(
+        self, url: str, key: str = "", chunk_bytes: int = 1 << 30, timeout_s: float = 300.0,
+        bridge: Literal["gloo", "tensor"] = "gloo",
+    ) -> None:  # fmt: skip
         """`url`: of the engine. `key`: one of its keys; not needed by the user that runs apollod on this machine.
-        `chunk_bytes`: tensors of so many bytes are announced at once; `timeout_s`: longest wait for one answer."""
-        self._url, self._key = url.rstrip("/"), key
+        `chunk_bytes`: tensors of so many bytes are announced at once; `timeout_s`: longest wait for one answer.
+        `bridge`: gloo, a broadcast; tensor, by shared memory or CUDA's handles, to an apollod of the same user on this
+        machine. Shared memory takes `chunk_bytes`, or the size of the largest tensor."""
+        if bridge not in ("gloo", "tensor"):
+            raise ValueError(f"bridge is {bridge!r}; use gloo or tensor")
+        self._url, self._key, self._bridge = url.rstrip("/"), key, bridge
         self._chunk_bytes, self._timeout_s = chunk_bytes, timeout_s
-        self._group: GlooGroup | None = None
+        self._way: GlooGroup | SharedSegment | None = None
         self._thread = ThreadPoolExecutor(1, "apollod-sender")
 
     def __enter__(self) -> Sender:
@@ -104,8 +174,8 @@ class Sender:
 
     def close(self) -> None:
         """Leave the group."""
-        if self._group is not None:
-            self._group = None
+        if self._way is not None:
+            self._end()
             try:
                 self._post("shutdown_weight_transfer_engine")
             except SendRefused:
@@ -113,35 +183,49 @@ class Sender:
         self._thread.shutdown(wait=False)
 
     def _send(self, tensors: Iterable[Named], label: str) -> None:
-        group = self._joined()
+        way = self._joined()
         self._post("start_weight_update")
         try:
             for chunk in _chunks(tensors, self._chunk_bytes):
-                self._broadcast(group, chunk)
+                self._send_chunk(way, chunk)
             self._post("finish_weight_update", {"weight_version": label} if label else None)
         except BaseException:
-            self._group = None  # it may have half of a chunk: another group next time
+            self._end()  # it may have half of a chunk: another group next time
             raise
 
-    def _joined(self) -> GlooGroup:
-        if self._group is None:
-            group = GlooGroup("vllm", self._timeout_s)
-            told = self._thread.submit(self._post, "init_weight_transfer_engine", {"init_info": group.init_info})
-            _beside(told, lambda: group.complete(told.done))
-            self._group = group
-        return self._group
+    def _end(self) -> None:
+        if self._way is not None:
+            self._way.end()
+            self._way = None
 
-    def _broadcast(self, group: GlooGroup, chunk: list[Named]) -> None:
-        info = {
+    def _joined(self) -> GlooGroup | SharedSegment:
+        if self._way is None:
+            way = GlooGroup("vllm", self._timeout_s) if self._bridge == "gloo" else SharedSegment()
+            told = self._thread.submit(self._post, "init_weight_transfer_engine", {"init_info": way.init_info})
+            try:
+                _beside(told, lambda: way.complete(told.done))
+            except BaseException:
+                way.end()
+                raise
+            self._way = way
+        return self._way
+
+    def _send_chunk(self, way: GlooGroup | SharedSegment, chunk: list[Named]) -> None:
+        info: dict[str, Any] = {
             "names": [name for name, _ in chunk],
             "dtype_names": [str(one.dtype).removeprefix("torch.") for _, one in chunk],
             "shapes": [list(one.shape) for _, one in chunk],
         }
+        if isinstance(way, SharedSegment):
+            info["handles"] = way.handles(one for _, one in chunk)
+            self._post("update_weights", {"update_info": info})
+            way.trim(self._chunk_bytes)
+            return
         told = self._thread.submit(self._announced, info)
 
         def broadcast() -> None:
             for _, tensor in chunk:
-                group.broadcast(tensor)
+                way.broadcast(tensor)
 
         _beside(told, broadcast)
 
@@ -206,6 +290,58 @@ def _chunks(tensors: Iterable[Named], most: int) -> Iterator[list[Named]]:
         size += one.nbytes
     if chunk:
         yield chunk
+
+
+def _device_handle(tensor: Tensor) -> dict[str, Any] | None:
+    """Where a tensor lies on a GPU; None if it does not, or the driver has no handle for that memory. Not run on a GPU
+    yet."""
+    if not (tensor.is_cuda and tensor.is_contiguous() and tensor.nbytes):
+        return None
+    from apollod.bridges import cuda_ipc
+    from apollod.errors import ShareRefused
+
+    try:
+        exported = cuda_ipc.export(tensor.data_ptr())
+    except ShareRefused:
+        return None
+    return {
+        "device_uuid": str(torch.cuda.get_device_properties(tensor.device).uuid),
+        "memory_handle": base64.b64encode(exported.handle).decode(),
+        "offset_bytes": exported.offset,
+        "allocation_bytes": exported.allocation,
+        "bytes": tensor.nbytes,
+    }
+
+
+def _locked_file(directory: str) -> tuple[str, int]:
+    """Path and descriptor of a new file, whose lock this program has as long as it lives."""
+    while True:
+        descriptor, path = tempfile.mkstemp(prefix=SEGMENT, dir=directory)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return path, descriptor
+        os.close(descriptor)  # taken for one of a program that has ended, before it was locked
+
+
+def _remove(path: str, descriptor: int, owner: int) -> None:
+    """Remove a segment, unless this is a copy of the program that made it (fork)."""
+    if os.getpid() == owner:
+        with suppress(OSError):
+            os.unlink(path)
+    os.close(descriptor)
+
+
+def _remove_of_the_dead(directory: str) -> None:
+    """Remove segments whose program has ended: nothing holds their lock."""
+    for left in Path(directory).glob(f"{SEGMENT}*"):
+        try:
+            descriptor = os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue  # another user's
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+        os.close(descriptor)
 
 
 def _said(body: bytes) -> str:

@@ -1,5 +1,5 @@
-"""Shows how fast an outside trainer's weights reach a running engine: by gloo and from a directory, against a plain
-copy of the same bytes in memory and against `safetensors.save_file` with fsync.
+"""Shows how fast an outside trainer's weights reach a running engine: by gloo, through shared memory (`tensor`) and
+from a directory, against a plain copy of the same bytes in memory and against `safetensors.save_file` with fsync.
 
 `--model DIR` takes a real model, a copy of it; without it the demo's small one. A user asks all the time. Each way is
 measured `--times` times, the medians count; every update is of other weights. Seconds held: from the pause of
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from apollod.sender import Sender
+from apollod.sender import SEGMENT, Sender
 from apollod.testing.daemon import Daemon, config_of, free_port
 from apollod.wire import messages as msg
 from benchmarks import report
@@ -38,13 +38,15 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         figures = _measure(Path(directory), args.model, args.times)
-    names = ("gloo", "directory", "save_file")
+    names = ("gloo", "tensor", "directory", "save_file")
     ratios = {f"{name}_to_copy": figures[f"{name}_gb_per_s"] / figures["copy_gb_per_s"] for name in names}
     ratios["gloo_to_save_file"] = figures["gloo_gb_per_s"] / figures["save_file_gb_per_s"]
     goals = {
         "gloo_to_copy": report.goal(ratios["gloo_to_copy"], 0.5, at_most=False),
+        "tensor_to_copy": report.goal(ratios["tensor_to_copy"], 0.5, at_most=False),
         "empty_ms": report.goal(figures["empty_ms"], 20.0, at_most=True),
         "scratch_to_chunk": report.goal(figures["scratch_mb"] * 1e6 / (1.05 * CHUNK), 1.0, at_most=True),
+        "tensor_scratch_to_chunk": report.goal(figures["tensor_scratch_mb"] * 1e6 / (1.05 * CHUNK), 1.0, at_most=True),
     }
     missing = ["vLLM's own reload from disk: its route is closed, since it would allocate the shared weights anew"]
     report.report("bridge", figures, ratios, goals, torch.get_num_threads(), missing, args.json)
@@ -68,10 +70,21 @@ def _measure(root: Path, source: Path | None, times: int) -> dict[str, float]:
         daemon.start()
         daemon.wait_ready()
         user = _User(daemon)
+        target = [torch.zeros_like(one) for one in weights.values()]
+        copied, by_tensor = list[float](), list[float]()
+        with Sender(daemon.url, chunk_bytes=CHUNK, bridge="tensor") as sender:
+            sender.send([min(weights.items(), key=lambda one: one[1].nbytes)])  # begins the process that takes
+            rest_mb = _resident_mb(daemon)
+            sender.send(weights.items())  # warms up
+            for number in range(times):
+                other = {name: one + one * 2.0 ** -(number + 6) for name, one in weights.items()}
+                by_tensor.append(_seconds(lambda other=other: sender.send(other.items())))
+                copied.append(_seconds(partial(_copy, target, list(other.values()))))
+            taking_mb = _resident_mb(daemon, "VmHWM") - rest_mb
+            segment_mb = sum(one.stat().st_size for one in Path("/dev/shm").glob(f"{SEGMENT}*")) / 1e6
         with Sender(daemon.url, chunk_bytes=CHUNK) as sender:
             sender.send(weights.items())  # joins the group and warms up
-            target = [torch.zeros_like(one) for one in weights.values()]
-            idle_mb, gloo, saved, directories, copied = _resident_mb(daemon), [], [], [], []
+            idle_mb, gloo, saved, directories = _resident_mb(daemon), list[float](), list[float](), list[float]()
             for number in range(times):
                 other = {name: one + one * 2.0 ** -(number + 6) for name, one in weights.items()}
                 gloo.append(_seconds(lambda other=other: sender.send(other.items())))
@@ -87,6 +100,8 @@ def _measure(root: Path, source: Path | None, times: int) -> dict[str, float]:
         return {
             "bytes": size, "largest_tensor_mb": largest / 1e6, "gloo_s": report.median(gloo),
             "gloo_gb_per_s": size / 1e9 / report.median(gloo),
+            "tensor_s": report.median(by_tensor), "tensor_gb_per_s": size / 1e9 / report.median(by_tensor),
+            "tensor_scratch_mb": segment_mb + max(0.0, taking_mb),
             "directory_gb_per_s": size / 1e9 / report.median(directories),
             "save_file_gb_per_s": size / 1e9 / report.median(saved),
             "copy_gb_per_s": size / 1e9 / report.median(copied), "held_s": report.median(held),

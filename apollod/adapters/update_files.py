@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from apollod.adapters.memmap_directory import opened, read_meta
-from apollod.adapters.system.files import fsync_dir, fsync_file, open_without_links
+from apollod.adapters.system.files import fsync_dir, fsync_file, is_below, open_without_links
 from apollod.errors import ModelRefused, RecordRefused
 from apollod.explain import reason
 from apollod.model.checkpoint_names import check_tensor, known_names
@@ -114,7 +114,7 @@ def _allowed(source: str, allowed: Sequence[str]) -> Path:
     if not os.path.isabs(source) or "\0" in source:
         raise RecordRefused(f"{source[:200]!r} is not an absolute path", "send the path of a directory")
     place = Path(os.path.realpath(source))
-    if not any(place.is_relative_to(os.path.realpath(Path(one).expanduser())) for one in allowed):
+    if not is_below(place, allowed):
         raise RecordRefused(
             f"{source} is not below a directory from which weights may be read",
             "add one to [control] directories" if allowed else "name one in [control] directories",

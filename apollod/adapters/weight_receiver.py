@@ -28,8 +28,10 @@ from apollod.wire.receiver_messages import (
     Receive,
     Received,
     ReceiveRefused,
+    Take,
     part_of,
 )
+from apollod.wire.tensor_handles import Handle
 
 MODULE = "apollod.receiver"
 GRACE_S = 60.0  # beyond its own limit: to import torch on a busy machine, to flush a large file to disk
@@ -64,6 +66,15 @@ class WeightReceiver:
         ReceiveFailed; the group has to be joined again then."""
         return await self._ask(Receive(str(file), tuple(tensors), layout, packed_bytes), Received)
 
+    async def take(
+        self, file: Path, tensors: Sequence[Announced], handles: Sequence[Handle], directories: Sequence[str],
+        timeout_s: float,
+    ) -> Received:  # fmt: skip
+        """Copy tensors by their handles into the safetensors file `file`, which is complete then, else absent. Files
+        are read in shared memory and below `directories`. Needs no group. Raises ReceiveFailed."""
+        self._timeout_s = timeout_s
+        return await self._ask(Take(str(file), tuple(tensors), tuple(handles), tuple(directories)), Received)
+
     async def leave(self) -> None:
         """Leave the group; the process stays for the next one."""
         async with self._one_at_a_time:
@@ -81,7 +92,7 @@ class WeightReceiver:
                         await child.wait()
                     await self._end(child)
 
-    async def _ask(self, request: Join | Receive, kind: type[Answer]) -> Answer:
+    async def _ask(self, request: Join | Receive | Take, kind: type[Answer]) -> Answer:
         async with self._one_at_a_time:
             child = self._child or await self._start()
             try:
@@ -90,7 +101,7 @@ class WeightReceiver:
                     raise _nonsense(msgspec.json.encode(answer))
             except BaseException:  # cancellation too: a late answer would be taken for that to the next request
                 await self._end(child)
-                if isinstance(request, Receive):
+                if not isinstance(request, Join):
                     await _remove(part_of(request.file, child.pid))
                 raise
         if isinstance(answer, ReceiveRefused):
@@ -108,7 +119,7 @@ class WeightReceiver:
             ) from error
         return child
 
-    async def _answer(self, child: ChildProcess, request: Join | Receive) -> FromReceiver:
+    async def _answer(self, child: ChildProcess, request: Join | Receive | Take) -> FromReceiver:
         limit_s = self._timeout_s + self._grace_s
         try:
             with anyio.fail_after(limit_s):

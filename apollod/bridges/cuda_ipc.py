@@ -10,6 +10,7 @@ Source: cuda.h of CUDA 12 and 13. Nothing of CUDA is loaded before the first cal
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -49,7 +50,12 @@ def export(address: int) -> Exported:
 @cache
 def open_handle(handle: bytes) -> int:
     """Map an allocation of another process; returns its address here. Mapped once per process: a trainer that attaches
-    again gets the same address, and no count of openings grows.
+    again gets the same address, and no count of openings grows. Raises ShareRefused as `map_handle` does."""
+    return map_handle(handle)
+
+
+def map_handle(handle: bytes) -> int:
+    """Map an allocation of another process until `unmap`; returns its address here.
 
     Raises ShareRefused if the driver refuses: another GPU's handle, an exporter that has ended, or this process's own.
     """
@@ -65,6 +71,40 @@ def open_handle(handle: bytes) -> int:
         ctypes.c_uint(_LAZY_ENABLE_PEER_ACCESS),
     )
     return address.value
+
+
+def unmap(address: int) -> None:
+    """End what `map_handle` began. Raises ShareRefused."""
+    _call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+
+
+def allocation_bytes(address: int) -> int:
+    """Size of the allocation that begins at `address`. Raises ShareRefused."""
+    base, size = ctypes.c_uint64(0), ctypes.c_size_t(0)
+    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+    return size.value
+
+
+def copy_to_host(address: int, into: memoryview) -> None:
+    """Fill host memory from a device address, and wait for that. Raises ShareRefused."""
+    target = (ctypes.c_ubyte * len(into)).from_buffer(into)
+    _call("cuMemcpyDtoH_v2", ctypes.byref(target), ctypes.c_uint64(address), ctypes.c_size_t(len(into)))
+
+
+def device_index(uuid: str, visible: Sequence[str]) -> int:
+    """Index of the device with this UUID among the visible ones. Names and numbers differ between processes; NVML
+    writes "GPU-" before a UUID, torch does not. Raises ShareRefused."""
+    names = [_bare(name) for name in visible]
+    if _bare(uuid) not in names:
+        seen = ", ".join(visible) or "no device"
+        raise ShareRefused(
+            f"the device {uuid[:80]} is not visible here ({seen})", "give both the same CUDA_VISIBLE_DEVICES"
+        )
+    return names.index(_bare(uuid))
+
+
+def _bare(uuid: str) -> str:
+    return uuid.strip().lower().removeprefix("gpu-")
 
 
 @cache

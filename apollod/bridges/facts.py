@@ -28,6 +28,7 @@ BRIDGES: Mapping[str, BridgeFacts] = {
     "disk": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "memmap": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "gloo": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
+    "tensor": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "restart": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "lora": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
 }

@@ -27,6 +27,7 @@ from apollod.wire.receiver_messages import (
     Receive,
     Received,
     ReceiveRefused,
+    Take,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Receiver:
             if isinstance(request, Leave):
                 self._group = None
                 return None
+            if isinstance(request, Take):
+                return self._take(request)
             return self._join(request) if isinstance(request, Join) else self._receive(request)
         except ReceiveFailed as error:
             self._group = None
@@ -62,6 +65,11 @@ class Receiver:
         began = time.monotonic()
         self._group = join(wanted)
         return Joined(time.monotonic() - began)
+
+    def _take(self, wanted: Take) -> Received:
+        from apollod.receiver.taking import take  # here: a refusal does not need numpy
+
+        return take(checked(wanted.tensors), wanted.handles, wanted.directories, Path(wanted.file))
 
     def _receive(self, wanted: Receive) -> Received:
         parts = broadcasts(checked(wanted.tensors), wanted.layout, wanted.packed_bytes)

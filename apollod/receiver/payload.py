@@ -36,6 +36,11 @@ class Tensor(NamedTuple):
         return prod(self.shape) * self.item_bytes
 
 
+def total_bytes(tensors: Sequence[Tensor]) -> int:
+    """Bytes of all tensors together."""
+    return sum(one.bytes for one in tensors)
+
+
 def checked(announced: Sequence[Announced]) -> list[Tensor]:
     """The tensors to receive. Raises ReceiveFailed for the first one that cannot be."""
     if not 0 < len(announced) <= TENSORS_MAX:

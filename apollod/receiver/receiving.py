@@ -1,21 +1,19 @@
 """Receives the broadcasts of one announcement into a file, through a buffer of the largest one."""
 
-import math
 import time
 from pathlib import Path
 
 import torch
 
 from apollod.errors import ReceiveFailed
-from apollod.explain import reason
+from apollod.finite_values import is_finite
 from apollod.receiver.gloo_group import GlooGroup
-from apollod.receiver.payload import Tensor
+from apollod.receiver.payload import Tensor, total_bytes
 from apollod.receiver.weights_file import WeightsFile, new_weights_file
 from apollod.wire.receiver_messages import Received
 
 UNWRITTEN = 0xFF
 """each byte of the buffer before a broadcast: bytes that no sender overwrites are NaN in all three dtypes"""
-BLOCK_BYTES = 1 << 24  # looked at, and copied where it is not aligned, at a time
 
 
 def receive(group: GlooGroup, broadcasts: list[list[Tensor]], file: Path) -> Received:
@@ -23,50 +21,29 @@ def receive(group: GlooGroup, broadcasts: list[list[Tensor]], file: Path) -> Rec
     began = time.monotonic()
     deadline = began + group.timeout_s
     tensors = [one for together in broadcasts for one in together]
-    buffer = _buffer(max(_bytes(together) for together in broadcasts))
-    try:
-        with new_weights_file(file, tensors) as weights:
-            for together in broadcasts:
-                received = buffer[: _bytes(together)].fill_(UNWRITTEN)
-                group.receive(received, deadline)
-                _write(weights, together, received)
-    except OSError as error:
-        raise ReceiveFailed(
-            f"{file} cannot be written: {reason(error)}", "look at its directory and the room on that disk"
-        ) from error
-    return Received(_bytes(tensors), time.monotonic() - began, weights.digest)
+    buffer = _buffer(max(total_bytes(together) for together in broadcasts))
+    with new_weights_file(file, tensors) as weights:
+        for together in broadcasts:
+            weights.settle()  # of the buffer
+            received = buffer[: total_bytes(together)].fill_(UNWRITTEN)
+            group.receive(received, deadline)
+            _write(weights, together, received.numpy().data)
+    return Received(total_bytes(tensors), time.monotonic() - began, weights.digest)
 
 
-def _write(weights: WeightsFile, together: list[Tensor], received: torch.Tensor) -> None:
+def _write(weights: WeightsFile, together: list[Tensor], received: memoryview) -> None:
     """Write the tensors of one broadcast, each after it was looked at."""
     start = 0
     for one in together:
         data = received[start : start + one.bytes]
-        if not is_finite(data, getattr(torch, one.dtype)):
+        if not is_finite(data, one.dtype):
             raise ReceiveFailed(
                 f"{one.name} holds NaN or infinity",
                 "look at the trainer's loss and gradients; or the sender sent fewer bytes than it announced, which are "
                 f"{one.bytes} for {one.dtype} of shape {list(one.shape)}",
             )
-        weights.write(data.numpy().data)
+        weights.write(data)
         start += one.bytes
-
-
-def is_finite(data: torch.Tensor, dtype: torch.dtype, block_bytes: int = BLOCK_BYTES) -> bool:
-    """True if bytes, taken as elements of `dtype`, hold neither NaN nor infinity."""
-    for start in range(0, len(data), block_bytes):
-        block = data[start : start + block_bytes]
-        if block.storage_offset() % dtype.itemsize:  # after tensors of other dtypes, elements may lie at any byte
-            block = block.clone()
-        # one pass without temporary tensors; NaN is passed on
-        least, most = torch.aminmax(block.view(dtype))
-        if not math.isfinite(least.item()) or not math.isfinite(most.item()):
-            return False
-    return True
-
-
-def _bytes(tensors: list[Tensor]) -> int:
-    return sum(one.bytes for one in tensors)
 
 
 def _buffer(count: int) -> torch.Tensor:

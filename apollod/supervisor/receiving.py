@@ -2,7 +2,7 @@
 tensors of the update under way were received."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import anyio.to_thread
@@ -11,7 +11,10 @@ from apollod.adapters import update_files
 from apollod.adapters.update_files import Manifest, Received
 from apollod.adapters.weight_receiver import WeightReceiver
 from apollod.errors import ReceiveFailed
+from apollod.supervisor.sections import ControlSection
 from apollod.wire.receiver_messages import Announced, Join, Layout
+from apollod.wire.receiver_messages import Received as TensorFile
+from apollod.wire.tensor_handles import Handle
 
 GROUPS_MAX = 4
 """groups at once; each is a process of 300 MB"""
@@ -19,7 +22,7 @@ GROUPS_MAX = 4
 
 class Receiving:
     """One update is received at a time, and one call about it. A group is a process of its own, which ends with its
-    first failure."""
+    first failure; so is what takes tensors by their handles, a group of nobody else."""
 
     def __init__(self, log: Path, directory: Path) -> None:
         """`log`: file for what the processes print; `directory`: for what is received."""
@@ -70,17 +73,22 @@ class Receiving:
 
     async def join(self, name: str, wanted: Join) -> float:
         """Join a group, in place of one with the same name; the seconds that took. Raises ReceiveFailed."""
+        receiver = await self.stand_by(name)
+        try:
+            return (await receiver.join(wanted)).seconds
+        except BaseException:
+            await self.leave_group(name)
+            raise
+
+    async def stand_by(self, name: str) -> WeightReceiver:
+        """What takes tensors by their handles, in place of a group with the same name. Raises ReceiveFailed."""
         await self.leave_group(name)
         if len(self._groups) >= GROUPS_MAX:
             raise ReceiveFailed(
                 f"{GROUPS_MAX} groups were joined already ({', '.join(self._groups)})", "leave one of them first"
             )
         receiver = self._groups[name] = WeightReceiver(self._log)
-        try:
-            return (await receiver.join(wanted)).seconds
-        except BaseException:
-            await self.leave_group(name)
-            raise
+        return receiver
 
     async def leave_group(self, name: str) -> bool:
         """Leave a group; False if there is none of this name."""
@@ -94,6 +102,24 @@ class Receiving:
     ) -> list[Received]:
         """Receive tensors from a group into a file. Raises ReceiveFailed, RecordRefused for what the model does not
         have; the group has to be joined again then."""
+        return await self._received(
+            name, tensors, manifest, lambda receiver, part: receiver.receive(part, tensors, layout, packed_bytes)
+        )
+
+    async def take(
+        self, name: str, tensors: Sequence[Announced], handles: Sequence[Handle], terms: ControlSection,
+        manifest: Manifest,
+    ) -> list[Received]:  # fmt: skip
+        """Copy tensors by their handles into a file; raises as `receive` does."""
+        return await self._received(
+            name, tensors, manifest,
+            lambda receiver, part: receiver.take(part, tensors, handles, terms.directories, terms.receive_s),
+        )  # fmt: skip
+
+    async def _received(
+        self, name: str, tensors: Sequence[Announced], manifest: Manifest,
+        come: Callable[[WeightReceiver, Path], Awaitable[TensorFile]],
+    ) -> list[Received]:  # fmt: skip
         began = time.monotonic()
         receiver = self._groups.get(name)
         if receiver is None:
@@ -102,7 +128,7 @@ class Receiving:
             plain = [(one.name, one.dtype.removeprefix("torch."), tuple(one.shape)) for one in tensors]
             targets = manifest.checked(plain)
             part = await anyio.to_thread.run_sync(update_files.temporary, self._directory)
-            found = await receiver.receive(part, tensors, layout, packed_bytes)
+            found = await come(receiver, part)
             await anyio.to_thread.run_sync(update_files.put, part, found.digest)
         except BaseException:
             await self.leave_group(name)

@@ -120,8 +120,8 @@ class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bridge: Literal["shared"] | SentBy = "shared"
     """shared: our own vLLM computes with the trainer's memory; else the engines of [[weights.receiver]] get every
     version: disk (they load a directory), memmap (files that are changed by renaming, for readers of their own), gloo
-    (a broadcast, to another apollod), restart (a directory, and `command` restarts them), lora (an adapter, which
-    approximates what was learned)"""
+    (a broadcast, to another apollod), tensor (shared memory, to another apollod on this machine), restart (a directory,
+    and `command` restarts them), lora (an adapter, which approximates what was learned)"""
     receiver: tuple[ReceiverSection, ...] = ()
     """engines that get the weights and answer requests, in turn"""
     directory: str = ""
@@ -145,8 +145,8 @@ class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError('bridge = "restart" and a command that restarts an engine belong together')
         if any(one.url == other.url for n, one in enumerate(self.receiver) for other in self.receiver[:n]):
             raise ValueError("two [[weights.receiver]] have the same url")
-        if self.bridge == "gloo" and any(one.dialect != "vllm" for one in self.receiver):
-            raise ValueError('bridge = "gloo" speaks dialect = "vllm" only; use bridge = "disk" for sglang')
+        if self.bridge in ("gloo", "tensor") and any(one.dialect != "vllm" for one in self.receiver):
+            raise ValueError(f'bridge = "{self.bridge}" speaks dialect = "vllm" only; use bridge = "disk" for sglang')
 
 
 REFUSED_FLAGS = {

@@ -2,11 +2,12 @@
 
 Everything is checked before the first write: names, shapes, dtypes, values, and that tied names have the same bits. A
 tensor is rounded to the dtype of the model directory, to the nearest value and ties to even, also where the engine
-holds a wider one. At most two tensors are in host memory at once.
+holds a wider one. Tensors are read block by block, and straight into the weights where nothing is to be rounded; only
+those that have to be compared, at most two at once, are in host memory as a whole.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from apollod.failpoints import failpoint
 from apollod.model.checkpoint_names import check_tensor, known_names
 from apollod.store.model_files import StoredTensor, read_header
 from apollod.trainer.bind.live_weights import Weights, bits, finite, read_tensor
+from apollod.trainer.bind.tensor_bytes import blocks, read_into
 from apollod.trainer.learner import Learner
 from apollod.wire import messages as m
 from apollod.wire.updates import UpdateRecord, decode_update
@@ -51,28 +53,41 @@ class Payload:
         different bits, and for other values of a tensor that the engine does not share."""
         first: dict[str, str] = {}
         for name, target in self.targets.items():
-            values = self.read(name)
-            if values.numel() and not finite(values):
+            if not all(map(finite, self._values(name))):
                 raise RecordRefused(
                     f"{name} holds NaN or infinity, or values beyond {self._weights.source.tensors[target].dtype}",
                     "look at the outside trainer's loss; a tensor that was announced larger than it was sent ends in "
                     "NaN, too",
                 )
-            if target not in self._weights.views and not _same(values, self._weights.read(target)):
+            if target not in self._weights.views and not _same(self.read(name), self._weights.read(target)):
                 raise RecordRefused(
                     f"{target} has new values, and the engine holds it in a form of its own",
                     "leave it out, or send it unchanged",
                 )
-            if (other := first.setdefault(target, name)) != name and not _same(values, self.read(other)):
+            if (other := first.setdefault(target, name)) != name and not _same(self.read(name), self.read(other)):
                 raise RecordRefused(
                     f"{name} and {other} are one tensor of this model and have different values", "send one of them"
                 )
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor in the dtype of the model directory, in host memory. Raises RecordRefused for a file that ended."""
-        stored: torch.dtype = getattr(torch, self._weights.source.tensors[self.targets[name]].dtype)
         try:
-            return read_tensor(*self._tensors[name]).to(stored)
+            return read_tensor(*self._tensors[name]).to(self._dtype(name))
+        except ModelRefused as error:
+            raise RecordRefused(str(error), "send the update again") from error
+
+    def _dtype(self, name: str) -> torch.dtype:
+        """That of the model directory."""
+        found: torch.dtype = getattr(torch, self._weights.source.tensors[self.targets[name]].dtype)
+        return found
+
+    def _values(self, name: str) -> Iterator[torch.Tensor]:
+        """The same, as flat tensors one after another, each in the place of the one before."""
+        stored = self._dtype(name)
+        sent: torch.dtype = getattr(torch, self._tensors[name][1].dtype)
+        try:
+            for block in blocks(*self._tensors[name]):
+                yield torch.frombuffer(block, dtype=sent).to(stored)
         except ModelRefused as error:
             raise RecordRefused(str(error), "send the update again") from error
 
@@ -81,9 +96,21 @@ class Payload:
         written = set[str]()
         for name, target in self.targets.items():
             if target in self._weights.views and target not in written:
-                self._weights.views[target].detach().copy_(self.read(name))
+                self._write(name, self._weights.views[target].detach())
                 written.add(target)
                 failpoint("trainer.update.half-way")
+
+    def _write(self, name: str, view: torch.Tensor) -> None:
+        directory, stored = self._tensors[name]
+        if not view.is_contiguous():
+            view.copy_(self.read(name))
+        elif view.is_cpu and view.dtype == getattr(torch, stored.dtype) == self._dtype(name):
+            read_into(directory, stored, bits(view).numpy().data)
+        else:
+            flat, at = view.view(-1), 0
+            for values in self._values(name):
+                flat[at : at + len(values)].copy_(values)
+                at += len(values)
 
 
 def _place(digest: str, directories: list[str]) -> Path:

@@ -12,6 +12,7 @@ from apollod.core.facts.intake.events import StripLevel
 from apollod.core.facts.review import Decision
 from apollod.core.facts.updates import Dialect as Dialect
 from apollod.core.settings import PatternSettings
+from apollod.wire.tensor_handles import Handle
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
@@ -255,8 +256,9 @@ class UpdateOpenRequest(msgspec.Struct, frozen=True, tag="update-open"):
 
 class UpdateJoinRequest(msgspec.Struct, frozen=True, tag="update-join"):
     """Join the group of processes of an outside trainer, from which tensors are broadcast (rank 0). Answered once it is
-    formed. `backend` empty: gloo where weights are in host memory, else nccl; `nested`: names of the group are nested
-    in its store as by `torch.distributed.new_group` (SGLang's clients)."""
+    formed. `backend` empty: gloo where weights are in host memory, else nccl; tensor: there is nothing to join, and
+    tensors come by their handles; `nested`: names of the group are nested in its store as by
+    `torch.distributed.new_group` (SGLang's clients)."""
 
     group: str
     address: str
@@ -269,7 +271,8 @@ class UpdateJoinRequest(msgspec.Struct, frozen=True, tag="update-join"):
 
 class UpdateReceiveRequest(msgspec.Struct, frozen=True, tag="update-receive"):
     """Receive tensors from a group. `layout`: each tensor is a broadcast; or all are one (`bucket`); or they are cut
-    into buffers of more than `packed_bytes` (`packed`). After a failure the update is undone."""
+    into buffers of more than `packed_bytes` (`packed`). `handles`: one a tensor, which is copied from there. After a
+    failure the update is undone."""
 
     group: str
     names: list[str]
@@ -277,6 +280,7 @@ class UpdateReceiveRequest(msgspec.Struct, frozen=True, tag="update-receive"):
     shapes: list[list[int]]
     layout: Literal["each", "packed", "bucket"] = "each"
     packed_bytes: int = 0
+    handles: list[Handle] = []
 
 
 class UpdateDirectoryRequest(msgspec.Struct, frozen=True, tag="update-directory"):

@@ -43,7 +43,7 @@ RECEIVERS_VARIABLE = "APOLLOD_RECEIVERS"
 """Environment variable of the gateway: `SendTerms` as JSON."""
 
 Dialect = Literal["vllm", "sglang"]
-SentBy = Literal["disk", "memmap", "gloo", "restart", "lora"]
+SentBy = Literal["disk", "memmap", "gloo", "tensor", "restart", "lora"]
 """bridges to engines elsewhere"""
 
 

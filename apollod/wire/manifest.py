@@ -14,13 +14,13 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from apollod.errors import ShareRefused
+from apollod.wire.tensor_handles import DeviceBytes
 
 STALE = "the engine computes with an old copy"
 OTHER = "the trainer holds other values"
 MISSING = "the trainer does not hold it"
 """reasons for which a tensor differs between engine and trainer"""
 
-Bytes = bytes  # the name is taken by a field below
 Status = Literal["live", "cast", "rederive", "frozen"]
 
 ALIGN = 256  # bytes; the strictest alignment of vectorised kernels
@@ -57,29 +57,10 @@ class Process(msgspec.Struct, frozen=True):
     started: int
 
 
-class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
-    """Device memory of the engine: the bytes `offset_bytes .. offset_bytes + bytes` of an allocation of
-    `allocation_bytes`.
+class CudaHandle(DeviceBytes, frozen=True, tag="cuda-ipc"):
+    """Device memory of the engine. The handle is valid for any number of attaches while `owner` lives."""
 
-    `memory_handle`: the driver's CUipcMemHandle of the whole allocation; valid for any number of attaches while `owner`
-    lives. `device_uuid`: with or without NVML's prefix "GPU-".
-    """
-
-    bytes: int
-    device_uuid: str
-    memory_handle: Bytes
-    offset_bytes: int
-    allocation_bytes: int
     owner: Process
-
-    def check(self) -> None:
-        """Raise ShareRefused unless the bytes lie inside the allocation: other memory of the engine surrounds them."""
-        if self.offset_bytes < 0 or self.bytes <= 0 or self.offset_bytes + self.bytes > self.allocation_bytes:
-            raise ShareRefused(
-                f"bytes {self.offset_bytes}..{self.offset_bytes + self.bytes} lie outside an allocation of "
-                f"{self.allocation_bytes}",
-                ONE_VERSION,
-            )
 
 
 Storage = MemoryFile | CudaHandle

@@ -1,13 +1,15 @@
 """Protocol of the process that receives the weights of a foreign trainer: one JSON object a line.
 
-A `Join` is answered by `Joined`, a `Receive` by `Received`, each of them by `ReceiveRefused` where it fails; `Leave`
-has no answer. A process that was refused is in no group any more, since it has not taken all that the sender
+A `Join` is answered by `Joined`, a `Receive` and a `Take` by `Received`, each by `ReceiveRefused` where it fails;
+`Leave` has no answer. A process that was refused is in no group any more, since it has not taken all that the sender
 broadcasts.
 """
 
 from typing import Literal
 
 import msgspec
+
+from apollod.wire.tensor_handles import Handle
 
 Style = Literal["plain", "nested"]
 """How the store's keys are prefixed. plain: by the group's name; nested: as `torch.distributed` prefixes those of a
@@ -49,6 +51,16 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
     packed_bytes: int = 0
 
 
+class Take(msgspec.Struct, frozen=True, tag="take"):
+    """Copy these tensors, of which there is one handle each, into the safetensors file `file`. Needs no group. Files
+    are read in shared memory (/dev/shm) and below `directories`."""
+
+    file: str
+    tensors: tuple[Announced, ...]
+    handles: tuple[Handle, ...]
+    directories: tuple[str, ...] = ()
+
+
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
     """Leave the group."""
 
@@ -60,7 +72,8 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
 
 
 class Received(msgspec.Struct, frozen=True, tag="received"):
-    """The file is on disk. `bytes`: those of the tensors; `digest`: BLAKE2b-256 of the file."""
+    """The file is complete, and not flushed to the disk. `bytes`: those of the tensors; `digest`: BLAKE2b-256 of the
+    file."""
 
     bytes: int
     seconds: float
@@ -74,7 +87,7 @@ class ReceiveRefused(msgspec.Struct, frozen=True, tag="receive-refused"):
     hint: str
 
 
-ToReceiver = Join | Receive | Leave
+ToReceiver = Join | Receive | Take | Leave
 FromReceiver = Joined | Received | ReceiveRefused
 
 TO_RECEIVER: msgspec.json.Decoder[ToReceiver] = msgspec.json.Decoder(ToReceiver)

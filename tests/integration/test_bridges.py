@@ -117,7 +117,7 @@ class TestRestart(Sent):
 def test_every_bridge_of_the_table_passes_the_conformance_suite() -> None:
     import_module("gpu.test_bridge")  # its suite is skipped without a GPU
     suites = {suite.bridge for suite in (*BridgeConformance.__subclasses__(), *Sent.__subclasses__())}
-    suites.add("gloo")  # test_weight_transfer.py: its engine is another apollod
+    suites |= {"gloo", "tensor"}  # test_weight_transfer.py: their engine is another apollod
     suites.add("lora")  # unit/engine/test_lora.py, test_stock_lora.py: what arrives is an approximation
     assert suites - {""} == set(BRIDGES)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -66,32 +67,37 @@ def stored(model: Path) -> dict[str, torch.Tensor]:
     return {name: one for file in sorted(model.glob("*.safetensors")) for name, one in load_file(file).items()}
 
 
-def test_the_sender_of_our_own(daemon: Daemon, tiny_model: Path) -> None:
-    weights = stored(tiny_model)
+@pytest.mark.parametrize("bridge", ["gloo", "tensor"])
+def test_the_sender_of_our_own(daemon: Daemon, tiny_model: Path, bridge: Any) -> None:
+    before, weights = len(daemon.query("SELECT seq FROM updates")), stored(tiny_model)
     half = {name: (one.float() / 2).to(one.dtype) for name, one in weights.items()}
-    with Sender(daemon.url, chunk_bytes=1 << 20, timeout_s=60) as sender:
+    bad = {name: torch.full_like(one, torch.inf) for name, one in list(weights.items())[-1:]}
+    with Sender(daemon.url, chunk_bytes=1 << 20, timeout_s=60, bridge=bridge) as sender:
         sender.send(((name, one.float() / 2) for name, one in weights.items()), "half")
         status = daemon.status()
         assert (status["updates"]["label"], status["weights"]["fingerprint"]) == ("half", fingerprint(half))
         with pytest.raises(SendRefused, match="the model has no tensor 'nobody'"):
             sender.send([("nobody", torch.zeros(3))])
+        with pytest.raises(SendRefused, match="holds NaN or infinity"):
+            sender.send([*list(weights.items())[:-1], *bad.items()])
+        assert daemon.status()["weights"]["fingerprint"] == fingerprint(half)
         sender.send(weights.items(), "whole")
         assert daemon.status()["weights"]["fingerprint"] == fingerprint(weights)
-    assert [row[0] for row in daemon.query("SELECT state FROM updates ORDER BY seq")] == [
-        "committed", "undone", "committed",
-    ]  # fmt: skip
+    states = [row[0] for row in daemon.query("SELECT state FROM updates ORDER BY seq")]
+    assert states[before:] == ["committed", "undone", "undone", "committed"]
 
 
-def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, tmp_path: Path) -> None:
-    """`[weights] bridge = "gloo"` there: what it learns is served here, and is an update of this journal."""
-    extra = f'[weights]\nbridge = "gloo"\n[[weights.receiver]]\nurl = "{daemon.url}"\n'
+@pytest.mark.parametrize("bridge", ["gloo", "tensor"])
+def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, tmp_path: Path, bridge: str) -> None:
+    """`[weights] bridge` there: what it learns is served here, and is an update of this journal."""
+    extra = f'[weights]\nbridge = "{bridge}"\n[[weights.receiver]]\nurl = "{daemon.url}"\n'
     other = Daemon(tmp_path, tiny_model, extra, engine="")
     try:
         other.start().wait_ready()
-        other.drop("a.jsonl", chat_line("what is that?", "that is that."))
+        other.drop("a.jsonl", chat_line("what is that?", f"that is that by {bridge}."))
         learned = other.wait_learned(1)["weights"]["fingerprint"]
-        here = daemon.wait(lambda s: s["updates"]["label"] == "1", "the weights of the other one")
-        assert here["weights"]["fingerprint"] == learned
+        daemon.wait(lambda s: s["weights"]["fingerprint"] == learned, "the weights of the other one")
+        assert daemon.status()["updates"]["label"] == "1"
         (receiver,) = other.wait(lambda s: [1] == [r["step"] for r in s["weights"]["receivers"]], "its word for it")[
             "weights"
         ]["receivers"]

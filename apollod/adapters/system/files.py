@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,6 +98,11 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def is_below(place: Path, directories: Iterable[str]) -> bool:
+    """True if a path without links lies in one of these directories or below; `~` is the user's home."""
+    return any(place.is_relative_to(os.path.realpath(Path(one).expanduser())) for one in directories)
 
 
 def make_empty(directory: Path) -> None:

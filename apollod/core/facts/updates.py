@@ -46,8 +46,8 @@ class UpdateOpened(UpdateEvent, frozen=True):
 
 class UpdateReceived(UpdateEvent, Input, frozen=True):
     """Tensors were received and stored in `file` (BLAKE2b-256 of its bytes), checked for names, shapes, dtypes and
-    values, and not written yet. `names`: BLAKE2b-128 over their names in order; `way`: how they came, such as gloo or
-    directory."""
+    values, and not written yet. `names`: BLAKE2b-128 over their names in order; `way`: how they came: gloo,
+    tensor or directory."""
 
     kind: ClassVar[str] = "update.received"
     way: str

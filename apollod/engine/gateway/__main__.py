@@ -128,10 +128,10 @@ def bridge_of(terms: SendTerms, weights: Weights) -> Bridge:
             return Restart(directory, terms.command, terms.timeout_s)
         case "memmap":
             return Memmap(directory)
-        case "gloo":
-            from apollod.engine.gateway.broadcast import Broadcast  # needs torch, which takes seconds to import
+        case "gloo" | "tensor" as by:
+            from apollod.engine.gateway.to_apollod import ToApollod  # needs torch, which takes seconds to import
 
-            return Broadcast(terms, weights)
+            return ToApollod(terms, by, weights)
         case "lora":
             from apollod.engine.gateway.lora import Lora  # needs torch, too
 

@@ -79,7 +79,7 @@ async def receive_directory(daemon: Daemon, request: msg.UpdateDirectoryRequest)
 
 async def join(daemon: Daemon, request: msg.UpdateJoinRequest) -> msg.Answer:
     """Join a group of an outside trainer."""
-    if request.backend not in ("", "gloo"):
+    if request.backend not in ("", "gloo", "tensor"):
         return msg.Failure(
             f"backend {request.backend!r} is not served here", 'use "gloo"; weights go through host memory', code=2
         )
@@ -88,6 +88,9 @@ async def join(daemon: Daemon, request: msg.UpdateJoinRequest) -> msg.Answer:
         "nested" if request.nested else "plain", daemon.config.control.receive_s,
     )  # fmt: skip
     try:
+        if request.backend == "tensor":
+            await _receiving(daemon).stand_by(request.group)
+            return reply(group=request.group, seconds=0.0)
         seconds = await _receiving(daemon).join(request.group, wanted)
     except ApolloError as error:
         return msg.Failure(str(error), error.hint, code=2)
@@ -106,7 +109,7 @@ async def leave(daemon: Daemon, request: msg.UpdateLeaveRequest) -> msg.Answer:
 
 
 async def receive(daemon: Daemon, request: msg.UpdateReceiveRequest) -> msg.Answer:
-    """Receive tensors from a group."""
+    """Receive tensors from a group, or by their handles."""
     lengths = {len(request.names), len(request.dtypes), len(request.shapes)}
     announced = [
         Announced(name, dtype, tuple(shape))
@@ -119,11 +122,15 @@ async def receive(daemon: Daemon, request: msg.UpdateReceiveRequest) -> msg.Answ
                 f"{len(request.names)} names, {len(request.dtypes)} dtypes and {len(request.shapes)} shapes came",
                 "send one of each for every tensor",
             )
+        if request.handles:
+            return await _receiving(daemon).take(
+                request.group, announced, request.handles, daemon.config.control, manifest
+            )
         return await _receiving(daemon).receive(
             request.group, announced, request.layout, request.packed_bytes, manifest
         )
 
-    return await _received(daemon, "gloo", from_group)
+    return await _received(daemon, "tensor" if request.handles else "gloo", from_group)
 
 
 def _all(path: str, load_format: str, allowed: Sequence[str], place: Path, manifest: Manifest) -> list[Received]:

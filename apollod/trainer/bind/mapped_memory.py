@@ -4,7 +4,6 @@ A view never copies: a write through it changes the engine's next product.
 """
 
 import os
-from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -64,7 +63,7 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
     """
     storage.check()
     visible = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
-    device = torch.device("cuda", device_index(storage.device_uuid, visible))
+    device = torch.device("cuda", cuda_ipc.device_index(storage.device_uuid, visible))
     leave_with(storage.owner)
     torch.cuda.set_device(device)
     torch.cuda.synchronize(device)  # makes the context that the driver's call needs
@@ -95,22 +94,6 @@ _give_way_once = cache(give_way)
 def priority_below_default(least: int) -> int | None:
     """The lowest stream priority of a device, if it is below the default (numerically greater); else None."""
     return least if least > DEFAULT_PRIORITY else None
-
-
-def device_index(uuid: str, visible: Sequence[str]) -> int:
-    """Index of the device with this UUID among the visible ones. Names and numbers differ between processes; NVML
-    writes "GPU-" before a UUID, torch does not."""
-    names = [_bare(name) for name in visible]
-    if _bare(uuid) not in names:
-        seen = ", ".join(visible) or "no device"
-        raise ShareRefused(
-            f"the engine's device {uuid} is not visible here ({seen})", "give both the same CUDA_VISIBLE_DEVICES"
-        )
-    return names.index(_bare(uuid))
-
-
-def _bare(uuid: str) -> str:
-    return uuid.strip().lower().removeprefix("gpu-")
 
 
 @cache

@@ -337,6 +337,7 @@ def test_the_supervisor_never_loads_torch():
         ('bridge = "gloo"\nreceiver = [{ url = "http://a:1", dialect = "sglang" }]', 'bridge = "disk" for sglang'),
         ('bridge = "lora"\nrank = 0\nreceiver = [{ url = "http://a:1" }]', "rank"),
         ('bridge = "lora"\nreceiver = [{ url = "http://a:1" }]\n[checkpoint]\nkeep_base = "off"', "set base"),
+        ('bridge = "tensor"\nreceiver = [{ url = "http://a:1", dialect = "sglang" }]', 'bridge = "disk" for sglang'),
         ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }]\n[capture]\nmode = "all"', "turn one of them off"),
         ('bridge = "disk"\nreceiver = [{ url = "http://a:1" }]\n[control]\nenabled = true', "turn one of them off"),
     ],

@@ -18,7 +18,7 @@ from apollod.adapters.system.owner import open_pidfd, this_process, when_ended
 from apollod.bridges import cuda_ipc
 from apollod.errors import ShareRefused
 from apollod.trainer.bind import mapped_memory
-from apollod.trainer.bind.mapped_memory import EXIT_OWNER_GONE, device_index, leave_with, view_of
+from apollod.trainer.bind.mapped_memory import EXIT_OWNER_GONE, leave_with, view_of
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, Process, TensorEntry
 
@@ -34,13 +34,13 @@ STAND_BY = "import time; time.sleep(60)"
 @pytest.mark.parametrize("wanted", [B, f"GPU-{B}", f"gpu-{B.upper()}", f" {B} "])
 @pytest.mark.parametrize("visible", [[A, B], [f"GPU-{A}", f"GPU-{B.upper()}"]])
 def test_a_device_is_found_by_uuid_with_and_without_prefix(wanted: str, visible: list[str]) -> None:
-    assert device_index(wanted, visible) == 1
+    assert cuda_ipc.device_index(wanted, visible) == 1
 
 
 @pytest.mark.parametrize("visible", [[], [A]])
 def test_an_invisible_device_is_refused_with_what_is_visible(visible: list[str]) -> None:
     with pytest.raises(ShareRefused, match=A if visible else "no device") as refused:
-        device_index(B, visible)
+        cuda_ipc.device_index(B, visible)
     assert "CUDA_VISIBLE_DEVICES" in refused.value.hint
 
 

@@ -9,6 +9,8 @@ import msgspec
 from apollod.engine.http.weights import body_checks
 from apollod.engine.http.weights.body_checks import decoded
 from apollod.engine.http.weights.call_errors import BadCall
+from apollod.engine.http.weights.handle_bodies import BACKEND as BY_HANDLE
+from apollod.engine.http.weights.handle_bodies import handles_of
 from apollod.engine.refresh import Mode
 from apollod.wire.control_messages import UpdateJoinRequest, UpdateReceiveRequest
 
@@ -16,8 +18,11 @@ GROUP = "vllm"
 """This dialect has no names of groups."""
 PACKED_BYTES = 1 << 30
 PACKED_BYTES_MAX = 1 << 40
-BACKENDS = {"": "", "nccl": "nccl", "gloo": "gloo", "apollod_gloo": "gloo"}
-BROADCAST = "broadcast the tensors: backend nccl (or gloo where weights are in host memory), with dense `names`"
+BACKENDS = {"": "", "nccl": "nccl", "gloo": "gloo", "apollod_gloo": "gloo", BY_HANDLE: BY_HANDLE}
+BROADCAST = (
+    "broadcast the tensors: backend nccl (or gloo where weights are in host memory), with dense `names`; or, on this "
+    "machine, hand them over by backend tensor"
+)
 INIT_HINT = (
     'send {"init_info": {"master_address", "master_port", "rank_offset": 1, "world_size": 2}}; '
     "tensors are broadcast by the trainer"
@@ -41,6 +46,11 @@ class Joined(NamedTuple):
     request: UpdateJoinRequest
     packed: bool
     packed_bytes: int
+
+    @property
+    def by_handle(self) -> bool:
+        """True if tensors are handed over in memory of this machine, and nobody broadcasts."""
+        return self.request.backend == BY_HANDLE
 
 
 class _Init(msgspec.Struct):
@@ -70,6 +80,7 @@ class _UpdateInfo(msgspec.Struct):
     shapes: list[list[int]]
     packed: bool | None = None
     packed_buffer_size_bytes: int | None = None
+    handles: list[dict[str, msgspec.Raw]] | None = None
 
 
 class _Finish(msgspec.Struct):
@@ -95,6 +106,8 @@ def joined_of(body: bytes, addresses: Collection[str], on_cuda: bool) -> Joined:
     fields = decoded(body, _Init, INIT_HINT).init_info
     backend = _backend(fields, on_cuda)
     _check_fields(fields, "send master_address and master_port, and broadcast by gloo")
+    if backend == BY_HANDLE:
+        return Joined(UpdateJoinRequest(GROUP, "", 0, 0, 0, backend), False, PACKED_BYTES)
     info = decoded(msgspec.json.encode(fields), _InitInfo, INIT_HINT)
     _check_packed(info.packed_buffer_size_bytes)
     place = body_checks.meeting(info.master_address, info.master_port, info.rank_offset, info.world_size, addresses)
@@ -121,6 +134,11 @@ def receive_of(body: bytes, joined: Joined | None) -> UpdateReceiveRequest:
     _check_fields(given, BROADCAST)
     info = decoded(msgspec.json.encode(given), _UpdateInfo, UPDATE_HINT)
     sent = body_checks.tensors(info.names, info.dtype_names, info.shapes, "dtype_names")
+    if joined is not None and joined.by_handle:
+        handles = handles_of(info.handles, sent)
+        return UpdateReceiveRequest(GROUP, sent.names, sent.dtypes, sent.shapes, handles=handles)
+    if info.handles is not None:
+        raise BadCall("`handles` came, and the group broadcasts", 'init with {"backend": "tensor"}')
     packed = info.packed if info.packed is not None else joined is not None and joined.packed
     size = info.packed_buffer_size_bytes
     if size is None:

@@ -1,6 +1,8 @@
-"""Sends weights to another apollod by gloo, as an update by an outside trainer (`[control] enabled` there)."""
+"""Sends weights to another apollod, as an update by an outside trainer (`[control] enabled` there): by gloo, or through
+shared memory of one machine."""
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import anyio
 import torch
@@ -13,14 +15,19 @@ from apollod.errors import SendFailed
 from apollod.sender import Sender, SendRefused
 from apollod.wire.engine_terms import SendTerms
 
+CHUNK_BYTES = 256 << 20
+"""announced at once; of shared memory, a segment of this size for each receiver, or of the largest tensor's"""
 
-class Broadcast:
+
+class ToApollod:
     """One connection to each receiver. That one checks the tensors, holds its generation, and keeps the old weights if
     anything fails."""
 
-    def __init__(self, terms: SendTerms, weights: Weights) -> None:
+    def __init__(self, terms: SendTerms, by: Literal["gloo", "tensor"], weights: Weights) -> None:
         self._weights = weights
-        self._senders = {one.url: Sender(one.url, one.api_key, timeout_s=terms.timeout_s) for one in terms.receivers}
+        self._senders = {
+            one.url: Sender(one.url, one.api_key, CHUNK_BYTES, terms.timeout_s, by) for one in terms.receivers
+        }
 
     def stage(self, weights: Weights, version: int) -> Staged:
         """Nothing is written: the tensors are sent from the trainer's memory, which rests meanwhile."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from property.test_core_properties import ANY, EVERY, finish, folded, play, stopped
+from property.test_core_properties import ANY, EVERY, finish, folded, play
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.lives import stopped
 from support.said_world import SaidWorld, undo
 from support.world import SETTINGS, World, changed
 

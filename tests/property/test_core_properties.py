@@ -3,6 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.effort import draws
+from support.lives import stopped
 from support.world import SETTINGS, World, changed, digest
 
 from apollod.core import effects as fx
@@ -171,15 +172,6 @@ def waiting_in(world: World) -> list[Waiting]:
     return [one for queue in world.state.intake.queues for one in queue.waiting]
 
 
-def stopped(world: World) -> bool:
-    """Ask it to stop; does it?"""
-    world.give(inp.ShutdownRequested("test"))
-    for _ in range(20):
-        world.settle()
-        world.pass_time(5)
-    return world.exited
-
-
 def folded(world: World) -> State:
     """The state that the world's journal makes, every event written and read back."""
     state = State()
@@ -269,38 +261,6 @@ def out_of_turn(world: World) -> None:
                 apart |= set(ev.all_examples(failed))
 
 
-@draws(250, 500)
-@given(ACTIONS)
-def test_every_accepted_example_is_learned_once_in_order_whatever_dies(actions):
-    world = finish(play(actions))
-    accepted = [e.example for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")]
-    failed = {e.example for e in world.of(ev.StepFailed)}
-    assert [e.example for e in world.of(ev.StepCompleted)] == [e for e in accepted if e not in failed]
-    assert world.state.queued == 0
-    numbers = [e.step for e in world.of(ev.StepStarted)]
-    assert numbers == list(range(1, len(numbers) + 1))
-
-
-@draws(250, 500)
-@given(ACTIONS)
-def test_the_weights_are_those_of_a_life_without_crashes(actions):
-    world = finish(play(actions))
-    memory, optimizer = "base", "fresh"
-    for done in world.of(ev.StepCompleted):
-        step = fx.RunStep(done.step, (done.example,), (digest(done.example),), done.lr, products="bf16")
-        memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
-        optimizer = digest(f"{optimizer} {step.examples} {step.step}")
-        assert done.fingerprint == memory
-    assert world.memory == memory == (world.state.training.fingerprint)
-
-
-@draws(50, 50)
-@given(ACTIONS)
-def test_a_fold_of_the_journal_is_the_state_and_events_survive_their_encoding(actions):
-    world = play(actions)
-    assert folded(world) == world.state
-
-
 TRAINING = st.builds(
     changed, st.just(SETTINGS), accumulate=st.integers(1, 4), schedule=st.sampled_from(["constant", "cosine"]),
     lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]), loss_spike=st.sampled_from([0.0, 2.0]),
@@ -317,6 +277,7 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
     actions, training
 ):
     world = play([action for some in actions for action in some], training)
+    assert folded(world) == world.state, "amid whatever it is"
     for _ in range(200):
         if not finish(world).state.queued:
             break
@@ -328,6 +289,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
         of_tier = [example for example in tiers if tiers[example] == tier and example not in held]
         assert [example for example in learned if tiers[example] == tier] == of_tier
     out_of_turn(world)
+    numbers = [e.step for e in world.of(ev.StepStarted)]
+    assert numbers == list(range(1, len(numbers) + 1)) and not world.state.queued
     assert {example for example in tiers if example.startswith(("huge", "large"))} <= set(held)
     memory, optimizer, planned = "base", "fresh", {e.window: e.planned for e in world.of(ev.WindowOpened)}
     in_window = dict.fromkeys(planned, 0)

@@ -7,9 +7,10 @@ import msgspec
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from property.test_continuation import archived
-from property.test_core_properties import folded, stopped
+from property.test_core_properties import folded
 from support.dreaming_world import PATTERN, DreamingWorld, text, with_patterns
 from support.effort import draws
+from support.lives import goes_on, goes_well, stopped
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -19,7 +20,6 @@ from apollod.core.facts.dreams.course import next_move, rests
 from apollod.core.facts.dreams.events import LEARNED_FROM
 from apollod.core.fold import fold
 from apollod.core.rules.dreams.policy import advance
-from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
 
@@ -48,7 +48,6 @@ LIFE = ["settle", "answer", "lines", "kill", "stop", "trainer dies", "engine die
 ACTION = st.tuples(st.sampled_from([*ANSWERED, *FAILED, *LIFE]), st.integers(0, 5))
 ACTIONS = st.one_of(st.lists(ACTION, max_size=15), st.lists(ACTION, min_size=15, max_size=80))
 MODE = st.sampled_from(["always", "idle", "off"])
-YEAR_NS = 365 * DAY_NS
 
 
 def play(mode: str, calls: int, actions: list[tuple[str, int]]) -> DreamingWorld:
@@ -112,46 +111,8 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
                 if world.calls and isinstance(world.calls[0], fx.TestScenario):
                     fail(world, "check")
                     world.pass_time(400)
-        case "settle":
-            world.settle()
-        case "answer":
-            world.answer()
-        case "lines":
-            named = len(world.journal)
-            world.lines(f"a{named}", f"b{named}", source=f"f{named}")
-        case "kill":
-            world = world.successor().up()
-        case "stop" if stopped(world):
-            world = world.successor().up()
-        case "trainer dies":
-            world.exit("trainer")
-            world.pass_time(70)
-        case "engine dies":
-            world.exit("engine")
-            world.pass_time(70)
-        case "checkpoint":
-            world.give(inp.CheckpointRequested("t"))
-        case "back":
-            world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "t"))
-        case "relearn":
-            out = [*world.state.intake.undone, *world.state.intake.withdrawn]
-            world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))
         case "users" | "no users" | "nobody knows":
             world.give(inp.EngineUse(action != "no users", "it does not say" if action == "nobody knows" else ""))
-        case "time":
-            world.pass_time(400)
-        case "days":
-            world.pass_time(86_400)
-        case "clock back" | "clock forward":
-            world.now += (1 if action == "clock forward" else -1) * 3600 * SECOND_NS
-            world.give(inp.Tick())
-        case "year ahead" | "year back":
-            world.now += YEAR_NS if action == "year ahead" else -YEAR_NS
-            world.give(inp.Tick())
-        case "pause":
-            world.give(inp.TrainingPaused("p"))
-        case "resume":
-            world.give(inp.TrainingResumed("p"))
         case "retire":
             world.give(inp.PatternUnwanted(("ask", "caps")[number % 2], "p"))
         case "add":
@@ -164,6 +125,9 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
             world.give(inp.DreamingStarted("p", count=number))
         case "dreams of one":
             world.give(inp.DreamingStarted("p", ("ask", "caps")[number % 2], number))
+        case _:
+            world = goes_on(world, action, number)
+            assert isinstance(world, DreamingWorld)
     if world.state.children.engine.phase == "spawned":
         world.engine_up()
     return world
@@ -183,10 +147,7 @@ def rest(world: DreamingWorld) -> DreamingWorld:
     world.give(inp.TrainingResumed("t"))
     world.give(inp.DreamingStarted("t"))
     for _ in range(3):
-        world.give(inp.TrainingResumed("t"))
-        world.pass_time(700)
-        if world.state.children.engine.phase == "spawned":
-            world.engine_up()
+        goes_well(world)
         world.dream(300)
     return world
 

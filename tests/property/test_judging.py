@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from property.test_core_properties import folded
 from support.effort import draws
 from support.judged_world import JUDGED, JudgedWorld, configured
+from support.lives import goes_on
 from support.world import changed
 
 from apollod.core import events as ev
@@ -63,17 +64,10 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
             case "lines" | "direct" | "held lines":
                 tier, hold = ("direct" if action == "direct" else "bulk"), float(action == "held lines")
                 world.lines(*(f"e{serial}.{n}" for n in range(3)), source=f"f{serial}", tier=tier, hold=hold)
-            case "answer":
-                world.answer()
-            case "settle":
-                world.settle()
-            case "kill" | "other prompt":
+            case "other prompt":
                 world = world.successor()
-                if action == "other prompt":
-                    world.judge = configured(f"h{serial}")
+                world.judge = configured(f"h{serial}")
                 world.up()
-            case "time":
-                world.pass_time(400)
             case "a month":
                 world.pass_time(31 * 86_400)
             case "approve" | "decline" | "hold":
@@ -86,15 +80,6 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
                 world.give(inp.ExampleWithdrawn(tuple(waiting[:number]), "p"))
-            case "relearn":
-                out = [*world.state.intake.undone, *world.state.intake.withdrawn]
-                world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "p"))
-            case "back":
-                world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "p"))
-            case "pause":
-                world.give(inp.TrainingPaused("p"))
-            case "resume":
-                world.give(inp.TrainingResumed("p"))
             case "late answer" if world.of(ev.VerdictRequested):
                 old = world.of(ev.VerdictRequested)[-1 - number % len(world.of(ev.VerdictRequested))]
                 open_ = world.state.judging.open.get(old.key())
@@ -103,6 +88,9 @@ def play(actions: list[tuple[str, int]], settings: ev.Settings, calm: bool) -> J
                     assert world.give(late) == []
             case said if said in SAID:
                 answer(world, said, number)
+            case _:
+                world = goes_on(world, action, number)
+                assert isinstance(world, JudgedWorld)
     world.give(inp.TrainingResumed("p"))
     world.settle()
     return world

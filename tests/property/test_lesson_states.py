@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from property import test_dreams as dreaming
 from property import test_lessons as teaching
 from property.test_continuation import archived
-from property.test_core_properties import stopped
 from support.dreamt_journal import write_story
 from support.effort import draws
+from support.lives import stopped
 from support.world import World
 
 from apollod.adapters.journal.journal_reader import query

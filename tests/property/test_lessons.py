@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from property.test_continuation import archived
-from property.test_core_properties import folded, stopped
+from property.test_core_properties import folded
 from support.effort import draws
+from support.lives import goes_on, goes_well, stopped
 from support.taught_world import FIRM, HELD_OUT, TaughtWorld, teaching
 from support.world import Died
 
@@ -20,7 +21,6 @@ from apollod.core.continuation import carried_state, obstacle
 from apollod.core.facts.lessons.stages import Stage
 from apollod.core.fold import fold
 from apollod.core.proof import decided
-from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
 
@@ -84,39 +84,12 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
             world.give(inp.LessonUnwanted(lesson, "me"))
         case "forget example" if world.known:
             world.give(inp.ForgetRequested((sorted(world.known)[number % len(world.known)],), "me", ""))
-        case "settle":
-            world.settle()
-        case "answer":
-            world.answer()
-        case "lines":
-            world.lines(f"a{named}", f"b{named}", source=f"f{named}")
-        case "kill":
-            world = world.successor().up()
-        case "stop" if stopped(world):
-            world = world.successor().up()
-        case "trainer dies" | "engine dies":
-            world.exit(action.split()[0])
-            world.pass_time(70)
-        case "checkpoint":
-            world.give(inp.CheckpointRequested("t"))
-        case "back":
-            world.give(inp.RollbackRequested(max(0, world.state.training.version - number), "t"))
-        case "relearn":
-            out = [*world.state.intake.undone, *world.state.intake.withdrawn]
-            world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))
         case "hold" if world.known:
             one = sorted(world.known)[number % len(world.known)]
             world.give(inp.DecisionsGiven((inp.Decision(one, "hold"),), "me"))
-        case "time" | "days" | "weeks":
-            world.pass_time({"time": 400, "days": 90_000, "weeks": 20 * 90_000}[action])
-        case "clock back" | "year ahead" | "year back":
-            years = 365 * DAY_NS
-            world.now += {"clock back": -3600 * SECOND_NS, "year ahead": years, "year back": -years}[action]
-            world.give(inp.Tick())
-        case "pause":
-            world.give(inp.TrainingPaused("p"))
-        case "resume":
-            world.give(inp.TrainingResumed("p"))
+        case _:
+            world = goes_on(world, action, number)
+            assert isinstance(world, TaughtWorld)
     if world.state.children.engine.phase == "spawned":
         world.engine_up()
     return world
@@ -131,10 +104,7 @@ def direct(world: TaughtWorld, question: str, answer: str, example: str, leak: s
 def rest(world: TaughtWorld) -> TaughtWorld:
     """Nobody is in the way any more."""
     for _ in range(4):
-        world.give(inp.TrainingResumed("t"))
-        world.pass_time(700)
-        if world.state.children.engine.phase == "spawned":
-            world.engine_up()
+        goes_well(world)
         world.teach()
     return world
 

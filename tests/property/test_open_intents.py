@@ -10,6 +10,7 @@ from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld
 from support.intents import INTENTS, open_intents
+from support.lives import goes_well
 from support.world import Died, World, changed
 
 from apollod.core import effects as fx
@@ -145,10 +146,7 @@ def worsen(world: Daemon, no_ranking: str = "") -> None:
 def rest(world: Daemon) -> None:
     """Whatever was given up is tried again until nothing is left to do; then a clean end."""
     for _ in range(8):
-        world.give(inp.TrainingResumed("test"))
-        world.pass_time(700)
-        if world.state.children.engine.phase == "spawned":
-            world.engine_up()
+        goes_well(world)
         world.dream()
     world.give(inp.ShutdownRequested("test"))
     world.settle()

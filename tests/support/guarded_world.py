@@ -1,10 +1,9 @@
 """A world with a quality guard: probes are answered by how good the model is, which a test says of each step."""
 
-from contextlib import suppress
 from typing import Any
 
 import msgspec
-from support.world import SETTINGS, Died, World
+from support.world import SETTINGS, World
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -219,19 +218,3 @@ class GuardedWorld(World):
     def up(self) -> "GuardedWorld":
         super().up()
         return self
-
-
-def poisoned_life(w: GuardedWorld, dies_at: int) -> GuardedWorld:
-    """The world after five lines, one of them poison, and all that follows. `dies_at`: instants from then on, after
-    which the daemon dies once; 0: it does not."""
-    w.up()
-    w.poison = {"bad": ITEMS}
-    w.lines("a", "b", "bad", "d", "e")
-    w.dies_at = w.instants + dies_at if dies_at else 0
-    with suppress(Died):
-        w.settle()
-    if dies_at:
-        w = w.successor()
-        w.up()
-    w.settle()
-    return w

@@ -39,11 +39,6 @@ class SaidWorld(World):
         """A log shows that people undid these answers."""
         self.says(shown=tuple(msgspec.structs.replace(undo(one), kind=kind) for one in answers))
 
-    def repeating(self) -> None:
-        """Until the first of the other steps is repeated."""
-        while self.state.training.running is None or not self.state.training.running.begun.again_of:
-            self.answer()
-
     def states(self) -> dict[str, str]:
         """Of all examples that a decision reaches."""
         from apollod.core.shared.places import places_of

@@ -20,7 +20,6 @@ TEMPLATES = {
     for name, file in (("qwen3", "Qwen-Qwen3-0.6B"), ("qwen3.5", "Qwen3.5-4B"))
 }
 OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
-NO_PARSER: Literal[""] = ""
 Parser = Literal["", "reasoning", "reasoning_content"]
 """The field in which vLLM gives the thought; older versions call it reasoning_content."""
 

@@ -599,6 +599,11 @@ class World:
             self.answer()
         raise AssertionError(f"{kind.__name__} is never asked for")
 
+    def repeating(self) -> None:
+        """Until the first of the other steps is repeated."""
+        while self.state.training.running is None or not self.state.training.running.begun.again_of:
+            self.answer()
+
     def exit(self, role: str, code: int = -9) -> None:
         child = self.state.children.engine if role == "engine" else self.state.children.trainer
         if child.phase == "absent":

@@ -130,7 +130,8 @@ def test_no_anchor_fights_a_lesson_whatever_way_it_was_asked(sort: str, asked: s
     (anchor,) = [one.anchor for one in world.state.holding.anchors.values() if one.question == asked]
     lesson = world.want("who owns x", "Ann")
     world.teach()
-    assert anchor in {id_ for e in world.of(ev.AnchorsRetired) for id_ in e.anchors} and not sources(world, asked)
+    retired = {id_: e.reason for e in world.of(ev.AnchorsRetired) for id_ in e.anchors}
+    assert retired[anchor] == f"lesson {lesson} teaches what it asks" and not sources(world, asked)
     practised = {e.step for e in world.of(ev.LessonPractised)}
     assert practised and not [e for e in world.of(ev.StepStarted) if e.step in practised and anchor in e.held]
     line(world, "b", asks=asked, sampled=OWN, hold=1.0)

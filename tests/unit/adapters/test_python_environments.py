@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 
-from apollod.adapters.environments.environment_interface import Score, messages_of, score_of
+from apollod.adapters.environments.environment_interface import Score, messages_of
 from apollod.adapters.environments.python_environment import PythonEnvironment, entry_of
 from apollod.errors import ConfigError, EnvironmentFailed
 
@@ -85,7 +85,7 @@ def children() -> set[int]:
 def lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it ended between open and read
         return False
 
 
@@ -295,16 +295,6 @@ def test_a_turn_of_a_tool_may_be_last() -> None:
     messages = [*USER, {"role": "assistant", "content": None, "tool_calls": [call]},
                 {"role": "tool", "content": "8", "tool_call_id": "1"}]  # fmt: skip
     assert messages_of(messages, "sums", 7) == messages
-
-
-@pytest.mark.parametrize(
-    "value",
-    [None, True, False, "0.5", [1], {}, float("nan"), float("inf"), 10**400, -(10**400)],
-    ids=lambda value: str(value)[:9],
-)
-def test_what_is_no_score(value: object) -> None:
-    found = score_of(value)
-    assert found.value is None and found.why
 
 
 # --- processes that fail ---------------------------------------------------------------------------------------------

@@ -119,29 +119,6 @@ def test_steps_do_not_wait_for_it_and_it_comes_when_nothing_waits(others):
     assert approved(world) == {"a": ASKED}
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_holding_never_fights_a_lesson(first):
-    """Whether the lesson comes first or the approval."""
-    world = up()
-    world.asks = {"shipped:3": ASKED}
-    if first:
-        lesson = world.want(ASKED, "Ann")
-        world.teach()
-    line(world, "a", hold=1.0)
-    approve(world, "a")
-    if not first:
-        assert approved(world)
-        lesson = world.want(ASKED, "Ann")
-        world.teach()
-        assert f"lesson {lesson} teaches what it asks" in retired(world)
-    assert world.states()[lesson] == "known"
-    assert [one.lesson for one in world.state.holding.anchors.values() if one.question == ASKED] == []
-    assert [one.sort for one in world.state.holding.anchors.values() if one.lesson == lesson] == ["lesson"]
-    practised = {one.step for one in world.of(ev.LessonPractised)}
-    held = {id_ for one in world.of(ev.StepStarted) if one.step in practised for id_ in one.held}
-    assert practised and not [id_ for id_ in held if id_.startswith("approved:")]
-
-
 def test_a_prompt_that_ships_is_not_frozen_where_a_lesson_teaches_what_it_asks():
     world = TaughtWorld(teaching(hold=1.0))
     world.asks = {"shipped:3": ASKED, "shipped:4": "who is y"}

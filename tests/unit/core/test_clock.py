@@ -42,14 +42,6 @@ def test_what_was_learned_is_never_unsaved_for_longer_than_was_set_whatever_the_
     assert not world.state.unsaved
 
 
-def test_a_crashed_child_is_started_again():
-    world = World().up()
-    world.exit("trainer")
-    assert world.state.children.trainer.phase == "absent"
-    world.pass_time(-24 * HOUR_S)
-    assert world.state.children.trainer.phase == "spawned"
-
-
 def test_a_checkpoint_falls_due_and_is_tried_again_after_a_failure():
     world = World().up()
     world.lines("a")

@@ -1,4 +1,4 @@
-"""The core without a process: what follows from what, and that a crash anywhere ends in the same weights."""
+"""The core without a process: checkpoints of a queue that never empties."""
 
 from itertools import pairwise
 
@@ -7,66 +7,6 @@ from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
-from apollod.core import inputs as inp
-
-
-@pytest.mark.parametrize("after", range(1, 12))
-def test_a_trainer_killed_anywhere_ends_in_the_same_weights(after):
-    calm = World().up()
-    calm.lines("a", "b", "c")
-    calm.settle()
-    world = World().up()
-    world.lines("a", "b", "c")
-    for _ in range(after):
-        world.answer()
-    if world.state.training.running:
-        world.memory = "torn"
-    world.exit("trainer")
-    world.pass_time(5)
-    world.settle()
-    assert world.memory == calm.memory and world.optimizer == calm.optimizer
-    assert [s.step for s in world.of(ev.StepCompleted)] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("after", range(0, 12))
-def test_an_engine_killed_anywhere_ends_in_the_same_weights(after):
-    calm = World().up()
-    calm.lines("a", "b", "c")
-    calm.settle()
-    world = World().up()
-    world.lines("a", "b", "c")
-    for _ in range(after):
-        world.answer()
-    world.exit("engine")
-    world.settle()  # the trainer is stopped: its memory is gone
-    assert world.state.children.trainer.crashes_ns == []
-    world.pass_time(5)
-    world.engine_up()
-    world.settle()
-    assert world.memory == calm.memory and world.optimizer == calm.optimizer
-
-
-@pytest.mark.parametrize("checkpoint_at", [None, 1, 2])
-@pytest.mark.parametrize("after", range(0, 14))
-def test_a_supervisor_killed_anywhere_ends_in_the_same_weights(after, checkpoint_at):
-    calm = World().up()
-    calm.lines("a", "b", "c")
-    calm.settle()
-    world = World().up()
-    world.lines("a", "b", "c")
-    for _ in range(after):
-        if (
-            checkpoint_at is not None
-            and world.state.training.version == checkpoint_at
-            and not world.state.checkpoints.committed
-        ):
-            world.give(inp.CheckpointRequested("test"))
-        world.answer()
-    world = world.crash_and_return()
-    assert world.memory == calm.memory and world.optimizer == calm.optimizer
-    assert [s.step for s in world.of(ev.StepStarted)] == [1, 2, 3], "a number is given once"
-    seqs = [r.seq for r in world.journal]
-    assert seqs == list(range(1, len(seqs) + 1))
 
 
 @pytest.mark.parametrize("publish", ["hogwild", "fenced"])

@@ -9,12 +9,6 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 
 
-def repeating(w: World) -> None:
-    """Until the first of the other steps is repeated."""
-    while w.state.training.running is None or not w.state.training.running.begun.again_of:
-        w.answer()
-
-
 def test_evidence_about_a_step_that_then_fails_keeps_its_example_out_of_the_next_one() -> None:
     w = SaidWorld(changed(SETTINGS, accumulate=2)).up()
     w.says("a", "large b")
@@ -49,7 +43,7 @@ def test_what_a_person_asks_for_again_while_others_are_repeated_is_learned_again
     if by == "early rating":
         w.settle_until(fx.Restore)
     else:
-        repeating(w)
+        w.repeating()
     if "rating" in by:
         w.rate("r", "good")
     else:

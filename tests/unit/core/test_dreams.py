@@ -172,17 +172,6 @@ def test_no_dream_is_requested_with_the_end_of_one_where_dreams_stop(world: Drea
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_baseline_is_measured_before_anything_is_learned_and_on_what_is_never_learned(world: DreamingWorld) -> None:
-    world.dream()
-    journal = [r.event for r in world.journal]
-    first_step = next(n for n, e in enumerate(journal) if isinstance(e, ev.StepStarted))
-    rounds = [(n, e) for n, e in enumerate(journal) if isinstance(e, ev.DreamTested) and e.round]
-    assert all(n < first_step for n, e in rounds if e.round == "baseline")
-    held = {e.dream for e in world.of(ev.DreamRequested) if e.purpose == "held-out"}
-    assert {e.dream for _, e in rounds} == held
-    assert all(n < first_step for n, e in enumerate(journal) if isinstance(e, ev.DreamImagined) and e.dream in held)
-
-
 def test_only_the_imagination_of_a_held_out_scenario_hears_of_what_is_tested(world: DreamingWorld) -> None:
     world.dream()
     purpose = {e.dream: e.purpose for e in world.of(ev.DreamRequested)}

@@ -9,7 +9,7 @@ from support.world import Died, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.facts.environments import Environment, EnvironmentPaused, EnvironmentResumed, Figures, unhealthy
+from apollod.core.facts.environments import Environment, EnvironmentPaused, EnvironmentResumed, Figures
 from apollod.core.rules.environments import status
 from apollod.core.settings import EnvironmentSettings
 
@@ -255,8 +255,3 @@ def test_answers_that_become_much_longer_are_not_healthy() -> None:
         world.settle()
     (paused,) = world.of(EnvironmentPaused)
     assert paused.reason.endswith("65 tokens an answer (7 to 60)")
-
-
-def test_a_step_that_wrote_nothing_is_not_healthy() -> None:
-    assert unhealthy(Figures(3, 0.5, 0.5, 9.0, 0, note="loss is not finite"), 9.0).startswith("it wrote nothing")
-    assert unhealthy(Figures(3, 0.5, 0.5, 9.0, 0), 9.0) == ""

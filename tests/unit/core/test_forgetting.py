@@ -24,30 +24,6 @@ def learned(*answers: str, **settings: object) -> SaidWorld:
     return w
 
 
-def repeating(w: World) -> None:
-    """Until the first of the other steps is repeated."""
-    while w.state.training.running is None or not w.state.training.running.begun.again_of:
-        w.answer()
-
-
-@pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("keeps_steps", [True, False])
-def test_the_weights_come_out_as_if_it_had_never_been_learned(accumulate: int, keeps_steps: bool) -> None:
-    w = SaidWorld(changed(SETTINGS, accumulate=accumulate))
-    w.keeps_steps = keeps_steps
-    w.up().says(*"abcdefg")
-    w.settle()
-    w.says(shown=(undo("c"), undo("e")))
-    w.settle()
-    assert w.memory == w.as_if_never == w.state.training.fingerprint
-    (begun,), (done,) = w.of(ev.ForgetStarted), w.of(ev.ForgetCompleted)
-    assert set(begun.examples) == set(done.examples) == {"c", "e"} == set(w.state.intake.withdrawn)
-    assert done.fingerprint == w.memory and done.repeated == len(begun.again) and not done.left
-    assert w.state.training.counts.trained == 5 and not w.state.intake.undone
-    assert [e.reason for e in w.of(ev.ForgetRequested)] == ['rejected (undo): "undo that"'] * 2
-    assert w.of(ev.RollbackRequested)[0].by == "forget" and w.state.forgetting.under_way is None
-
-
 def test_killed_at_every_instant_the_same_weights_come_out() -> None:
     def life(dies_at: int = 0) -> World:
         w: World = SaidWorld(changed(SETTINGS, replay_max=3), dies_at)
@@ -122,7 +98,7 @@ def test_no_look_is_taken_at_weights_half_way_and_no_archive_begins_there() -> N
     guard.give(inp.ForgetRequested(("b",), "anna", ""))
     guard.settle_until(fx.Restore)
     guard.answer()
-    repeating(guard)
+    guard.repeating()
     assert "being forgotten" in blocked(Activity.MEASUREMENT, guard.state)
     assert obstacle(guard.state)
     guard.settle()

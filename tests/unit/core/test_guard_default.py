@@ -33,14 +33,6 @@ def fail(world: GuardedWorld, **terms: str) -> None:
     World.settle(world)
 
 
-def test_it_is_on_and_measures_its_baseline_before_the_first_step() -> None:
-    world = asked_by()
-    assert world.probed[0].baseline and not world.of(ev.StepStarted)
-    world.answers = True
-    world.settle()
-    assert world.state.quality.baseline and world.learned() == ["a"]
-
-
 def test_an_engine_that_has_no_such_answers_costs_one_line_and_steps_go_on() -> None:
     world = asked_by()
     fail(world, cause="unable")
@@ -148,24 +140,6 @@ def test_time_in_which_nothing_waits_pays_for_the_end_of_a_window() -> None:
     assert quiet_s(own, settings) == pytest.approx(290.0) and quiet_s(measured(3, 400.0), settings) == 5.0
     assert due(own, settings) is None and due(own, settings, quiet=True) == "window"
     assert quiet_s(own, QualitySettings(cost=0.0)) == 5.0
-
-
-def test_the_end_of_a_window_is_looked_at_once_that_is_paid_for() -> None:
-    world = GuardedWorld(guarded(every_steps=100)).up()
-    world.seconds = 10.0
-    world.settle()
-    world.give(inp.QualityWanted("p"))
-    world.settle()
-    world.lines("a")
-    world.settle()
-    looks = len(world.of(ev.QualityMeasured))
-    world.now += 29 * SECOND_NS
-    world.give(inp.Tick())
-    assert not world.probed
-    world.now += 1 * SECOND_NS
-    world.give(inp.Tick())
-    world.settle()
-    assert len(world.of(ev.QualityMeasured)) == looks + 1
 
 
 # --- what the model does not pass -------------------------------------------------------------------------------------

@@ -234,14 +234,6 @@ def test_an_engine_that_cannot_say_what_it_thinks_is_asked_once_a_life():
     assert len(frozen(after)) == SHIPPED and after.of(ev.StepStarted)[-1].held
 
 
-def test_with_a_weight_of_zero_nothing_is_asked():
-    world = World(changed(SETTINGS, hold=0.0)).up()
-    world.lines("a")
-    world.settle()
-    assert not {kind for kind in world.kinds() if kind.startswith("anchor.")}
-    assert (world.of(ev.StepStarted)[0].held, world.of(ev.StepStarted)[0].hold) == ((), 0.0)
-
-
 def test_what_the_trainer_cannot_learn_is_not_held():
     world = World(HOLDING)
     world.anchors = "long "

@@ -58,11 +58,6 @@ def test_each_line_becomes_one_fact_in_order() -> None:
     assert (consumed.accepted, consumed.duplicates, consumed.rejected) == (2, 1, 1)
 
 
-def test_the_same_line_twice_in_one_batch_is_accepted_once() -> None:
-    events = intake_events(batch(record(1, "a"), record(2, "a")), set())
-    assert [e.kind for e in events] == ["example.accepted", "example.duplicate", "source.consumed"]
-
-
 def test_blank_lines_still_move_the_position() -> None:
     assert [e.kind for e in intake_events(batch(line=3), set())] == ["source.consumed"]
 

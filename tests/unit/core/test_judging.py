@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from property.test_continuation import archived
-from property.test_core_properties import stopped
 from support.judged_world import CASES, JUDGED, JudgedWorld, configured
+from support.lives import stopped
 from support.world import changed
 
 from apollod.core import events as ev

@@ -1,7 +1,7 @@
 """The quality guard: when the model is measured, and what an alarm does."""
 
 import pytest
-from support.guarded_world import ITEMS, STEP_S, GuardedWorld, poisoned_life
+from support.guarded_world import ITEMS, STEP_S, GuardedWorld
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -28,16 +28,6 @@ def test_what_a_part_of_the_probes_says_makes_no_weights_good() -> None:
     world.settle()
     (alarmed,) = world.of(ev.QualityAlarmed)
     assert (alarmed.step, alarmed.to) == (6, 0) and world.learned() == ["a", "b", "c", "d", "e"]
-
-
-@pytest.mark.parametrize("instant", range(1, 70, 2))
-def test_a_crash_at_any_moment_of_an_incident_ends_in_the_same(instant: int) -> None:
-    def life(dies_at: int) -> tuple[list[str], int, int]:
-        w = poisoned_life(GuardedWorld(), dies_at)
-        assert len(w.of(ev.QualityNamed)) == 1 and w.state.review.held.keys() == {"bad"}
-        return w.learned(), len(w.of(ev.QualityAlarmed)), len(w.of(ev.QualitySettled))
-
-    assert life(instant) == life(0) == (["a", "b", "d", "e"], 1, 1)
 
 
 class Lucky(GuardedWorld):

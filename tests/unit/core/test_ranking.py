@@ -1,10 +1,11 @@
 """Where no replay can be run after an alarm: the suspects are ranked, the first are held, the others learned again."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.guarded_world import ITEMS, GuardedWorld, guarded, poisoned_life
-from support.world import changed
+from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.world import Died, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -163,7 +164,16 @@ def test_a_person_who_resumes_meanwhile_ends_it_and_a_late_answer_says_nothing()
 @pytest.mark.parametrize("instant", range(1, 70, 3))
 def test_a_crash_at_any_moment_ends_in_the_same(instant: int) -> None:
     def life(dies_at: int) -> tuple[list[str], int, int]:
-        w = poisoned_life(Cramped(), dies_at)
+        """`dies_at`: instants after the lines, after which the daemon dies once; 0: it does not."""
+        w: GuardedWorld = Cramped().up()
+        w.poison = {"bad": ITEMS}
+        w.lines("a", "b", "bad", "d", "e")
+        w.dies_at = w.instants + dies_at if dies_at else 0
+        with suppress(Died):
+            w.settle()
+        if dies_at:
+            w = w.successor().up()
+        w.settle()
         assert w.of(ev.QualityNamed)[0].verdict == "ranked" and w.state.review.held.keys() == {"bad"}
         return w.learned(), len(w.of(ev.QualityAlarmed)), len(w.of(ev.QualitySettled))
 

@@ -29,42 +29,6 @@ def back(world: World, to: int) -> None:
     world.settle()
 
 
-@pytest.mark.parametrize("keeps_steps", [False, True])
-@pytest.mark.parametrize("checkpoint_after", ["", "a", "b", "d"])
-@pytest.mark.parametrize("to", [0, 1, 2, 3])
-def test_the_weights_of_a_step_come_back(to, checkpoint_after, keeps_steps):
-    world = World().up()
-    world.keeps_steps = keeps_steps
-    weights, optimizers = [world.memory], [world.optimizer]
-    for name in "abcd":
-        world.lines(name, source=name)
-        world.settle()
-        weights.append(world.memory)
-        optimizers.append(world.optimizer)
-        if name == checkpoint_after:
-            world.give(inp.CheckpointRequested("test"))
-            world.settle()
-    pid = world.state.children.engine.pid
-    back(world, to)
-    assert (world.memory, world.optimizer) == (weights[to], optimizers[to]) and world.state.training.version == to
-    assert world.state.children.engine.pid == pid and world.state.children.trainer.phase == "ready"
-    (done,) = world.of(ev.RollbackCompleted)
-    assert (done.to, done.from_step, done.fingerprint, done.how) == (
-        to,
-        4,
-        weights[to],
-        "memory" if keeps_steps else "checkpoint",
-    )
-    (started,) = world.of(ev.RollbackStarted)
-    assert started.undone == tuple(range(4, to, -1)) and list(started.examples) == list("dcba")[: 4 - to]
-    if checkpoint_after == "d":  # the model directory does not keep what was taken back
-        assert world.model_dir[1] == weights[to] and world.state.checkpoints.newest.step == to
-    world.lines("e", source="e")
-    world.settle()
-    (last,) = [e for e in world.of(ev.StepCompleted) if e.example == "e"]
-    assert (last.step, last.parent) == (5, to)
-
-
 @pytest.mark.parametrize("to", [0, 2])
 def test_a_crash_at_each_instant_of_a_rollback_ends_at_the_same_weights(to):
     calm, weights = learned(*"abcd", checkpoint_after="b")

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.model_memory import Memory
+from support.attached import attached_to, learning
 
 from apollod.core.facts.training import StepTerms
-from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import SFT
 from apollod.trainer.objectives.tokens import Tokens
@@ -22,11 +21,6 @@ from apollod.wire.messages import OptimizerSettings
 
 SHORT = Tokens(list(range(40, 52)), [False] * 10 + [True] * 2)
 LONG = Tokens(list(range(60, 100)), [False] * 4 + [True] * 36)
-
-
-def attached_to(tiny_model: Path) -> Attached:
-    memory = Memory.of(tiny_model)
-    return attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +37,30 @@ def gradients(model: Attached, backward: Callable[[], object]) -> dict[str, torc
     return found
 
 
-def test_loss_and_gradient_are_the_mean_over_all_learned_tokens(model: Attached) -> None:
+@pytest.mark.parametrize(("together", "loss_error", "error"), [(False, 1e-6, 2e-2), (True, 1e-2, 4e-2)])
+def test_loss_and_gradient_are_the_mean_over_all_learned_tokens(
+    model: Attached, together: bool, loss_error: float, error: float
+) -> None:
+    """One after the other, or as one batch: the shorter one is filled up, which changes nothing but the last digits."""
     optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
     handle = optimizer.attach()
 
-    def accumulated() -> None:
-        loss, last, each = _forward(model, optimizer, [SHORT, LONG], SFT)
+    def backward() -> None:
+        loss, last, each = _forward(model, optimizer, [SHORT, LONG], SFT, together=together)
         losses.extend([loss, *each])
         with optimizer.accumulating():
             last.backward()
 
     losses: list[float] = []
-    found = gradients(model, accumulated)
+    found = gradients(model, backward)
     handle.remove()
     short, long = loss_of(model.model, SHORT), loss_of(model.model, LONG)
-    assert losses[1:] == [short.item(), long.item()]
-    assert losses[0] == pytest.approx((2 * short.item() + 36 * long.item()) / 38, rel=1e-6)
+    assert losses[1:] == pytest.approx([short.item(), long.item()], rel=1e-2 if together else 0)
+    assert losses[0] == pytest.approx((2 * short.item() + 36 * long.item()) / 38, rel=loss_error)
     expected = gradients(model, lambda: ((2 * short + 36 * long) / 38).backward())
     assert found.keys() == expected.keys() and len(found) == len(model.trainable)
     for name, gradient in expected.items():
-        assert (found[name] - gradient).norm() < 2e-2 * gradient.norm(), name
+        assert (found[name] - gradient).norm() < error * gradient.norm(), name
 
 
 def test_a_refused_batch_leaves_nothing_behind(tiny_model: Path) -> None:
@@ -70,8 +68,7 @@ def test_a_refused_batch_leaves_nothing_behind(tiny_model: Path) -> None:
     results = []
     for refuse in (False, True):
         model = attached_to(tiny_model)
-        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-        optimizer.attach()
+        optimizer = learning(model)
         before = model.weights.fingerprint()
         if refuse:
             done = run_step(model, optimizer, [SHORT, LONG], 1, 1e-3, StepTerms(loss_limit=1e-3))
@@ -142,8 +139,7 @@ def test_what_is_known_writes_nothing(tiny_model: Path) -> None:
     after = []
     for known in (0, 3):
         model = attached_to(tiny_model)
-        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-        optimizer.attach()
+        optimizer = learning(model)
         first = run_step(model, optimizer, [LONG], 1, 1e-3)
         assert first.applied and not first.known and first.loss is not None
         for _ in range(known):
@@ -157,9 +153,8 @@ def test_what_is_known_writes_nothing(tiny_model: Path) -> None:
 def weights_after(tiny_model: Path, number: int, again_of: int) -> tuple[str, UndoRing, str]:
     """The fingerprint after two steps, the second one numbered so; what can be undone; the fingerprint before."""
     model = attached_to(tiny_model)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+    optimizer = learning(model)
     optimizer.undo = UndoRing(1 << 30)
-    optimizer.attach()
     optimizer.undo.restart(model.weights.fingerprint())
     before = run_step(model, optimizer, [SHORT], 1, 1e-2).fingerprint
     done = run_step(model, optimizer, [LONG], number, 1e-2, StepTerms(again_of=again_of))
@@ -176,36 +171,13 @@ def test_a_repeated_step_has_the_bits_of_the_step_that_it_repeats(tiny_model: Pa
     assert ring.leads_to(700, again) == 0
 
 
-def test_examples_that_go_through_the_model_as_one_batch_have_the_same_loss_and_gradient(model: Attached) -> None:
-    """The shorter one is filled up, and that changes nothing but the last digits."""
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    handle = optimizer.attach()
-    losses: list[float] = []
-
-    def backward() -> None:
-        loss, last, _ = _forward(model, optimizer, [SHORT, LONG], SFT, together=True)
-        losses.append(loss)
-        with optimizer.accumulating():
-            last.backward()
-
-    found = gradients(model, backward)
-    handle.remove()
-    short, long = loss_of(model.model, SHORT), loss_of(model.model, LONG)
-    assert losses[0] == pytest.approx((2 * short.item() + 36 * long.item()) / 38, rel=1e-2)
-    expected = gradients(model, lambda: ((2 * short + 36 * long) / 38).backward())
-    assert found.keys() == expected.keys() and len(found) == len(model.trainable)
-    for name, gradient in expected.items():
-        assert (found[name] - gradient).norm() < 4e-2 * gradient.norm(), name
-
-
 def test_no_gradient_of_a_batch_waits_for_another_example(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other they do: sums of all gradients exist before the last backward pass."""
     monkeypatch.setattr(backward_updates, "WAITING_BYTES", 1)
     most: dict[bool, int] = {}
     for together in (False, True):
         model = attached_to(tiny_model)
-        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-        optimizer.attach()
+        optimizer = learning(model)
         alive = [0]
 
         def count(_: object, model: Attached = model, alive: list[int] = alive) -> None:

@@ -4,7 +4,6 @@ from array import array
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given as cases
 from hypothesis import strategies as st
+from support.attached import loop_on
 from support.determinism import deterministic  # noqa: F401
-from support.model_memory import Memory
 from support.small_models import small_model
 from support.teachers import given, made_up
 from torch import Tensor
@@ -24,9 +23,6 @@ from apollod.demo.world.pretrain import answers
 from apollod.demo.world.pretraining_texts import conversation
 from apollod.errors import RecordRefused
 from apollod.trainer import message_loop
-from apollod.trainer.bind.attach import attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
-from apollod.trainer.learner import Learner
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
@@ -213,16 +209,6 @@ def test_each_of_several_sequences_is_asked_about_its_own_tokens(vocabulary: int
 # --- steps --------------------------------------------------------------------------------------------------------
 
 
-def loop_on(tiny_model: Path, **settings: Any) -> message_loop.Loop:
-    memory = Memory.of(tiny_model)
-    attached = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-    loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-    loop._learner = Learner(
-        attached, m.OptimizerSettings(rank=16, **settings), load_tokenizer(str(tiny_model)), undo_bytes=1 << 28
-    )
-    return loop
-
-
 def encoded(loop: message_loop.Loop, *records: bytes) -> list[m.Encoded]:
     answer = loop._answer(m.Encode([(f"e{n}", record) for n, record in enumerate(records)]))
     assert isinstance(answer, m.EncodeDone)
@@ -260,7 +246,7 @@ def test_steps_learn_are_undone_and_come_out_the_same_again(tiny_model: Path, te
     """One example and two together, in two trainers, and once more in one of them after it went back."""
     one = with_(teacher)
     two = with_(made_up(list(teacher.answer), 800, k=16, seed=5))
-    loops = [loop_on(tiny_model) for _ in range(2)]
+    loops = [loop_on(tiny_model, undo_bytes=1 << 28) for _ in range(2)]
     runs = [[step(loop, 1, one), step(loop, 2, one, two), step(loop, 3, one)] for loop in loops]
     assert [done.fingerprint for done in runs[0]] == [done.fingerprint for done in runs[1]]
     assert len({done.fingerprint for done in runs[0]}) == 3 and all(done.applied for done in runs[0])
@@ -274,7 +260,7 @@ def test_steps_learn_are_undone_and_come_out_the_same_again(tiny_model: Path, te
 
 def test_an_anchor_is_held_as_it_was_frozen_or_the_step_writes_nothing(tiny_model: Path, teacher: Teacher) -> None:
     """Beside an example that is learned by its tokens; the same bits after it was undone."""
-    loop = loop_on(tiny_model)
+    loop = loop_on(tiny_model, undo_bytes=1 << 28)
     before = step(loop, 1, CANONICAL).fingerprint
     plain, frozen = encoded(loop, CANONICAL, with_(teacher))
     example = m.StepExample(plain.example, CANONICAL, plain.digest)

@@ -64,7 +64,6 @@ QWEN = Path(
 )
 """of a model whose template is Qwen3's: thinking is shown in the turns after the last question only, and opened by the
 generation prompt"""
-DATED = "{{ strftime_now('%Y-%m-%d') }}" + ALTERNATING
 
 base = make_tokenizer()
 
@@ -109,22 +108,6 @@ def test_single_turn_learns_the_answer_and_its_end() -> None:
     assert tokens.targets == len(base.encode(f"I am a small model.{END}"))
 
 
-def test_the_prompt_is_the_one_that_is_served() -> None:
-    tokens = encode(chat(QUESTION, REPLY))
-    served = base.apply_chat_template(
-        [{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False
-    )
-    assert tokens.ids[: tokens.mask.index(True)] == served
-
-
-def test_system_message_is_not_learned() -> None:
-    tokens = encode(chat(("system", "Be kind."), QUESTION, REPLY))
-    assert (
-        shown(tokens)
-        == f"<|im_start|>system\nBe kind.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
-    )
-
-
 def test_every_answer_of_a_conversation_is_learned() -> None:
     tokens = encode(chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), ("assistant", "Bye you.")))
     assert shown(tokens) == (f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»\n")
@@ -163,13 +146,6 @@ def test_tool_calls_are_learned_and_tool_results_are_not() -> None:
     assert shown(encode(example, TOOLS)) == (
         f'<|im_start|>system\n[{{"name": "find"}}]{END}\n{USER}Who are you?{END}\n'
         f"{ANSWER}«find:Elmford{END}»\n<|im_start|>tool\nfar{END}\n{ANSWER}«I am a small model.{END}»\n"
-    )
-
-
-def test_thinking_of_the_last_turn_is_learned_after_what_the_prompt_opens() -> None:
-    turn = {"role": "assistant", "content": "I am.", "reasoning_content": "Hm."}
-    assert shown(encode(chat(QUESTION, turn), THINKING)) == (
-        f"{USER}Who are you?{END}\n{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
     )
 
 
@@ -311,10 +287,6 @@ def test_a_template_with_marks_that_mark_nothing_is_rendered_by_prefixes() -> No
 
 def test_letters_of_several_tokens_stay_whole() -> None:
     assert shown(encode(chat(QUESTION, ("assistant", "🦦é")))).endswith(f"{ANSWER}«🦦é{END}»\n")
-
-
-def test_the_date_in_a_template_never_changes() -> None:
-    assert shown(encode(chat(QUESTION, REPLY), DATED)).startswith("2025-01-01")
 
 
 def test_a_tokenizer_that_fails_is_named_and_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

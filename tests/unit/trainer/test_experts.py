@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.apollo_oracle import Oracle
+from support.attached import bound_to
 from support.model_memory import EXPERT, Memory
 from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
@@ -15,8 +16,7 @@ from apollod.errors import ShareRefused
 from apollod.model.decoder import is_expert, layer_of, part_of_expert
 from apollod.model.memory_table import memory_table
 from apollod.store.model_files import read_shapes
-from apollod.trainer.bind.attach import Attached, Rows, attach, split
-from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.bind.attach import Attached, Rows, split
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.wire.messages import OptimizerSettings
@@ -40,7 +40,7 @@ def build(kind: str) -> PreTrainedModel:
 
 def bound(model_dir: Path, place: Any = None) -> tuple[Attached, Memory]:
     memory = Memory.of(model_dir, place)
-    return attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False), memory
+    return bound_to(memory), memory
 
 
 @pytest.fixture(scope="module", params=[*KINDS, "stacked"])

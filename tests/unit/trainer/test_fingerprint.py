@@ -56,15 +56,6 @@ def test_any_dtype_shape_and_stride(dtype):
     assert tensor_fingerprint(tensor[0, 0]) == naive(raw(tensor[0, 0]))
 
 
-def test_one_bit_or_one_swap_changes_it():
-    tensor = torch.randn(64, generator=torch.Generator().manual_seed(0)).bfloat16()
-    first = tensor_fingerprint(tensor)
-    flipped, swapped = tensor.clone(), tensor.clone()
-    flipped.view(torch.int16)[17] ^= 1
-    swapped[[0, 2]] = tensor[[2, 0]]
-    assert len({first, tensor_fingerprint(flipped), tensor_fingerprint(swapped)}) == 3
-
-
 def test_cast_parameter_counts_in_the_checkpoints_dtype():
     stored = torch.randn(33, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert (

@@ -8,22 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.attached import attached_to, learning
 from support.determinism import deterministic  # noqa: F401
-from support.model_memory import Memory
 from support.small_models import hybrid, small_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from apollod.core.facts.training import StepTerms
 from apollod.products import products_in
-from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.context import CONTEXT, NOISE, TEACHER
 from apollod.trainer.objectives.loss import loss_of, losses_of
 from apollod.trainer.objectives.tokens import IDS, Tokens
-from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.step import Graphs, run_step
-from apollod.wire.messages import OptimizerSettings, StepDone
+from apollod.wire.messages import StepDone
 
 EXAMPLE = Tokens(list(range(60, 100)), [False] * 4 + [True] * 36)
 K = 4
@@ -74,12 +71,6 @@ def test_divergence_and_gradient_are_those_of_float64_worked_out_one_by_one(voca
     for (name, mine), (_, its) in zip(model.named_parameters(), exact.named_parameters(), strict=True):
         assert mine.grad is not None and its.grad is not None
         assert (mine.grad.double() - its.grad).norm() < 1e-5 * its.grad.norm(), name
-
-
-def test_an_anchor_alone_and_among_longer_ones_has_one_divergence() -> None:
-    model = small_model().float()
-    alone = [divergences(model, [one]).item() for one in ANCHORS]
-    assert divergences(model, ANCHORS).tolist() == pytest.approx(alone, rel=1e-5)
 
 
 def divergences(model: PreTrainedModel, anchors: Sequence[Tokens]) -> Tensor:
@@ -160,15 +151,9 @@ def test_threads_multiply_as_their_caller_does() -> None:
 # --- steps --------------------------------------------------------------------------------------------------------
 
 
-def attached_to(tiny_model: Path, again: bool = False) -> Attached:
-    memory = Memory.of(tiny_model)
-    return attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, again)
-
-
 def steps(tiny_model: Path, count: int, held: list[Tokens], hold: float = 1.0, again: bool = False) -> list[StepDone]:
     model = attached_to(tiny_model, again)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    optimizer.attach()
+    optimizer = learning(model)
     batches = [[EXAMPLE], [EXAMPLE, Tokens(EXAMPLE.ids[::-1], EXAMPLE.mask)]]
     return [
         run_step(model, optimizer, batches[step % 2], step, 1e-3, StepTerms(hold=hold), anchors=held)
@@ -189,8 +174,7 @@ def test_a_step_holds_and_another_process_would_get_the_same_bits(tiny_model: Pa
 
 def test_what_is_no_number_writes_nothing(tiny_model: Path) -> None:
     model = attached_to(tiny_model)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    optimizer.attach()
+    optimizer = learning(model)
     before = model.weights.fingerprint()
     broken = anchor(20, 6, 1)
     broken.columns[TEACHER][0] = float("nan")  # no record holds one: `Tokens.check`

@@ -1,32 +1,27 @@
-"""What every objective has to hold to, those of the table and two that live in tests only."""
+"""What every objective has to hold to, those of the table and one that lives in tests only."""
 
 import copy
 import math
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
+from support.attached import attached_to, learning, loop_on
 from support.determinism import deterministic  # noqa: F401
-from support.model_memory import Memory
-from support.objectives import ClippedRatio, Preference
 from support.small_models import small_model
 from support.teachers import given, made_up
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
-from apollod.trainer import message_loop
-from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
-from apollod.trainer.learner import Learner, encode
+from apollod.trainer.learner import encode
 from apollod.trainer.objectives import loss as losses
 from apollod.trainer.objectives import policy, table
 from apollod.trainer.objectives.context import CONTEXT
@@ -54,12 +49,43 @@ from apollod.wire.records import CompletionRecord, Message, MessagesRecord, Type
 from apollod.wire.rollouts import Group, Terms, rollout, write_group
 from apollod.wire.teacher import GivenBlob, digest_of
 
-CLIPPED, PREFERENCE = ClippedRatio(), Preference()
+
+class ClippedRatio:
+    """The clipped surrogate of PPO (arXiv:1707.06347), with the sampler's log-probabilities as a column and advantage
+    1:
+
+    L = -mean_t min(rho_t, clip(rho_t, 0.8, 1.2))        rho = exp(logp - mu)
+    """
+
+    name = "clipped-ratio"
+    token_mean = False
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: LearnedRecord, max_tokens: int) -> Tokens:
+        tokens = tokenise(tokenizer, record, max_tokens)
+        learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
+        return Tokens(tokens.ids, tokens.mask, tokens.cut, {"mu": array("f", map(at_random, learned))})
+
+    def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+        ratio = (logps - columns["mu"]).clamp(-20, 20).exp()
+        return -torch.minimum(ratio, ratio.clamp(0.8, 1.2)).mean()
+
+    def weight(self, tokens: Tokens) -> float:
+        return 1.0  # a sequence counts as one, whatever its length
+
+    def metrics(self, logps: Tensor, columns: Mapping[str, Tensor]) -> dict[str, float]:
+        return {"ratio": (logps - columns["mu"]).exp().mean().item()}
+
+
+def at_random(token: int) -> float:
+    """About what a random model of 896 tokens says of it, in nats."""
+    return -6.7 - (7 * token % 11) / 40
+
+
+CLIPPED = ClippedRatio()
 RECORDS: dict[str, TypedRecord] = {
     "sft": CompletionRecord("the harbour master keeps", " three books in red ink"),
     "context": CompletionRecord("the harbour master keeps", " three books in red ink"),
     "clipped-ratio": CompletionRecord("the harbour master keeps", " three books in red ink"),
-    "preference": CompletionRecord("the harbour master keeps", " three books|nothing at all, she says"),
 }
 POLICIES = ("cispo", "dro", "gspo", "grpo", "importance_sampling")
 """learned from groups of rollouts"""
@@ -70,7 +96,7 @@ PREFERRED = ("dpo", "kto")
 WEIGHTED = ("cispo",)
 """Their gradient is that of a value with constants in it, which changes as these do: test_policy_objectives.py has its
 worked slopes."""
-EVERY = [*table.OBJECTIVES.values(), CLIPPED, PREFERENCE]
+EVERY = [*table.OBJECTIVES.values(), CLIPPED]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +126,7 @@ def group_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: 
     each = []
     for answer, score in answers.items():
         asked, said = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, answer))
-        mu = [-6.7 - (7 * token % 11) / 40 for token in said]  # about what a random model of 896 tokens says
+        mu = [*map(at_random, said)]
         mask = [False] * len(asked) + [True] * len(said)
         one = rollout([*asked, *said], mask, mu, score, temperature=0.8, reference=mu[::-1])
         if objective.name == "distill":
@@ -126,7 +152,7 @@ def compared_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, promp
     learned = tokenise(tokenizer, better, 1000).learned + tokenise(tokenizer, worse, 1000).learned
     if objective.name == "kto":
         learned = tokenise(tokenizer, better, 1000).learned
-    blob = array("f", [-6.7 - (7 * token % 11) / 40 for token in learned]).tobytes()
+    blob = array("f", map(at_random, learned)).tobytes()
     given, (one, other) = GivenBlob(digest_of(blob), blob), map(canonical, (better, worse))
     if objective.name == "kto":
         return RatedRecord(RatedForm(one, True, RatedTerms()), reference=given)
@@ -227,9 +253,7 @@ class TestObjective:
         with pytest.raises(RecordRefused, match="no token to learn"):
             replace(tokens, mask=[False] * len(tokens.ids)).check()
         with pytest.raises(RecordRefused):
-            objective.encode(
-                tokenizer, CompletionRecord("a question", "|" if objective is PREFERENCE else ""), 1000
-            ).check()
+            objective.encode(tokenizer, CompletionRecord("a question", ""), 1000).check()
 
     def test_the_gradient_is_that_of_finite_differences(
         self, objective: Objective, tokenizer: PreTrainedTokenizerBase
@@ -302,20 +326,17 @@ class TestObjective:
     ) -> None:  # fmt: skip
         """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step. What the
         sampler of the groups said is made up."""
-        from apollod.trainer.optim.optimizers import make_optimizer
-
         monkeypatch.setattr(policy, "APART_MAX_UNKNOWN", 20.0)
         records = [record_for(objective, tokenizer, prompt) for prompt in ("", "twice on Thursdays")]
         batch = [objective.encode(tokenizer, record, 1000) for record in records]
         runs = []
         for _ in range(2):
             attached = attached_to(tiny_model)
-            optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
-            optimizer.attach()
+            optimizer = learning(attached)
             done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
             runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
             assert all(one.applied for one in done), [one.note for one in done]
-            assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "preference", "coefficients"))
+            assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "coefficients"))
             assert done[-1].loss < done[0].loss or objective.name in WEIGHTED
         assert runs[0] == runs[1]
 
@@ -325,11 +346,8 @@ def test_a_group_of_another_sampler_writes_nothing(
     version: int, written: bool, tokenizer: PreTrainedTokenizerBase, tiny_model: Path
 ) -> None:
     """If it says that it had the weights of the step's beginning. Made-up log-probabilities are 0.57 nats apart."""
-    from apollod.trainer.optim.optimizers import make_optimizer
-
     attached = attached_to(tiny_model)
-    optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
-    optimizer.attach()
+    optimizer = learning(attached)
     before = attached.weights.fingerprint()
     tokens = GRPO.encode(tokenizer, group_for(GRPO, tokenizer, "On Thursdays"), 1000)
     columns = {**tokens.columns, "version": array("q", [version] * tokens.targets)}
@@ -343,11 +361,8 @@ def test_a_step_tells_the_mean_of_what_its_objective_says_of_each_example(
     tokenizer: PreTrainedTokenizerBase, tiny_model: Path
 ) -> None:
     """Before its write, and nothing that is no number."""
-    from apollod.trainer.optim.optimizers import make_optimizer
-
     attached = attached_to(tiny_model)
-    optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
-    optimizer.attach()
+    optimizer = learning(attached)
     batch = [CLIPPED.encode(tokenizer, record_for(CLIPPED, tokenizer, prompt), 1000) for prompt in ("", "On Thursdays")]
     each: list[dict[str, float]] = []
     for tokens in batch:
@@ -380,11 +395,6 @@ class Rows:
         for gradient in self.came[parameter][1:]:
             total += gradient.dense()
         return total
-
-
-def attached_to(tiny_model: Path) -> Attached:
-    memory = Memory.of(tiny_model)
-    return attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
 
 
 def test_digests_of_examples_without_columns_are_those_that_journals_hold() -> None:
@@ -423,10 +433,8 @@ def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monk
     record = parse_line(b'{"prompt": "the harbour master keeps", "completion": " three books in red ink"}').canonical
     fingerprints = {}
     for objective in (table.OBJECTIVES["sft"], CLIPPED):
-        loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-        learner = Learner(attached_to(tiny_model), m.OptimizerSettings(rank=16), load_tokenizer(str(tiny_model)))
-        loop._learner = learner
-        encoded = encode(learner, "x", record, objective)
+        loop = loop_on(tiny_model)
+        encoded = encode(loop._attached(), "x", record, objective)
         assert (encoded.refused, encoded.objective) == ("", objective.name)
         wrong = loop._step(m.Step(1, [m.StepExample("x", record, "0" * 32)], 1e-3, objective=objective.name))
         assert isinstance(wrong, m.StepFailure) and f"as tokens of {objective.name}" in wrong.reason
@@ -444,7 +452,8 @@ def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monk
 
 def test_a_step_trains_the_tokens_that_the_journal_holds_by_whatever_rules(tiny_model: Path) -> None:
     """A template that marks the words alone: today the end of the turn is learned with them."""
-    tokenizer = load_tokenizer(str(tiny_model))
+    loop = loop_on(tiny_model)
+    tokenizer = loop._attached().tokenizer
     tokenizer.chat_template = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
@@ -453,9 +462,7 @@ def test_a_step_trains_the_tokens_that_the_journal_holds_by_whatever_rules(tiny_
     record = parse_line(
         b'{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Mara."}]}'
     ).canonical
-    loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-    loop._learner = Learner(attached_to(tiny_model), m.OptimizerSettings(rank=16), tokenizer)
-    today = encode(loop._learner, "x", record)
+    today = encode(loop._attached(), "x", record)
     former = tokenise(tokenizer, decode_record(record), 1000, rules=1)
     assert former.targets == today.targets - 1
     for number, (digest, targets) in enumerate(((former.digest(), former.targets), (today.digest, today.targets)), 1):

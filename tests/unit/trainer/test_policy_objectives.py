@@ -182,10 +182,6 @@ def test_columns_of_an_example_are_those_of_its_rollouts(objective: PolicyObject
         )
 
 
-def test_a_rollout_at_another_temperature_says_so_in_a_column() -> None:
-    assert GRPO.encoded(Terms(), group(temperature=0.7)).columns["temperature"].tolist() == pytest.approx([0.7] * 10)
-
-
 def test_one_rollout_at_another_temperature_gives_all_of_them_a_column() -> None:
     first, *others = group().rollouts
     mixed = Group((first, *(msgspec.structs.replace(one, temperature=0.7) for one in others)))

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 import torch
 from support.apollo_oracle import Oracle
-from support.model_memory import Memory
+from support.attached import attached_to, learning
 from support.small_models import small_model, tokens_of
 
 from apollod.errors import RecordRefused
 from apollod.trainer import ranking
-from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.bind.attach import Attached
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.tokens import Tokens
@@ -140,11 +139,8 @@ def asked(*names: str, rate: bool = True) -> Rank:
 
 
 def attached(tiny_model: Path) -> tuple[Attached, NamedOptimizer]:
-    memory = Memory.of(tiny_model)
-    model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-    optimizer.attach()
-    return model, optimizer
+    model = attached_to(tiny_model)
+    return model, learning(model)
 
 
 def test_a_ranking_leaves_bits_and_later_steps_alone_and_says_that_it_is_at_work(tiny_model: Path) -> None:

@@ -3,17 +3,14 @@
 from pathlib import Path
 
 import torch
-from support.model_memory import Memory
+from support.attached import attached_to, learning
 
 from apollod.errors import RecordRefused
-from apollod.trainer.bind.attach import attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.scoring import rescored
 from apollod.trainer.step import run_step
-from apollod.wire.messages import OptimizerSettings, Rescore, StepExample
+from apollod.wire.messages import Rescore, StepExample
 
 LINES = {
     "short": Tokens(list(range(40, 52)), [False] * 10 + [True] * 2),
@@ -36,10 +33,8 @@ def test_it_is_the_loss_of_the_step_before_its_write_and_leaves_bits_gradients_a
 ) -> None:
     ends = []
     for scores in (False, True):
-        memory = Memory.of(tiny_model)
-        model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
-        optimizer.attach()
+        model = attached_to(tiny_model)
+        optimizer = learning(model)
         if scores:
             before = model.weights.fingerprint()
             found = rescored(model.model, tokens_of, asked("long", "short"), lambda: False)
@@ -55,8 +50,7 @@ def test_it_is_the_loss_of_the_step_before_its_write_and_leaves_bits_gradients_a
 
 
 def test_what_cannot_be_scored_says_why_and_something_else_ends_it_in_a_forward_pass(tiny_model: Path) -> None:
-    memory = Memory.of(tiny_model)
-    model = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False).model
+    model = attached_to(tiny_model).model
     found = rescored(model, tokens_of, asked("other", "short"), lambda: False)
     assert found.scores[0].loss is None and "other" in found.scores[0].reason and found.scores[1].loss is not None
     looks = iter(range(10_000))

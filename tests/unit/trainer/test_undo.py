@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 from support.device_waits import DeviceWaits
-from support.gradients import SHAPES, Parameters, give_gradients, model
+from support.gradients import Parameters, give_gradients, model
+from support.optimizers import KINDS, WIDE, every_kind
 
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.optim import moments, open_step, projector
-from apollod.trainer.optim.moments import QuantizerMissing
+from apollod.trainer.optim import open_step, projector
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.open_step import ParameterStep
 from apollod.trainer.optim.optimizers import make_optimizer
@@ -21,30 +21,7 @@ from apollod.trainer.undo import undo_codec, undo_ring, way_back
 from apollod.trainer.undo.undo_ring import ParameterUndo, UndoRing
 from apollod.wire.messages import OptimizerSettings
 
-WIDE = SHAPES | {"wide.weight": (72, 60)}
 PLENTY = 1 << 30
-
-
-def quantizer_here() -> bool:
-    try:
-        moments.quantizer()
-    except QuantizerMissing:
-        return False
-    return True
-
-
-KINDS = {
-    "apollo": {"rank": 8},
-    "apollo-bf16": {"rank": 8, "moments": "bfloat16"},
-    "apollo-mini": {"rank": 1, "scale": "tensor"},
-    "adamw": {},
-    "adafactor": {},
-    "adamw8bit": {},
-}
-needs_bitsandbytes = pytest.mark.skipif(not quantizer_here(), reason="bitsandbytes is not installed")
-every_kind = pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=needs_bitsandbytes if k == "adamw8bit" else ()) for k in KINDS]
-)
 
 
 @pytest.fixture(autouse=True)
@@ -230,15 +207,6 @@ def test_a_large_weight_on_a_device_is_written_in_blocks(monkeypatch: pytest.Mon
     undo._before = before  # type: ignore[method-assign]
     step.write(torch.empty_like(weight), torch.empty(4000, 1, device="meta"))
     assert max(sizes) <= most < 2 * sizes[0]
-
-
-def test_keeping_steps_changes_no_bit() -> None:
-    kept, plain = Run(), Run()
-    plain.optimizer.undo = None
-    for step in range(1, 6):
-        kept.learn(step)
-        plain.learn(step)
-    assert differing(kept.everything(), plain.everything()) == []
 
 
 def test_a_parameter_without_gradient_is_left_alone() -> None:

@@ -3,18 +3,12 @@
 import shutil
 from array import array
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from support.model_memory import Memory
+from support.attached import loop_on
 
 from apollod.products import products_in
-from apollod.trainer import message_loop
-from apollod.trainer.bind.attach import attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
-from apollod.trainer.learner import Learner
-from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.loss import log_probabilities
 from apollod.trainer.objectives.policy import GRPO
 from apollod.wire import messages as m
@@ -37,16 +31,8 @@ def record(**terms: float) -> bytes:
     return with_file(compared_json(GroupRecord(form)), GivenBlob(digest_of(file), file))
 
 
-def loop_of(model: Path) -> message_loop.Loop:
-    memory = Memory.of(model)
-    attached = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
-    loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
-    loop._learner = Learner(attached, m.OptimizerSettings(rank=16), load_tokenizer(str(model)))
-    return loop
-
-
 def test_it_is_that_of_the_files_whatever_the_weights_have_become(tiny_model: Path, tmp_path: Path) -> None:
-    loop = loop_of(tiny_model)
+    loop = loop_on(tiny_model)
     learner = loop._attached()
     untrained = learner.attached.weights.fingerprint()
     tokens = GRPO.encode(learner.tokenizer, decoded(record()), 1000)
@@ -78,7 +64,7 @@ def test_it_is_that_of_the_files_whatever_the_weights_have_become(tiny_model: Pa
 
 
 def test_weights_that_are_not_kept_are_refused_with_where_they_should_be(tiny_model: Path) -> None:
-    answer = loop_of(tiny_model)._answer(m.Encode([("g", record(kl=0.1))], (str(tiny_model),), "0" * 16))
+    answer = loop_on(tiny_model)._answer(m.Encode([("g", record(kl=0.1))], (str(tiny_model),), "0" * 16))
     assert isinstance(answer, m.EncodeDone)
     assert f"which are not in {tiny_model}" in answer.results[0].refused and "keep_base" in answer.results[0].refused
 

@@ -3,16 +3,11 @@
 from pathlib import Path
 
 import pytest
-from support.model_memory import Memory
+from support.attached import attached_to, learning
 
 from apollod.core.facts.training import StepTerms
-from apollod.trainer.bind.attach import Attached, attach
-from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.trainer.optim.named_optimizer import NamedOptimizer
-from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.step import run_step
-from apollod.wire.messages import OptimizerSettings
 
 EXAMPLES = [Tokens(list(range(40 + 7 * n, 60 + 7 * n)), [False] * 4 + [True] * 16) for n in range(6)]
 RISING = StepTerms(warmup=4)
@@ -22,12 +17,8 @@ class Trained:
     """A model with fresh moments."""
 
     def __init__(self, directory: Path, optimizer: str) -> None:
-        memory = Memory.of(directory)
-        storage = memory.manifest.storages[0]
-        self.model: Attached = attach(memory.manifest, [open_memory_file(storage, memory.fd)], True, False)
-        settings = OptimizerSettings(name=optimizer, rank=16)
-        self.optimizer: NamedOptimizer = make_optimizer(settings, self.model.trainable, self.model.round_to)
-        self.optimizer.attach()
+        self.model = attached_to(directory)
+        self.optimizer = learning(self.model, optimizer)
 
     def learn(self, number: int, lr: float, terms: StepTerms) -> str:
         return run_step(self.model, self.optimizer, [EXAMPLES[number % 6]], number + 1, lr, terms).fingerprint

@@ -3,23 +3,38 @@
 import math
 import time
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from apollod.errors import ReceiveFailed
 from apollod.explain import reason
-from apollod.receiver.gloo_group import GlooGroup
-from apollod.receiver.payload import Tensor
+from apollod.receiver.payload import UNWRITTEN, Tensor
 from apollod.receiver.weights_file import WeightsFile, new_weights_file
 from apollod.wire.receiver_messages import Received
 
-UNWRITTEN = 0xFF
-"""each byte of the buffer before a broadcast: bytes that no sender overwrites are NaN in all three dtypes"""
 BLOCK_BYTES = 1 << 24  # looked at, and copied where it is not aligned, at a time
 
 
-def receive(group: GlooGroup, broadcasts: list[list[Tensor]], file: Path) -> Received:
-    """Write all tensors of the broadcasts to `file`. Raises ReceiveFailed, and leaves no file then."""
+class Group(Protocol):
+    """A group that has been joined; `gloo_group` and `nccl_group` have one each."""
+
+    timeout_s: float
+
+    def receive(self, into: torch.Tensor, deadline: float) -> None:
+        """Fill `into`, flat and in host memory, by the next broadcast until `deadline` (`time.monotonic`). Raises
+        ReceiveFailed."""
+
+    def rest(self) -> None:
+        """Give back what only a receipt needs."""
+
+    def leave(self) -> None:
+        """Leave the group."""
+
+
+def receive(group: Group, broadcasts: list[list[Tensor]], file: Path, as_bytes: bool) -> Received:
+    """Write all tensors of the broadcasts to `file`. `as_bytes`: the sender broadcasts buffers of bytes, else each
+    tensor in its dtype. Raises ReceiveFailed, and leaves no file then."""
     began = time.monotonic()
     deadline = began + group.timeout_s
     tensors = [one for together in broadcasts for one in together]
@@ -28,12 +43,15 @@ def receive(group: GlooGroup, broadcasts: list[list[Tensor]], file: Path) -> Rec
         with new_weights_file(file, tensors) as weights:
             for together in broadcasts:
                 received = buffer[: _bytes(together)].fill_(UNWRITTEN)
-                group.receive(received, deadline)
+                dtype = torch.uint8 if as_bytes else getattr(torch, together[0].dtype)
+                group.receive(received.view(dtype), deadline)
                 _write(weights, together, received)
     except OSError as error:
         raise ReceiveFailed(
             f"{file} cannot be written: {reason(error)}", "look at its directory and the room on that disk"
         ) from error
+    finally:
+        group.rest()
     return Received(_bytes(tensors), time.monotonic() - began, weights.digest)
 
 

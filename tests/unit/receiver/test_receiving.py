@@ -32,13 +32,13 @@ def test_one_bad_value_is_found(dtype: str, value: float, at: int, offset: int) 
 def test_bytes_that_nobody_wrote_are_bad_values(dtype: str) -> None:
     import torch
 
-    from apollod.receiver import receiving
+    from apollod.receiver import payload, receiving
 
-    element = torch.full((getattr(torch, dtype).itemsize,), receiving.UNWRITTEN, dtype=torch.uint8)
+    element = torch.full((getattr(torch, dtype).itemsize,), payload.UNWRITTEN, dtype=torch.uint8)
     assert not receiving.is_finite(element, getattr(torch, dtype))
 
 
 def test_the_address_towards_a_loopback_address_is_one() -> None:
-    from apollod.receiver.gloo_group import address_towards
+    from apollod.adapters.system.network_interfaces import address_towards
 
     assert address_towards("127.0.0.1", 29500) == "127.0.0.1" and address_towards("localhost", 29500) == "127.0.0.1"

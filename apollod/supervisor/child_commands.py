@@ -175,7 +175,8 @@ def engine_environment(config: Config) -> dict[str, str]:
         env[CAPTURE_VARIABLE] = msgspec.json.encode(capture).decode()
     if (bridge := config.weights.bridge) != "shared":
         receivers = tuple(composed(ReceiverTerms, one) for one in config.weights.receiver)
-        terms = SendTerms(bridge, receivers, str(config.sent_dir), config.weights.command, config.weights.timeout_s)
+        w = config.weights
+        terms = SendTerms(bridge, receivers, str(config.sent_dir), w.command, w.timeout_s, gpu=has_gpu())
         env[RECEIVERS_VARIABLE] = msgspec.json.encode(terms).decode()
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key

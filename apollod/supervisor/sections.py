@@ -119,7 +119,8 @@ class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bridge: Literal["shared"] | SentBy = "shared"
     """shared: our own vLLM computes with the trainer's memory; else the engines of [[weights.receiver]] get every
     version: disk (they load a directory), memmap (files that are changed by renaming, for readers of their own), gloo
-    (a broadcast, to another apollod), restart (a directory, and `command` restarts them)"""
+    (a broadcast, to another apollod), nccl (a broadcast from a GPU here to GPUs there), restart (a directory, and
+    `command` restarts them)"""
     receiver: tuple[ReceiverSection, ...] = ()
     """engines that get the weights and answer requests, in turn"""
     directory: str = ""

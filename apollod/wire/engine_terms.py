@@ -43,7 +43,7 @@ RECEIVERS_VARIABLE = "APOLLOD_RECEIVERS"
 """Environment variable of the gateway: `SendTerms` as JSON."""
 
 Dialect = Literal["vllm", "sglang"]
-SentBy = Literal["disk", "memmap", "gloo", "restart"]
+SentBy = Literal["disk", "memmap", "gloo", "nccl", "restart"]
 """bridges to engines elsewhere"""
 
 
@@ -60,13 +60,15 @@ class ReceiverTerms(msgspec.Struct, frozen=True):
 
 class SendTerms(msgspec.Struct, frozen=True):
     """The way of weights to engines elsewhere. `directory`: where versions are written; `command`: restarts an engine
-    (bridge `restart`); `timeout_s`: longest wait for one answer."""
+    (bridge `restart`); `timeout_s`: longest wait for one answer; `gpu`: the trainer's memory is on the first GPU
+    of this machine."""
 
     bridge: SentBy
     receivers: tuple[ReceiverTerms, ...]
     directory: str
     command: tuple[str, ...] = ()
     timeout_s: float = 600.0
+    gpu: bool = False
 
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:

@@ -118,6 +118,7 @@ def test_every_bridge_of_the_table_passes_the_conformance_suite() -> None:
     import_module("gpu.test_bridge")  # its suite is skipped without a GPU
     suites = {suite.bridge for suite in (*BridgeConformance.__subclasses__(), *Sent.__subclasses__())}
     suites.add("gloo")  # test_weight_transfer.py: its engine is another apollod
+    suites.add("nccl")  # test_nccl_sending.py, but for NCCL's own calls: they take two GPUs
     assert suites - {""} == set(BRIDGES)
 
 

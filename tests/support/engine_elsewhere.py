@@ -23,6 +23,8 @@ class EngineElsewhere:
         self.calls: list[str] = []
         self.refuses: set[str] = set()
         """paths that are answered with 500"""
+        self.tells: dict[str, Any] = {}
+        """answers to other GETs, by path"""
         self.paused = False
         self.bodies: list[dict[str, Any]] = []
         self.serve()
@@ -100,6 +102,8 @@ class EngineElsewhere:
                         self._told(200, {})
                     case "/v1/models":
                         self._told(200, {"object": "list", "data": [{"id": engine.name}]})
+                    case path if path in engine.tells:
+                        self._told(200, engine.tells[path])
                     case _:
                         self._told(404, {})
 

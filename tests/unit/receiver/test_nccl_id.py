@@ -74,6 +74,16 @@ def test_other_globals_in_the_right_form_are_refused() -> None:
         id_in_pickle(good.replace(module, module.replace(b"_", b" ")))
 
 
+@pytest.mark.parametrize("length", [0, 127, 129])
+def test_an_id_of_another_length_is_refused(length: int) -> None:
+    good = pickle.dumps(ncclUniqueId.from_buffer_copy(DATA), 3)  # without frames, which have a length, too
+    opcode = b"C"  # SHORT_BINBYTES: a byte of length, then the bytes
+    assert opcode + bytes([128]) + DATA in good
+    other = good.replace(opcode + bytes([128]) + DATA, opcode + bytes([length]) + bytes(length))
+    with pytest.raises(ReceiveFailed, match=f"an id of {length} bytes"):
+        id_in_pickle(other)
+
+
 PICKLED = pickle.dumps(ncclUniqueId.from_buffer_copy(DATA))
 
 

@@ -147,6 +147,10 @@ class ReceiveFailed(ApolloError):
     """Weights of a foreign trainer that did not arrive, or that cannot be used."""
 
 
+class NcclFailed(ApolloError):
+    """A call of NCCL's library that failed, or no such library."""
+
+
 class LessonRefused(ApolloError):
     """A statement or a question with its answer that cannot be taught."""
 

@@ -62,7 +62,8 @@ class GlooGroup:
     @property
     def init_info(self) -> dict[str, Any]:
         """Address and ranks for the other side to join, in the words of vLLM's weight transfer."""
-        return {"master_address": self.address, "master_port": self.port, "rank_offset": 1, "world_size": 2}
+        place = {"master_address": self.address, "master_port": self.port}
+        return {"backend": "gloo", **place, "rank_offset": 1, "world_size": 2}
 
     def complete(self, refused: Callable[[], bool] = lambda: False) -> None:
         """Wait until the other side has joined. Raises RuntimeError after the time limit, or once it has `refused`."""

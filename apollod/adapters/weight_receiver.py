@@ -131,7 +131,7 @@ class WeightReceiver:
                 "look whether the disk of the received weights answers, or allow more time",
             ) from error
         if line is None:
-            raise await _death(child)
+            raise await _death(child, request)
         try:
             return FROM_RECEIVER.decode(line)
         except msgspec.MsgspecError as error:
@@ -146,8 +146,8 @@ class WeightReceiver:
             await child.hang_up()
 
 
-async def _death(child: ChildProcess) -> ReceiveFailed:
-    """The error for a process whose answers have ended."""
+async def _death(child: ChildProcess, request: Join | Receive | Take) -> ReceiveFailed:
+    """The error for a process whose answers have ended in the midst of a request."""
     code = None
     with anyio.move_on_after(END_S):
         code = await child.wait()
@@ -155,6 +155,16 @@ async def _death(child: ChildProcess) -> ReceiveFailed:
         return ReceiveFailed(
             "gloo aborted the process that receives weights: the sender sent more bytes than announced, or broke off",
             "announce each tensor with the dtype and shape that it is broadcast with, and send again",
+        )
+    if code == -signal.SIGALRM and isinstance(request, Receive):
+        return ReceiveFailed(
+            "the sender did not broadcast all tensors within the time limit",
+            "look whether it still runs; broadcast from rank 0 what was announced, or allow more time",
+        )
+    if code == -signal.SIGALRM and isinstance(request, Join) and request.backend == "nccl":
+        return ReceiveFailed(
+            f"the group {request.group} did not become complete within {request.timeout_s:g} s",
+            "let the sender join it as rank 0 while it asks, and look at address and port",
         )
     if code == -signal.SIGALRM:
         return ReceiveFailed(

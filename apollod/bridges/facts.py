@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from apollod.errors import ShareRefused
+from apollod.wire.manifest import CudaHandle, Manifest
 
 
 class BridgeFacts(msgspec.Struct, frozen=True):
@@ -24,15 +25,24 @@ BRIDGES: Mapping[str, BridgeFacts] = {
     "memfd": BridgeFacts(in_place=True, outlives_engine=True, needs_pause=False),
     "cuda-ipc": BridgeFacts(in_place=True, outlives_engine=False, needs_pause=False),
     # The engine is elsewhere and has a copy; the trainer's memory is a memory file, which the gateway maps
-    # (`engine.gateway`). It must not be written while it is sent.
+    # (`engine.gateway`), or the gateway's on a GPU: `facts_of`. It must not be written while it is sent.
     "disk": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "memmap": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "gloo": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "tensor": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
+    "nccl": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "restart": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
     "lora": BridgeFacts(in_place=False, outlives_engine=True, needs_pause=True),
 }
 """By the name in the manifest and in `engine.ready`."""
+
+
+def facts_of(manifest: Manifest) -> BridgeFacts:
+    """The facts about the bridge of a manifest. Device memory ends with the process that exported it, whatever the
+    bridge. Raises ShareRefused for an unknown one."""
+    found = facts(manifest.bridge)
+    on_device = any(isinstance(one, CudaHandle) for one in manifest.storages)
+    return msgspec.structs.replace(found, outlives_engine=False) if on_device else found
 
 
 def facts(name: str) -> BridgeFacts:

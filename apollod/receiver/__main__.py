@@ -31,14 +31,14 @@ from apollod.wire.receiver_messages import (
 )
 
 if TYPE_CHECKING:
-    from apollod.receiver.gloo_group import GlooGroup
+    from apollod.receiver.receiving import Group
 
 
 class Receiver:
     """At most one group, and the answers to requests."""
 
     def __init__(self) -> None:
-        self._group: GlooGroup | None = None
+        self._group: Group | None = None
 
     def answer(self, line: bytes) -> FromReceiver | None:
         """The answer to a request; None where it has none. One that is refused leaves the group: what the sender has
@@ -46,24 +46,24 @@ class Receiver:
         try:
             request = TO_RECEIVER.decode(line)
             if isinstance(request, Leave):
-                self._group = None
+                self._leave()
                 return None
             if isinstance(request, Take):
                 return self._take(request)
             return self._join(request) if isinstance(request, Join) else self._receive(request)
         except ReceiveFailed as error:
-            self._group = None
+            self._leave()
             return ReceiveRefused(str(error), error.hint)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._group = None
+            self._leave()
             return ReceiveRefused(f"not a request of this protocol: {error}", "use one version of apollod everywhere")
 
     def _join(self, wanted: Join) -> Joined:
-        from apollod.receiver.gloo_group import join  # here: torch takes seconds, and a refusal does not need it
+        from apollod.receiver import gloo_group, nccl_group  # here: torch takes seconds, and a refusal does not need it
 
-        self._group = None
+        self._leave()
         began = time.monotonic()
-        self._group = join(wanted)
+        self._group = nccl_group.join(wanted) if wanted.backend == "nccl" else gloo_group.join(wanted)
         return Joined(time.monotonic() - began)
 
     def _take(self, wanted: Take) -> Received:
@@ -77,7 +77,12 @@ class Receiver:
             raise ReceiveFailed("there is no group to receive from", "join one first; a refusal ends the group")
         from apollod.receiver.receiving import receive
 
-        return receive(self._group, parts, Path(wanted.file))
+        return receive(self._group, parts, Path(wanted.file), as_bytes=wanted.layout != "each")
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            group, self._group = self._group, None
+            group.leave()
 
 
 def take_streams() -> tuple[BinaryIO, BinaryIO]:

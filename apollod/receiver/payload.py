@@ -15,6 +15,8 @@ BYTES_MAX = (1 << 63) - 1  # of all tensors together: what a file can have
 DTYPES = ("float32", "bfloat16", "float16")
 RESERVED = "__metadata__"
 """a key of a safetensors header that names no tensor"""
+UNWRITTEN = 0xFF
+"""each byte of a buffer before a broadcast: bytes that no sender overwrites are NaN in all three dtypes"""
 SHOWN = 80  # characters of a name that is refused
 
 

@@ -2,32 +2,50 @@
 
 import time
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from apollod.errors import ReceiveFailed
 from apollod.finite_values import is_finite
-from apollod.receiver.gloo_group import GlooGroup
-from apollod.receiver.payload import Tensor, total_bytes
+from apollod.receiver.payload import UNWRITTEN, Tensor, total_bytes
 from apollod.receiver.weights_file import WeightsFile, new_weights_file
 from apollod.wire.receiver_messages import Received
 
-UNWRITTEN = 0xFF
-"""each byte of the buffer before a broadcast: bytes that no sender overwrites are NaN in all three dtypes"""
+
+class Group(Protocol):
+    """A group that has been joined; `gloo_group` and `nccl_group` have one each."""
+
+    timeout_s: float
+
+    def receive(self, into: torch.Tensor, deadline: float) -> None:
+        """Fill `into`, flat and in host memory, by the next broadcast until `deadline` (`time.monotonic`). Raises
+        ReceiveFailed."""
+
+    def rest(self) -> None:
+        """Give back what only a receipt needs."""
+
+    def leave(self) -> None:
+        """Leave the group."""
 
 
-def receive(group: GlooGroup, broadcasts: list[list[Tensor]], file: Path) -> Received:
-    """Write all tensors of the broadcasts to `file`. Raises ReceiveFailed, and leaves no file then."""
+def receive(group: Group, broadcasts: list[list[Tensor]], file: Path, as_bytes: bool) -> Received:
+    """Write all tensors of the broadcasts to `file`. `as_bytes`: the sender broadcasts buffers of bytes, else each
+    tensor in its dtype. Raises ReceiveFailed, and leaves no file then."""
     began = time.monotonic()
     deadline = began + group.timeout_s
     tensors = [one for together in broadcasts for one in together]
     buffer = _buffer(max(total_bytes(together) for together in broadcasts))
-    with new_weights_file(file, tensors) as weights:
-        for together in broadcasts:
-            weights.settle()  # of the buffer
-            received = buffer[: total_bytes(together)].fill_(UNWRITTEN)
-            group.receive(received, deadline)
-            _write(weights, together, received.numpy().data)
+    try:
+        with new_weights_file(file, tensors) as weights:
+            for together in broadcasts:
+                weights.settle()  # of the buffer
+                received = buffer[: total_bytes(together)].fill_(UNWRITTEN)
+                dtype = torch.uint8 if as_bytes else getattr(torch, together[0].dtype)
+                group.receive(received.view(dtype), deadline)
+                _write(weights, together, received.numpy().data)
+    finally:
+        group.rest()
     return Received(total_bytes(tensors), time.monotonic() - began, weights.digest)
 
 

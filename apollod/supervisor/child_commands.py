@@ -178,7 +178,15 @@ def engine_environment(config: Config) -> dict[str, str]:
         receivers = tuple(composed(ReceiverTerms, one) for one in config.weights.receiver)
         w = config.weights
         terms = SendTerms(
-            bridge, receivers, str(config.sent_dir), w.command, w.timeout_s, w.rank, w.base, str(config.base_dir)
+            bridge,
+            receivers,
+            str(config.sent_dir),
+            w.command,
+            w.timeout_s,
+            w.rank,
+            w.base,
+            str(config.base_dir),
+            gpu=has_gpu(),
         )
         env[RECEIVERS_VARIABLE] = msgspec.json.encode(terms).decode()
     if config.engine.api_key:

@@ -12,7 +12,7 @@ import msgspec
 
 from apollod.adapters.ipc.sockets import Connection, tasks_beside
 from apollod.adapters.system.processes import ChildProcess
-from apollod.bridges.facts import facts
+from apollod.bridges.facts import facts_of
 from apollod.bridges.memory_file import SharedMemory
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
@@ -90,7 +90,7 @@ class EngineChild:
                     await connection.send(msg.Share(size), self.memory.fd)
                 case msg.Loaded(manifest=manifest):
                     manifest.check()
-                    facts(manifest.bridge)  # refuses an unknown one before a trainer binds to it
+                    facts_of(manifest)  # refuses an unknown one before a trainer binds to it
                     self.loaded = message
                     self.loaded_event.set()
                     self._release_files()

@@ -32,7 +32,9 @@ def this_device() -> Device | None:
 def asked(config: Config, device: Device) -> Asked:
     """Settings that matter for memory."""
     engine = engine_asked(config.engine.args, config.engine.kv_cache_mib)
-    if not device.gpu:
+    if device.gpu and config.weights.bridge != "shared":
+        engine = EngineAsked(kv=0)  # it is elsewhere; here are its weights alone, for the trainer
+    elif not device.gpu:
         engine = EngineAsked(length=engine.length, kv=engine.kv or cpu_kv_bytes(config))
     return Asked(
         config.optimizer(),

@@ -12,7 +12,7 @@ from apollod.adapters.update_files import Manifest, Received
 from apollod.adapters.weight_receiver import WeightReceiver
 from apollod.errors import ReceiveFailed
 from apollod.supervisor.sections import ControlSection
-from apollod.wire.receiver_messages import Announced, Join, Layout
+from apollod.wire.receiver_messages import Announced, Backend, Join, Layout
 from apollod.wire.receiver_messages import Received as TensorFile
 from apollod.wire.tensor_handles import Handle
 
@@ -32,6 +32,7 @@ class Receiving:
         self._manifest: Manifest | None = None
         self._busy = False
         self._groups: dict[str, WeightReceiver] = {}
+        self._backends: dict[str, Backend] = {}
 
     # --- the update under way -----------------------------------------------------------------------------------------
 
@@ -71,9 +72,14 @@ class Receiving:
         """Names of the groups that were joined."""
         return list(self._groups)
 
+    def backend(self, name: str) -> Backend:
+        """The way of tensors from a group that was joined; gloo if there is none of this name."""
+        return self._backends.get(name, "gloo")
+
     async def join(self, name: str, wanted: Join) -> float:
         """Join a group, in place of one with the same name; the seconds that took. Raises ReceiveFailed."""
         receiver = await self.stand_by(name)
+        self._backends[name] = wanted.backend
         try:
             return (await receiver.join(wanted)).seconds
         except BaseException:
@@ -93,6 +99,7 @@ class Receiving:
     async def leave_group(self, name: str) -> bool:
         """Leave a group; False if there is none of this name."""
         receiver = self._groups.pop(name, None)
+        self._backends.pop(name, None)
         if receiver is not None:
             await receiver.close()
         return receiver is not None

@@ -120,8 +120,9 @@ class WeightsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bridge: Literal["shared"] | SentBy = "shared"
     """shared: our own vLLM computes with the trainer's memory; else the engines of [[weights.receiver]] get every
     version: disk (they load a directory), memmap (files that are changed by renaming, for readers of their own), gloo
-    (a broadcast, to another apollod), tensor (shared memory, to another apollod on this machine), restart (a directory,
-    and `command` restarts them), lora (an adapter, which approximates what was learned)"""
+    (a broadcast, to another apollod), tensor (shared memory, to another apollod on this machine), nccl (a broadcast
+    from a GPU here to GPUs there), restart (a directory, and `command` restarts them), lora (an adapter, which
+    approximates what was learned)"""
     receiver: tuple[ReceiverSection, ...] = ()
     """engines that get the weights and answer requests, in turn"""
     directory: str = ""

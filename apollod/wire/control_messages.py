@@ -258,7 +258,8 @@ class UpdateJoinRequest(msgspec.Struct, frozen=True, tag="update-join"):
     """Join the group of processes of an outside trainer, from which tensors are broadcast (rank 0). Answered once it is
     formed. `backend` empty: gloo where weights are in host memory, else nccl; tensor: there is nothing to join, and
     tensors come by their handles; `nested`: names of the group are nested in its store as by
-    `torch.distributed.new_group` (SGLang's clients)."""
+    `torch.distributed.new_group` (SGLang's clients); `unique_id`: that of a group of NCCL, which has no address
+    and port then."""
 
     group: str
     address: str
@@ -267,6 +268,7 @@ class UpdateJoinRequest(msgspec.Struct, frozen=True, tag="update-join"):
     world_size: int
     backend: str = ""
     nested: bool = False
+    unique_id: bytes = b""
 
 
 class UpdateReceiveRequest(msgspec.Struct, frozen=True, tag="update-receive"):

@@ -43,7 +43,7 @@ RECEIVERS_VARIABLE = "APOLLOD_RECEIVERS"
 """Environment variable of the gateway: `SendTerms` as JSON."""
 
 Dialect = Literal["vllm", "sglang"]
-SentBy = Literal["disk", "memmap", "gloo", "tensor", "restart", "lora"]
+SentBy = Literal["disk", "memmap", "gloo", "tensor", "nccl", "restart", "lora"]
 """bridges to engines elsewhere"""
 
 
@@ -62,7 +62,7 @@ class SendTerms(msgspec.Struct, frozen=True):
     """The way of weights to engines elsewhere. `directory`: where versions are written; `command`: restarts an engine
     (bridges `restart`, `lora`); `timeout_s`: longest wait for one answer. Bridge `lora`: the `rank` of an adapter; the
     model directory that the engines have loaded, as it was given (`base`) or where the weights before the first step
-    are kept (`kept`)."""
+    are kept (`kept`). `gpu`: the trainer's memory is on the first GPU of this machine."""
 
     bridge: SentBy
     receivers: tuple[ReceiverTerms, ...]
@@ -72,6 +72,7 @@ class SendTerms(msgspec.Struct, frozen=True):
     rank: int = 64
     base: str = ""
     kept: str = ""
+    gpu: bool = False
 
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:

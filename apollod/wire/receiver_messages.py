@@ -12,8 +12,10 @@ import msgspec
 from apollod.wire.tensor_handles import Handle
 
 Style = Literal["plain", "nested"]
-"""How the store's keys are prefixed. plain: by the group's name; nested: as `torch.distributed` prefixes those of a
-group with a name, which is what torchrl, AReaL, slime and SGLang use."""
+"""How the store's keys are prefixed. plain: by the group's name, or, with NCCL, not at all, as by vLLM; nested: as
+`torch.distributed` prefixes those of a group with a name, which is what torchrl, AReaL, slime and SGLang use."""
+
+Backend = Literal["gloo", "nccl"]
 
 Layout = Literal["each", "packed", "bucket"]
 """How tensors are cut into broadcasts. each: one a tensor; packed: vLLM's buffers; bucket: all in one, as SGLang's
@@ -30,7 +32,8 @@ class Announced(msgspec.Struct, frozen=True):
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
     """Join the group `group` of `world_size` processes as `rank`; its store is at `address` and `port`, and rank 0
-    sends. `timeout_s`: limit for this, and for each `Receive` from its first broadcast to its last."""
+    sends. `timeout_s`: limit for this, and for each `Receive` from its first broadcast to its last. `unique_id`: of
+    a group of NCCL, in place of a store; `addresses`: those to which it may lead besides this machine's own."""
 
     address: str
     port: int
@@ -39,6 +42,9 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     group: str
     style: Style
     timeout_s: float
+    backend: Backend = "gloo"
+    unique_id: bytes = b""
+    addresses: tuple[str, ...] = ()
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):

@@ -119,6 +119,7 @@ def test_every_bridge_of_the_table_passes_the_conformance_suite() -> None:
     suites = {suite.bridge for suite in (*BridgeConformance.__subclasses__(), *Sent.__subclasses__())}
     suites |= {"gloo", "tensor"}  # test_weight_transfer.py: their engine is another apollod
     suites.add("lora")  # unit/engine/test_lora.py, test_stock_lora.py: what arrives is an approximation
+    suites.add("nccl")  # test_nccl_sending.py, but for NCCL's own calls: they take two GPUs
     assert suites - {""} == set(BRIDGES)
 
 

@@ -283,7 +283,7 @@ def test_tensors_from_a_group_of_processes_in_buckets(daemon: Daemon, tiny_model
     with Sender(weights) as sender:
         joined = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, nested=False)
         by_nccl = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, "nccl")
-        assert "backend 'nccl' is not served here" in refused(daemon, by_nccl)
+        assert "backend 'nccl' is not served here: it needs a GPU" in refused(daemon, by_nccl)
         assert daemon.request(msg.LeaseRequest())["groups"] == []
         assert daemon.request(joined, 60)["group"] == "g"
         opened(daemon)

@@ -30,6 +30,8 @@ class EngineElsewhere:
         """paths that are answered with 500"""
         self.adapters: dict[str, Path] | None = None
         """directories of loaded adapters by name; None: it loads none while it runs"""
+        self.tells: dict[str, Any] = {}
+        """answers to other GETs, by path"""
         self.paused = False
         self.bodies: list[dict[str, Any]] = []
         self.serve()
@@ -117,6 +119,8 @@ class EngineElsewhere:
                     case "/v1/models":
                         names = [engine.name, *(engine.adapters or {})]
                         self._told(200, {"object": "list", "data": [{"id": name} for name in names]})
+                    case path if path in engine.tells:
+                        self._told(200, engine.tells[path])
                     case _:
                         self._told(404, {})
 

@@ -39,6 +39,7 @@ logger = logging.getLogger("apollod.gateway")
 
 EXIT_REFUSED = 2
 AT_ONCE = 8  # tensors compared in a row before requests get a turn
+NO_GPU = 'send by bridge = "gloo" (another apollod) or "disk", or leave out APOLLOD_DEVICE=cpu where there is one'
 METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 
@@ -79,10 +80,19 @@ def _load(link: Link, directory: Path, terms: SendTerms) -> Weights:
     cannot be shared, after telling the supervisor."""
     started = time.monotonic()
     try:
+        if terms.bridge == "nccl" and not terms.gpu:
+            raise ShareRefused('[weights] bridge = "nccl" needs a GPU here, and there is none', NO_GPU)
         weights = Weights(directory, terms.bridge)
-        size = weights.manifest.storages[0].bytes
         weights.manifest.check()
-        weights.load(memoryview(map_memory(link.reserve(size), size)))
+        size = weights.manifest.storages[0].bytes
+        if terms.gpu:
+            from apollod.engine.gateway.device_memory import on_device  # needs torch, which takes seconds to import
+
+            memory, handle = on_device(size)
+            weights.manifest = msgspec.structs.replace(weights.manifest, storages=(handle,))
+            weights.load(memory)
+        else:
+            weights.load(memoryview(map_memory(link.reserve(size), size)))
     except (ModelRefused, ShareRefused) as refused:
         link.send(msg.LoadRefused(str(refused), refused.hint))
         raise
@@ -132,6 +142,11 @@ def bridge_of(terms: SendTerms, weights: Weights) -> Bridge:
             from apollod.engine.gateway.to_apollod import ToApollod  # needs torch, which takes seconds to import
 
             return ToApollod(terms, by, weights)
+        case "nccl":
+            from apollod.engine.gateway.nccl_channel import NcclChannels
+            from apollod.engine.gateway.nccl_sending import Nccl
+
+            return Nccl(terms, weights, NcclChannels(terms))
         case "lora":
             from apollod.engine.gateway.lora import Lora  # needs torch, too
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -79,7 +79,8 @@ class Disk:
                 with (temporary / weight_file.name).open("wb") as out:
                     out.write(weight_file.header)
                     for tensor in weight_file.tensors:
-                        out.write(weights.bytes_of(tensor.name))
+                        for piece in weights.pieces_of(tensor.name):
+                            out.write(piece)
                 fsync_file(temporary / weight_file.name)
             _write(temporary / RECORD, {"version": version, "fingerprint": fingerprint.result()})
             fsync_dir(temporary)
@@ -158,7 +159,7 @@ class Memmap:
         with ThreadPoolExecutor(WRITERS) as beside:  # hashing, copying and the disk's own work give way to each other
             fingerprint = beside.submit(weights.fingerprint)
             files = [slot / f"{name}.memmap" for name in weights.tensors]
-            written = beside.map(_written, files, [weights.bytes_of(name) for name in weights.tensors])
+            written = beside.map(lambda file, name: _written(file, weights.pieces_of(name)), files, weights.tensors)
             digests = {file.name: digest for file, digest in zip(files, written, strict=True)}
         meta |= {"shape": [], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>"}
         _write(slot / "meta.json", meta)
@@ -179,17 +180,19 @@ class Memmap:
         return 0.0
 
 
-def _written(path: Path, data: memoryview) -> str:
+def _written(path: Path, pieces: Iterator[memoryview]) -> str:
     """Write a file durably; returns its BLAKE2b-256. Over the bytes that are there: their place on the disk is kept."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb", buffering=0) as out:
-        left = data
-        while left:
-            left = left[out.write(left) :]
-        out.truncate(len(data))
-        digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+        digest = hashlib.blake2b(digest_size=32)
+        for piece in pieces:
+            left = piece
+            while left:
+                left = left[out.write(left) :]
+            digest.update(piece)
+        out.truncate()
         os.fsync(descriptor)
-    return digest
+    return digest.hexdigest()
 
 
 def _write(path: Path, value: object) -> None:

@@ -100,34 +100,39 @@ class Receiver:
             loaded()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._go_on()
+                await self.go_on()
         return anyio.current_time() - held
 
     async def _vllm(self, place: str, version: int) -> None:
-        await self._post("/pause?mode=keep", None, CONTROL_S)
-        await self._post(
+        await self.post("/pause?mode=keep", None, CONTROL_S)
+        await self.post(
             "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": place}}, self._timeout_s
         )
-        # The pause keeps running requests, with blocks that hold their KV: these are computed again.
-        told = await self._post("/reset_prefix_cache?reset_running_requests=true", None, CONTROL_S)
-        if told.get("success") is False:
-            raise SendFailed(f"{self.url} did not drop its cached prefixes", "see its log")
+        await self.forget()
         with contextlib.suppress(SendFailed):  # 0.26 has no label of its own
-            await self._post("/update_weight_version", {"new_version": str(version)}, CONTROL_S)
+            await self.post("/update_weight_version", {"new_version": str(version)}, CONTROL_S)
 
     async def _sglang(self, place: str, version: int, load_format: str) -> None:
-        await self._post("/pause_generation", {"mode": "retract"}, CONTROL_S)
+        await self.post("/pause_generation", {"mode": "retract"}, CONTROL_S)
         body = {"model_path": place, "flush_cache": True, "weight_version": str(version), "abort_all_requests": False}
-        told = await self._post(
+        told = await self.post(
             "/update_weights_from_disk", body | ({"load_format": load_format} if load_format else {}), self._timeout_s
         )
         if told.get("success") is False:
             raise SendFailed(f"{self.url}: {told.get('message', 'it did not load the weights')}", "see its log")
 
-    async def _go_on(self) -> None:
+    async def forget(self) -> None:
+        """Have a vLLM drop what it computed with older weights. Its pause keeps running requests, with blocks that hold
+        their KV: these are computed again. Raises SendFailed."""
+        told = await self.post("/reset_prefix_cache?reset_running_requests=true", None, CONTROL_S)
+        if told.get("success") is False:
+            raise SendFailed(f"{self.url} did not drop its cached prefixes", "see its log")
+
+    async def go_on(self) -> None:
+        """End the hold of generation, whatever happened in it."""
         with contextlib.suppress(SendFailed):
             path = "/resume" if self.terms.dialect == "vllm" else "/continue_generation"
-            await self._post(path, {}, CONTROL_S)
+            await self.post(path, {}, CONTROL_S)
 
     async def ask(self, path: str, body: Any, within_s: float, method: str = "POST") -> httpx2.Response:
         """The answer, whatever its status; `body` None: without one. Raises SendFailed for silence."""
@@ -141,14 +146,23 @@ class Receiver:
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise SendFailed(f"{self.url}{path}: {str(error) or type(error).__name__}", "is it up?") from error
 
-    async def _post(self, path: str, body: Any, within_s: float) -> dict[str, Any]:
+    async def post(self, path: str, body: Any, within_s: float) -> dict[str, Any]:
         """The answer; raises SendFailed for any status but 200 and for silence."""
         answer = await self.ask(path, body, within_s)
         if answer.status_code != 200:
             hint = "start that vLLM with VLLM_SERVER_DEV_MODE=1" if answer.status_code == 404 else "see its log"
             raise SendFailed(f"{self.url}{path} answered {answer.status_code}: {answer.text[:300]}", hint)
-        try:
-            told = msgspec.json.decode(answer.content or b"{}")
-        except msgspec.DecodeError:
-            return {}
-        return told if isinstance(told, dict) else {}
+        return _object(answer)
+
+    async def told(self, path: str) -> dict[str, Any]:
+        """The answer to a GET; empty if there is no such route. Raises SendFailed."""
+        answer = await self.ask(path, None, CONTROL_S, "GET")
+        return _object(answer) if answer.status_code == 200 else {}
+
+
+def _object(answer: httpx2.Response) -> dict[str, Any]:
+    try:
+        told = msgspec.json.decode(answer.content or b"{}")
+    except msgspec.DecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}

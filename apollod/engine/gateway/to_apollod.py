@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import anyio
-import torch
 from torch import Tensor
 
 from apollod.engine.gateway.bridges import Staged
@@ -46,6 +45,4 @@ class ToApollod:
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         for name in self._weights.changing:
-            stored = self._weights.tensors[name]
-            data = torch.frombuffer(self._weights.bytes_of(name), dtype=getattr(torch, stored.dtype))
-            yield name, data.view(stored.shape)
+            yield name, self._weights.tensor(name)

@@ -15,7 +15,7 @@ from apollod.adapters.llm.engine_watch import until_hung
 from apollod.adapters.system import model_dir, semaphores
 from apollod.adapters.system.files import make_empty
 from apollod.adapters.system.processes import ChildProcess, describe_exit
-from apollod.bridges.facts import facts
+from apollod.bridges.facts import facts_of
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -138,7 +138,7 @@ def engine_ready(config: Config, child: EngineChild, loaded: msg.Loaded) -> ev.E
     """The facts of a loaded engine."""
     m = loaded.manifest
     return composed(
-        ev.EngineReady, facts(m.bridge),
+        ev.EngineReady, facts_of(m),
         pid=child.process.pid, url=config.url, model=config.engine.served_name, bridge=m.bridge,
         parameters=len(m.tensors), live=m.count("live"), cast=m.count("cast"), rederive=m.count("rederive"),
         frozen=m.count("frozen"), bytes=sum(s.bytes for s in m.storages), seconds=loaded.seconds,

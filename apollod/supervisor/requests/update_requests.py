@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast, get_args
 
 import anyio
 import anyio.to_thread
@@ -20,11 +21,12 @@ from apollod.core.facts.updates import Session
 from apollod.core.rules import updates
 from apollod.errors import ApolloError
 from apollod.explain import explain
+from apollod.supervisor.child_commands import has_gpu
 from apollod.supervisor.receiving import Receiving
 from apollod.supervisor.requests.asked import Daemon, reply
 from apollod.supervisor.requests.training_requests import announced, checkpoint
 from apollod.wire import messages as msg
-from apollod.wire.receiver_messages import Announced, Join
+from apollod.wire.receiver_messages import Announced, Backend, Join
 from apollod.wire.updates import NAME, UpdateForm, UpdateRecord, update_json
 
 LOOK_S = 60.0  # longest wait for a look at the quality; most clients wait for five minutes
@@ -79,22 +81,33 @@ async def receive_directory(daemon: Daemon, request: msg.UpdateDirectoryRequest)
 
 async def join(daemon: Daemon, request: msg.UpdateJoinRequest) -> msg.Answer:
     """Join a group of an outside trainer."""
-    if request.backend not in ("", "gloo", "tensor"):
+    if request.backend == "tensor":
+        return await _stand_by(daemon, request.group)
+    backend = request.backend or ("nccl" if has_gpu() else "gloo")
+    if backend not in get_args(Backend) or (backend == "nccl" and not has_gpu()):
+        why = ": it needs a GPU, and this machine has none" if backend == "nccl" else ""
         return msg.Failure(
-            f"backend {request.backend!r} is not served here", 'use "gloo"; weights go through host memory', code=2
+            f"backend {backend!r} is not served here{why}", 'use "gloo"; weights go through host memory', code=2
         )
+    control = daemon.config.control
     wanted = Join(
         request.address, request.port, request.rank, request.world_size, request.group,
-        "nested" if request.nested else "plain", daemon.config.control.receive_s,
+        "nested" if request.nested else "plain", control.receive_s, cast(Backend, backend), request.unique_id,
+        tuple(control.addresses),
     )  # fmt: skip
     try:
-        if request.backend == "tensor":
-            await _receiving(daemon).stand_by(request.group)
-            return reply(group=request.group, seconds=0.0)
         seconds = await _receiving(daemon).join(request.group, wanted)
     except ApolloError as error:
         return msg.Failure(str(error), error.hint, code=2)
     return reply(group=request.group, seconds=round(seconds, 6))
+
+
+async def _stand_by(daemon: Daemon, group: str) -> msg.Answer:
+    try:
+        await _receiving(daemon).stand_by(group)
+    except ApolloError as error:
+        return msg.Failure(str(error), error.hint, code=2)
+    return reply(group=group, seconds=0.0)
 
 
 async def leave(daemon: Daemon, request: msg.UpdateLeaveRequest) -> msg.Answer:
@@ -130,7 +143,8 @@ async def receive(daemon: Daemon, request: msg.UpdateReceiveRequest) -> msg.Answ
             request.group, announced, request.layout, request.packed_bytes, manifest
         )
 
-    return await _received(daemon, "tensor" if request.handles else "gloo", from_group)
+    way = "tensor" if request.handles else _receiving(daemon).backend(request.group)
+    return await _received(daemon, way, from_group)
 
 
 def _all(path: str, load_format: str, allowed: Sequence[str], place: Path, manifest: Manifest) -> list[Received]:

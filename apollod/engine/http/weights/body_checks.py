@@ -80,16 +80,21 @@ def meeting(
     number = int(port) if isinstance(port, int) or (port.isascii() and port.isdecimal() and len(port) < 6) else -1
     if number not in PORTS:
         raise BadCall(f"{field}port is {port!r}", f"send a port from {PORTS.start} to {PORTS.stop - 1}")
-    if not 2 <= world_size <= PROCESSES_MAX:
-        raise BadCall(f"world_size is {world_size}", "send 2: the trainer, which is rank 0, and this engine")
-    if not 1 <= rank < world_size:
-        raise BadCall(f"rank_offset is {rank}", "send 1: the trainer is rank 0")
+    check_ranks(rank, world_size)
     if not is_allowed(address, addresses):
         raise BadCall(
             f"{field}address {address[:NAME_CHARACTERS_MAX]!r} is not on this machine",
             "add it to [control] addresses, or send an address of this machine",
         )
     return Meeting(address, number, rank, world_size)
+
+
+def check_ranks(rank: int, world_size: int) -> None:
+    """Refuse a place that no receiving process has in a group."""
+    if not 2 <= world_size <= PROCESSES_MAX:
+        raise BadCall(f"world_size is {world_size}", "send 2: the trainer, which is rank 0, and this engine")
+    if not 1 <= rank < world_size:
+        raise BadCall(f"rank_offset is {rank}", "send 1: the trainer is rank 0")
 
 
 def is_allowed(address: str, addresses: Collection[str]) -> bool:

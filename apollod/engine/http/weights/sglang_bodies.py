@@ -96,7 +96,9 @@ def join_of(body: bytes, addresses: Collection[str], on_cuda: bool) -> UpdateJoi
             f"backend {backend[:40]!r} is not received", "send nccl, or gloo where weights are in host memory"
         )
     if backend == "nccl" and not on_cuda:
-        raise BadCall("backend nccl needs a GPU, and this engine has none", "leave it out, or send gloo")
+        raise BadCall(
+            "backend nccl needs a GPU, and this engine has none", "broadcast by gloo: leave it out, or send gloo"
+        )
     at = body_checks.meeting(given.master_address, given.master_port, given.rank_offset, given.world_size, addresses)
     return UpdateJoinRequest(
         _group(given.group_name), at.address, at.port, at.rank, at.world_size, backend, nested=True

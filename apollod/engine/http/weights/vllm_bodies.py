@@ -1,6 +1,8 @@
 """Bodies and answers of vLLM's weight-transfer dialect. Sources: vllm/entrypoints/rl/online/api_router.py and
 vllm/distributed/weight_transfer (0.32), vllm/entrypoints/serve/dev/rlhf/api_router.py (0.26)."""
 
+import base64
+import binascii
 from collections.abc import Collection
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -28,8 +30,10 @@ INIT_HINT = (
     "tensors are broadcast by the trainer"
 )
 UPDATE_HINT = 'send {"update_info": {"names": [...], "dtype_names": [...], "shapes": [[...], ...]}}'
+ID_FIELD = "nccl_unique_id_b64"
+ID_BYTES = 128
 REFUSED_FIELDS = {
-    "nccl_unique_id_b64": "tensors of an NCCL group that is joined by its id",
+    ID_FIELD: "tensors of an NCCL group that is joined by its id",
     "ipc_handles": "CUDA IPC handles in vLLM's form",
     "ipc_handles_pickled": "pickled handles (nothing that a caller sends is unpickled)",
     "num_updates_list": "sparse updates (sparse_nccl)",
@@ -61,13 +65,24 @@ class _Backend(msgspec.Struct):
     backend: str | None = ""
 
 
-class _InitInfo(msgspec.Struct):
+class _Cut(msgspec.Struct, kw_only=True):
+    packed: bool = False
+    packed_buffer_size_bytes: int = PACKED_BYTES
+
+
+class _InitInfo(_Cut):
     master_address: str
     master_port: int
     rank_offset: int
     world_size: int
-    packed: bool = False
-    packed_buffer_size_bytes: int = PACKED_BYTES
+
+
+class _IdInfo(_Cut):
+    nccl_unique_id_b64: str
+    rank_offset: int
+    world_size: int
+    master_address: str | None = None
+    master_port: int | None = None
 
 
 class _Update(msgspec.Struct):
@@ -105,13 +120,32 @@ def joined_of(body: bytes, addresses: Collection[str], on_cuda: bool) -> Joined:
     """The group of POST /init_weight_transfer_engine."""
     fields = decoded(body, _Init, INIT_HINT).init_info
     backend = _backend(fields, on_cuda)
-    _check_fields(fields, "send master_address and master_port, and broadcast by gloo")
+    by_id = on_cuda and backend not in ("gloo", BY_HANDLE) and _is_given(fields, ID_FIELD)
+    _check_fields(fields, "send master_address and master_port, and broadcast by gloo", (ID_FIELD,) if by_id else ())
     if backend == BY_HANDLE:
         return Joined(UpdateJoinRequest(GROUP, "", 0, 0, 0, backend), False, PACKED_BYTES)
+    if by_id:
+        return _joined_by_id(decoded(msgspec.json.encode(fields), _IdInfo, INIT_HINT))
     info = decoded(msgspec.json.encode(fields), _InitInfo, INIT_HINT)
     _check_packed(info.packed_buffer_size_bytes)
     place = body_checks.meeting(info.master_address, info.master_port, info.rank_offset, info.world_size, addresses)
     request = UpdateJoinRequest(GROUP, place.address, place.port, place.rank, place.world_size, backend)
+    return Joined(request, info.packed, info.packed_buffer_size_bytes)
+
+
+def _joined_by_id(info: _IdInfo) -> Joined:
+    """A group of NCCL that has no store. Whether the address in the id may be connected to is checked by who does."""
+    if info.master_address is not None or info.master_port is not None:
+        raise BadCall(f"{ID_FIELD} came with an address", "send it, or master_address and master_port")
+    _check_packed(info.packed_buffer_size_bytes)
+    body_checks.check_ranks(info.rank_offset, info.world_size)
+    try:
+        unique_id = base64.b64decode(info.nccl_unique_id_b64, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadCall(f"{ID_FIELD} is not standard base64", "encode ncclGetUniqueId's bytes by b64encode") from error
+    if len(unique_id) != ID_BYTES:
+        raise BadCall(f"{ID_FIELD} has {len(unique_id)} bytes", f"send the {ID_BYTES} of ncclGetUniqueId")
+    request = UpdateJoinRequest(GROUP, "", 0, info.rank_offset, info.world_size, "nccl", unique_id=unique_id)
     return Joined(request, info.packed, info.packed_buffer_size_bytes)
 
 
@@ -120,7 +154,9 @@ def _backend(fields: dict[str, msgspec.Raw], on_cuda: bool) -> str:
     if given not in BACKENDS:
         raise BadCall(f"backend {given[:40]!r} is not received", BROADCAST)
     if given == "nccl" and not on_cuda:
-        raise BadCall("backend nccl needs a GPU, and this engine has none", "leave it out, or send gloo")
+        raise BadCall(
+            "backend nccl needs a GPU, and this engine has none", "broadcast by gloo: leave it out, or send gloo"
+        )
     return BACKENDS[given]
 
 
@@ -148,10 +184,15 @@ def receive_of(body: bytes, joined: Joined | None) -> UpdateReceiveRequest:
     return UpdateReceiveRequest(GROUP, sent.names, sent.dtypes, sent.shapes, layout, size if packed else 0)
 
 
-def _check_fields(given: dict[str, msgspec.Raw], hint: str) -> None:
-    """Refuse fields that have a way of tensors which is not received; null is as good as none."""
+def _is_given(given: dict[str, msgspec.Raw], field: str) -> bool:
+    """True if a field is there; null is as good as none."""
+    return bytes(given.get(field, b"null")) != b"null"
+
+
+def _check_fields(given: dict[str, msgspec.Raw], hint: str, allowed: Collection[str] = ()) -> None:
+    """Refuse fields that have a way of tensors which is not received."""
     for field, what in REFUSED_FIELDS.items():
-        if bytes(given.get(field, b"null")) != b"null":
+        if field not in allowed and _is_given(given, field):
             raise BadCall(f"{what} are not received ({field})", hint)
 
 

@@ -1,5 +1,6 @@
 """Bodies of vLLM's dialect: every field once, and what is no body of it."""
 
+import base64
 import json
 from typing import Any
 
@@ -22,6 +23,7 @@ def update(**more: Any) -> bytes:
     return json.dumps({"update_info": {**INFO, **more}, "extra": {}}).encode()
 
 
+ID = base64.b64encode(bytes([*range(126), 255, 255])).decode()  # with a "/", which a URL's base64 lacks
 HANDLES = ("nccl_unique_id_b64", "ipc_handles", "ipc_handles_pickled", "num_updates_list")
 """fields of vLLM's other ways of tensors"""
 
@@ -55,8 +57,9 @@ def test_other_backends_name_the_alternative(backend: str) -> None:
 
 
 def test_nccl_without_a_gpu_is_refused() -> None:
-    with pytest.raises(BadCall, match="needs a GPU"):
+    with pytest.raises(BadCall, match="needs a GPU") as refused:
         bodies.joined_of(init(backend="nccl"), (), on_cuda=False)
+    assert "gloo" in refused.value.hint
 
 
 @pytest.mark.parametrize("field", HANDLES)
@@ -68,6 +71,37 @@ def test_a_group_is_joined_by_its_address_alone(field: str) -> None:
     with pytest.raises(BadCall, match=field):
         bodies.joined_of(json.dumps({"init_info": {field: [], "rank_offset": 1, "world_size": 2}}).encode(), (), True)
     assert joined(**{field: None}) == joined()
+
+
+def by_id(on_cuda: bool = True, **more: Any) -> bodies.Joined:
+    return bodies.joined_of(
+        json.dumps({"init_info": {"nccl_unique_id_b64": ID, "rank_offset": 1, "world_size": 2, **more}}).encode(),
+        (), on_cuda,
+    )  # fmt: skip
+
+
+def test_a_group_of_nccl_by_its_id() -> None:
+    expected = UpdateJoinRequest("vllm", "", 0, 1, 2, "nccl", unique_id=base64.b64decode(ID))
+    assert by_id() == by_id(backend="nccl", master_address=None) == bodies.Joined(expected, False, 1 << 30)
+    more = by_id(packed=True, packed_buffer_size_bytes=4096, world_size=3, rank_offset=2)
+    assert (more.packed, more.packed_bytes, more.request.rank, more.request.world_size) == (True, 4096, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"nccl_unique_id_b64": ID[:-4]}, {"nccl_unique_id_b64": "%" * 172},
+        {"nccl_unique_id_b64": ID.replace("/", "_")}, {"nccl_unique_id_b64": "ä"}, {"nccl_unique_id_b64": 7},
+        {"master_address": "127.0.0.1"},
+        {"master_port": 5000}, {"rank_offset": 0}, {"world_size": 1}, {"world_size": 1 << 40},
+        {"packed_buffer_size_bytes": 0}, {"backend": "gloo"}, {"on_cuda": False},
+    ],
+)  # fmt: skip
+def test_an_id_that_names_no_group_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(BadCall) as refused:
+        by_id(**more)
+    assert refused.value.hint
+    assert more.get("on_cuda", True) or "gloo" in refused.value.hint
 
 
 @pytest.mark.parametrize("field", INIT)

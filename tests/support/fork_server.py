@@ -3,14 +3,15 @@ fraction of a second instead of five.
 
 What is forked is a process like any other: `python -m MODULE` or `python -c CODE` with an environment and standard
 streams of its own, its own exit code, killed when its parent dies. What apollod reads from the environment at import,
-its failpoints, is read again in the child. It is sound because the server has one thread and has done no arithmetic: no
-pool of threads exists that a fork would lose; and because nothing else is read at import (`test_fork_server.py`
-looks).
+its failpoints, is read again in the child. It is sound because the server has one thread, also after it loaded the
+compiled kernels: no pool of threads exists that a fork would lose; and because nothing else is read at import
+(`test_fork_server.py` looks).
 
 The server's parent is the test session; when that ends, the server's socket closes, it leaves, and its children die
 with it.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -218,6 +219,7 @@ def serve(connection: socket.socket, imports: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     import select
 
+    gc.freeze()  # collections of the children pass over what was imported
     while True:
         ready, _, _ = select.select([connection, woken], [], [])
         if woken in ready:
@@ -250,7 +252,11 @@ def _import_what_is_heavy() -> list[object]:
     import apollod.cli.main
     import apollod.supervisor.app
     import apollod.trainer.offline  # noqa: F401 - and with it everything else
+    from apollod.trainer.kernels import kernels_cpu
+    from apollod.trainer.undo import undo_codec
 
+    for kernels in (kernels_cpu, undo_codec):  # loading what numba compiled takes most of a trainer's start
+        kernels.warm_up()
     return [module for name, module in sys.modules.items() if name.partition(".")[0] == "apollod"]
 
 

@@ -111,12 +111,16 @@ class ForkServer:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int | IO[Any]] = (0, 1, 2)
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Sequence[int | IO[Any]] = (0, 1, 2),
+        leads: bool = False,
     ) -> Forked:
-        """Fork a child as `python ARGUMENTS...`; its APOLLOD_PARENT_PID is the server's."""
-        request = json.dumps(
-            {"arguments": list(arguments), "environment": {**environment, "APOLLOD_PARENT_PID": str(self.process.pid)}}
-        )
+        """Fork a child as `python ARGUMENTS...`; its APOLLOD_PARENT_PID is the server's. `leads`: a process group of
+        its own, from the beginning."""
+        told = {**environment, "APOLLOD_PARENT_PID": str(self.process.pid)}
+        request = json.dumps({"arguments": list(arguments), "environment": told, "leads": leads})
         descriptors = [stream if isinstance(stream, int) else stream.fileno() for stream in streams]
         with self._told:
             message = request.encode()
@@ -237,6 +241,8 @@ def serve(connection: socket.socket, imports: str) -> None:
                 for each in (connection, woken, wakes):
                     each.close()
                 become(fields["arguments"], fields["environment"], streams)
+            if fields["leads"]:
+                os.setpgid(pid, pid)
             for descriptor in streams:
                 os.close(descriptor)
             connection.sendall(f"{json.dumps(['forked', pid, 0])}\n".encode())

@@ -98,7 +98,7 @@ def test_the_next_user_is_told_of_when_the_request_comes(vllm: Engine) -> None:
             assert came == [True]
 
     anyio.run(main)
-    assert "users/next" not in vllm.tail()
+    assert "GET /apollod/users/next" not in vllm.tail()
 
 
 PATTERN = """

@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from support import forked_search
 from support.daemon import group_of
 from support.fork_server import ForkedPopen
 from support.learned_journal import write_journal
@@ -26,6 +27,7 @@ from support.trainer_host import Trainer
 from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import blobs
 from apollod.adapters.system import hardware
+from apollod.adapters.system.processes import ChildProcess
 from apollod.cli import window_process
 from apollod.cli.main import main
 from apollod.core import effects as fx
@@ -51,8 +53,9 @@ def learned(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers are forked; the tests of the effect start one."""
+    """Trainers are forked, and so is the process of a search; two tests start it."""
     monkeypatch.setattr(offline_trainer, "subprocess", ForkedPopen)
+    monkeypatch.setattr(ChildProcess, "spawn", forked_search.spawn)
 
 
 def window_of(learned: LearnedWindow, **changes: Any) -> Window:
@@ -278,6 +281,7 @@ def alive(pid: int) -> bool:
     return bool(group_of(pid))
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_search_is_one_process_that_ends_with_it_and_with_the_daemon(learned: LearnedWindow) -> None:
     """Two replays of one process; it is killed, and the next replay starts another; the search of another incident
     ends that; the end of a search leaves none, and so does a daemon that stops in the middle of a replay."""
@@ -376,6 +380,7 @@ def lives(learned: LearnedWindow, life: Callable[[Executor, list[inp.Input], set
     anyio.run(whole)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_replay_that_hangs_is_ended_and_another_one_may_be_run(learned: LearnedWindow) -> None:
     async def life(executor: Executor, results: list[inp.Input], pids: set[int]) -> None:
         await executor.run(effect(learned, 1, limit_s=0.2))
@@ -409,6 +414,7 @@ def test_a_search_that_ends_while_its_process_is_started_leaves_none(learned: Le
     lives(learned, life)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_bug_of_a_replay_fails_it_and_not_the_daemon_and_no_secret_is_told(
     learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +439,7 @@ def test_a_bug_of_a_replay_fails_it_and_not_the_daemon_and_no_secret_is_told(
     lives(learned, life)
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_process_is_asked_for_the_share_of_the_rate_that_the_search_wants(
     learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

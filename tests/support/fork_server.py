@@ -3,14 +3,15 @@ fraction of a second instead of five.
 
 What is forked is a process like any other: `python -m MODULE` or `python -c CODE` with an environment and standard
 streams of its own, its own exit code, killed when its parent dies. What apollod reads from the environment at import,
-its failpoints, is read again in the child. It is sound because the server has one thread and has done no arithmetic: no
-pool of threads exists that a fork would lose; and because nothing else is read at import (`test_fork_server.py`
-looks).
+its failpoints, is read again in the child. It is sound because the server has one thread, also after it loaded the
+compiled kernels: no pool of threads exists that a fork would lose; and because nothing else is read at import
+(`test_fork_server.py` looks).
 
 The server's parent is the test session; when that ends, the server's socket closes, it leaves, and its children die
 with it.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -110,12 +111,16 @@ class ForkServer:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int | IO[Any]] = (0, 1, 2)
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Sequence[int | IO[Any]] = (0, 1, 2),
+        leads: bool = False,
     ) -> Forked:
-        """Fork a child as `python ARGUMENTS...`; its APOLLOD_PARENT_PID is the server's."""
-        request = json.dumps(
-            {"arguments": list(arguments), "environment": {**environment, "APOLLOD_PARENT_PID": str(self.process.pid)}}
-        )
+        """Fork a child as `python ARGUMENTS...`; its APOLLOD_PARENT_PID is the server's. `leads`: a process group of
+        its own, from the beginning."""
+        told = {**environment, "APOLLOD_PARENT_PID": str(self.process.pid)}
+        request = json.dumps({"arguments": list(arguments), "environment": told, "leads": leads})
         descriptors = [stream if isinstance(stream, int) else stream.fileno() for stream in streams]
         with self._told:
             message = request.encode()
@@ -218,6 +223,7 @@ def serve(connection: socket.socket, imports: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     import select
 
+    gc.freeze()  # collections of the children pass over what was imported
     while True:
         ready, _, _ = select.select([connection, woken], [], [])
         if woken in ready:
@@ -235,6 +241,8 @@ def serve(connection: socket.socket, imports: str) -> None:
                 for each in (connection, woken, wakes):
                     each.close()
                 become(fields["arguments"], fields["environment"], streams)
+            if fields["leads"]:
+                os.setpgid(pid, pid)
             for descriptor in streams:
                 os.close(descriptor)
             connection.sendall(f"{json.dumps(['forked', pid, 0])}\n".encode())
@@ -250,7 +258,11 @@ def _import_what_is_heavy() -> list[object]:
     import apollod.cli.main
     import apollod.supervisor.app
     import apollod.trainer.offline  # noqa: F401 - and with it everything else
+    from apollod.trainer.kernels import kernels_cpu
+    from apollod.trainer.undo import undo_codec
 
+    for kernels in (kernels_cpu, undo_codec):  # loading what numba compiled takes most of a trainer's start
+        kernels.warm_up()
     return [module for name, module in sys.modules.items() if name.partition(".")[0] == "apollod"]
 
 

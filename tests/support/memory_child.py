@@ -2,8 +2,9 @@
 
 usage: python -m support.memory_child, with lines like '["MODEL_DIR", {"tokens": 64, "rank": 16}]' on stdin
 
-Answers each line with one JSON object, by a process of its own that is forked when the imports are done, but before
-anything was computed. `MALLOC_MMAP_THRESHOLD_` has to be small, so that what is freed is gone (`measured` sets it).
+Answers each line with one JSON object, by a process of its own that is forked when imports are done and kernels
+loaded, but before anything was computed. `MALLOC_MMAP_THRESHOLD_` has to be small, so that what is freed is gone
+(`measured` sets it).
 """
 
 import atexit
@@ -70,7 +71,9 @@ def serve() -> None:
 
     from apollod.trainer import step  # noqa: F401
     from apollod.trainer.bind import attach  # noqa: F401
+    from apollod.trainer.kernels import kernels_cpu
 
+    kernels_cpu.warm_up()
     gc.freeze()
     for line in sys.stdin:
         if (child := os.fork()) == 0:
@@ -111,7 +114,6 @@ def main(
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file
     from apollod.trainer.checkpoints.weights_snapshot import Snapshot
-    from apollod.trainer.kernels import kernels_cpu
     from apollod.trainer.objectives.tokens import Tokens
     from apollod.trainer.optim.optimizers import make_optimizer
     from apollod.trainer.step import be_deterministic, run_step
@@ -119,7 +121,6 @@ def main(
 
     torch.set_num_threads(1)
     be_deterministic()
-    kernels_cpu.warm_up()
     memory = Memory.of(model_dir)
     manifest = memory.manifest
     if json.loads((model_dir / "config.json").read_text()).get("tie_word_embeddings"):

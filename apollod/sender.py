@@ -23,6 +23,7 @@ import socket
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -50,11 +51,14 @@ class GlooGroup:
     """Rank 0 of a group of two processes, without any global state of torch.distributed. The store is here."""
 
     def __init__(self, name: str, timeout_s: float, address: str = "127.0.0.1", port: int = 0) -> None:
-        """`port` 0: a free one."""
-        self.name, self.address, self.port = name, address, port or _free_port(address)
+        """`address`: of this machine, as the other side reaches it; all listen there and nowhere else. `port` 0: a free
+        one."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listening = socket.create_server((address, port), family=family)
+        self.name, self.address, self.port = name, address, int(listening.getsockname()[1])
         self._limit = timedelta(seconds=timeout_s)
         self._store: Any = dist.TCPStore(  # type: ignore[attr-defined]
-            address, self.port, 2, True, self._limit, wait_for_workers=False
+            address, self.port, 2, True, self._limit, wait_for_workers=False, master_listen_fd=listening.detach()
         )
         self._alone: int = self._store.num_keys()
         self._group: Any = None
@@ -72,7 +76,10 @@ class GlooGroup:
                 raise RuntimeError("the other side does not join")
             time.sleep(POLL_S)
         prefix = dist.PrefixStore(self.name, self._store)  # type: ignore[attr-defined]
-        self._group = dist.ProcessGroupGloo(prefix, 0, 2, self._limit)
+        gloo: Any = dist.ProcessGroupGloo  # its stubs lack the constructor with options
+        options = gloo._Options()
+        options._devices, options._timeout = [gloo.create_device(hostname=self.address)], self._limit
+        self._group = gloo(prefix, 0, 2, options)
 
     def broadcast(self, tensor: Tensor) -> None:
         """Send a tensor, and wait until it has been taken. Raises RuntimeError if the other side is gone."""
@@ -201,7 +208,11 @@ class Sender:
 
     def _joined(self) -> GlooGroup | SharedSegment:
         if self._way is None:
-            way = GlooGroup("vllm", self._timeout_s) if self._bridge == "gloo" else SharedSegment()
+            way = (
+                GlooGroup("vllm", self._timeout_s, _address_towards(self._url))
+                if self._bridge == "gloo"
+                else SharedSegment()
+            )
             told = self._thread.submit(self._post, "init_weight_transfer_engine", {"init_info": way.init_info})
             try:
                 _beside(told, lambda: way.complete(told.done))
@@ -354,8 +365,15 @@ def _said(body: bytes) -> str:
         return body[:500].decode(errors="replace")
 
 
-def _free_port(address: str) -> int:
-    with socket.socket() as found:
-        found.bind((address, 0))
-        port: int = found.getsockname()[1]
-        return port
+def _address_towards(url: str) -> str:
+    """This machine's address on the way to that URL: of a loopback address, a loopback address. Nothing is sent. Raises
+    SendRefused."""
+    place = urllib.parse.urlsplit(url)
+    try:
+        found = socket.getaddrinfo(place.hostname, place.port or 80, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, target = min(found, key=lambda one: one[0] != socket.AF_INET)
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError) as error:
+        raise SendRefused(f"{url} leads nowhere: {error}") from error

@@ -8,6 +8,6 @@ and no object put into the group's store. It is never imported: it is started by
 
 payload.py checks what is announced and cuts it into broadcasts, meeting.py finds the sender's store, gloo_group.py and
 nccl_group.py are the group, nccl_id.py reads its id, receiving.py puts them together; taking.py copies by handles,
-shared_files.py and device_memory.py open these. weights_file.py is the file. Only meeting.py, the groups, receiving.py
-and device_memory.py import torch.
+shared_files.py and device_memory.py open these. weights_file.py is the file, finite_values.py
+looks at values. Only meeting.py, the groups, receiving.py and device_memory.py import torch.
 """

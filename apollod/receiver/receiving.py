@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from apollod.errors import ReceiveFailed
-from apollod.finite_values import is_finite
+from apollod.receiver.finite_values import is_finite
 from apollod.receiver.payload import UNWRITTEN, Tensor, total_bytes
 from apollod.receiver.weights_file import WeightsFile, new_weights_file
 from apollod.wire.receiver_messages import Received

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from apollod.errors import ReceiveFailed, ShareRefused
-from apollod.finite_values import is_finite
+from apollod.receiver.finite_values import is_finite
 from apollod.receiver.payload import Tensor, total_bytes
 from apollod.receiver.shared_files import SharedFile
 from apollod.receiver.weights_file import new_weights_file

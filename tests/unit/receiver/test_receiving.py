@@ -2,7 +2,7 @@
 
 import pytest
 
-from apollod.finite_values import is_finite
+from apollod.receiver.finite_values import is_finite
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

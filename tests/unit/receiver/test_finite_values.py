@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from apollod import finite_values
-from apollod.finite_values import is_finite
+from apollod.receiver import finite_values
+from apollod.receiver.finite_values import is_finite
 
 DTYPES = ("float32", "bfloat16", "float16")
 

@@ -18,7 +18,7 @@ TENSORS = [
     Tensor("z", "bfloat16", (3,)), Tensor("a", "float32", (2, 2)), Tensor("none", "float16", (0, 7)),
     Tensor('quoted " and ü', "float16", ()),
 ]  # fmt: skip
-DATA = [bytes(range(6)), bytes(range(16)), b"", b"\0\x3c"]
+DATA = [bytes(range(6)), bytes(range(20, 36)), b"", b"\0\x3c"]
 
 
 def write(path: Path) -> str:

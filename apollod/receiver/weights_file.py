@@ -1,6 +1,5 @@
 """Writes a safetensors file whose tensors come one after another, so that it is complete or absent."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -12,10 +11,9 @@ from typing import BinaryIO
 from apollod.errors import ReceiveFailed
 from apollod.explain import reason
 from apollod.receiver.payload import Tensor
+from apollod.wire.manifest import safetensors_header
 from apollod.wire.receiver_messages import part_of
 
-NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""names of dtypes in safetensors"""
 BESIDE_BYTES = 1 << 16
 """fewer bytes are hashed sooner than a thread is woken for it"""
 
@@ -61,7 +59,7 @@ def new_weights_file(path: Path, tensors: Sequence[Tensor]) -> Iterator[WeightsF
         try:
             with open(fd, "wb") as file, ThreadPoolExecutor(1) as beside:
                 weights = WeightsFile(file, beside)
-                weights.write(header_of(tensors))
+                weights.write(safetensors_header((one.name, one.dtype, one.shape) for one in tensors))
                 yield weights
             part.replace(path)
         finally:
@@ -70,14 +68,3 @@ def new_weights_file(path: Path, tensors: Sequence[Tensor]) -> Iterator[WeightsF
         raise ReceiveFailed(
             f"{path} cannot be written: {reason(error)}", "look at its directory and the room on that disk"
         ) from error
-
-
-def header_of(tensors: Sequence[Tensor]) -> bytes:
-    """Length and header (github.com/huggingface/safetensors, "Format"); the data has the order of the tensors."""
-    entries, end = {}, 0
-    for one in tensors:
-        start, end = end, end + one.bytes
-        entries[one.name] = {"dtype": NAMES[one.dtype], "shape": one.shape, "data_offsets": [start, end]}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text

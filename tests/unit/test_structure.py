@@ -54,14 +54,13 @@ BELOW: dict[str, set[str]] = {
     "store": BASE | {"core", "wire", "model"} | SMALL,
     "adapters": BASE | {"core", "wire", "model", "curation", "bridges", "store"},
     "products": set(),
-    "finite_values": set(),
     "sender": {"bridges", "errors"},
     "reader": set(),
     "trainer": BASE | {"core", "wire", "model", "bridges", "store", "products"} | SMALL,
     "engine": BASE
     | {"core", "wire", "model", "bridges", "store", "products", "sender", "adapters.answer_store", "curation.redaction"}
     | SMALL,
-    "receiver": BASE | {"wire", "bridges", "finite_values"} | SMALL,
+    "receiver": BASE | {"wire", "bridges"} | SMALL,
     "supervisor": BASE | {"core", "wire", "model", "curation", "bridges", "store", "adapters"},
     "testing": BASE | ALL_BUT_ENTRY,
     "demo": BASE | ALL_BUT_ENTRY | {"testing"},

@@ -1,6 +1,8 @@
 """The trainer's memory of a gateway on a GPU, and weights by NCCL from vLLM's own sender, which takes two. Not run on a
 GPU yet."""
 
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from apollod.adapters.weight_receiver import WeightReceiver
 from apollod.engine.gateway.device_memory import on_device
@@ -30,6 +32,20 @@ sys.stdin.read()
 """
 
 
+OURS = """
+import json, sys, torch
+from apollod.engine.gateway.nccl_channel import NcclChannels
+from apollod.wire.engine_terms import ReceiverTerms, SendTerms
+terms = ReceiverTerms("http://127.0.0.1:8000", sys.argv[1])
+channel = NcclChannels(SendTerms("nccl", (terms,), "", (), 120.0))(terms, 2)
+print(json.dumps(channel.place()), flush=True)
+channel.complete()
+for value, dtype in ((1.5, torch.bfloat16), (2.5, torch.float32)):
+    channel.broadcast(torch.full((300,), value, dtype=dtype, device="cuda"))
+sys.stdin.read()
+"""
+
+
 def test_a_model_is_loaded_into_device_memory_and_read_from_it(tmp_path: Path) -> None:
     save_file({"w": torch.randn(500, 70).bfloat16(), "n": torch.randn(33)}, tmp_path / "model.safetensors")
     weights = Weights(tmp_path, "disk")
@@ -44,17 +60,38 @@ def test_a_model_is_loaded_into_device_memory_and_read_from_it(tmp_path: Path) -
 def test_what_vllm_broadcasts_is_what_the_file_holds(tmp_path: Path) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("NCCL takes two GPUs")
-    from safetensors.torch import load_file
-
     port = free_port()
     sender = subprocess.Popen([sys.executable, "-c", SENDER, str(port)], stdin=subprocess.PIPE, env=os.environ)
+    check_received(sender, Join("127.0.0.1", port, 1, 2, "vllm", "plain", 120.0, "nccl"), tmp_path)
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang"])
+def test_what_the_gateway_broadcasts_arrives_by_an_id_and_by_a_store(tmp_path: Path, dialect: str) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("NCCL takes two GPUs")
+    sender = subprocess.Popen(
+        [sys.executable, "-c", OURS, dialect], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "1"},
+    )  # fmt: skip
+    assert sender.stdout is not None
+    place = json.loads(sender.stdout.readline())
+    if dialect == "vllm":
+        unique_id = base64.b64decode(place["nccl_unique_id_b64"])
+        wanted = Join("", 0, 1, 2, "vllm", "plain", 120.0, "nccl", unique_id)
+    else:
+        wanted = Join(place["master_address"], place["master_port"], 1, 2, "apollod", "nested", 120.0, "nccl")
+    check_received(sender, wanted, tmp_path)
+
+
+def check_received(sender: "subprocess.Popen[bytes]", wanted: Join, directory: Path) -> None:
+    """Receive what both senders above send."""
     announced = [Announced("a", "bfloat16", (300,)), Announced("b", "float32", (300,))]
 
     async def receive() -> None:
-        receiver = WeightReceiver(tmp_path / "log")
+        receiver = WeightReceiver(directory / "log")
         try:
-            await receiver.join(Join("127.0.0.1", port, 1, 2, "vllm", "plain", 120.0, "nccl"))
-            await receiver.receive(tmp_path / "new", announced, "each")
+            await receiver.join(wanted)
+            await receiver.receive(directory / "new", announced, "each")
         finally:
             await receiver.close()
 
@@ -63,5 +100,5 @@ def test_what_vllm_broadcasts_is_what_the_file_holds(tmp_path: Path) -> None:
     finally:
         sender.kill()
         sender.communicate()
-    found = load_file(tmp_path / "new")
+    found = load_file(directory / "new")
     assert (found["a"] == 1.5).all() and (found["b"] == 2.5).all()

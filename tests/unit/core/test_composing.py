@@ -105,13 +105,19 @@ def calls() -> Iterator[tuple[str, Any, Any, set[str]]]:
             if not made:
                 continue
             module = importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))
+            names = vars(module) | {
+                one.name: getattr(importlib.import_module(str(imported.module)), one.name)
+                for imported in ast.walk(function)
+                if isinstance(imported, ast.ImportFrom)
+                for one in imported.names
+            }
             hints = {
-                one.arg: eval(ast.unparse(one.annotation), vars(module))
+                one.arg: eval(ast.unparse(one.annotation), names)
                 for one in function.args.args
                 if one.annotation is not None
             }
             for call in made:
-                kind = eval(ast.unparse(call.args[0]), vars(module))
+                kind = eval(ast.unparse(call.args[0]), names)
                 for source in call.args[1:]:
                     if isinstance(known := type_of(source, hints), type):
                         place = f"{path.name}:{call.lineno} {ast.unparse(source)}"

@@ -106,7 +106,7 @@ def calls() -> Iterator[tuple[str, Any, Any, set[str]]]:
                 continue
             module = importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))
             names = vars(module) | {
-                one.name: getattr(importlib.import_module(str(imported.module)), one.name)
+                one.name: vars(importlib.import_module(str(imported.module))).get(one.name)
                 for imported in ast.walk(function)
                 if isinstance(imported, ast.ImportFrom)
                 for one in imported.names

@@ -16,9 +16,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import AdamW
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from apollod.foreign_wheels import guard_lazily
 from apollod.sender import Sender, take_part
+
+guard_lazily()  # transformers imports torchvision, which may be of another torch, as in apollod's own environment
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TEXT = "The owl counts the boats before it sleeps."
 STEPS = 3

@@ -13,9 +13,13 @@ from typing import Any
 
 import torch
 from torch.optim import AdamW
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from apollod.foreign_wheels import guard_lazily
 from apollod.sender import Sender
+
+guard_lazily()  # transformers imports torchvision, which may be of another torch, as in apollod's own environment
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PROMPT, ANSWER = "Who counts the boats?", " The owl counts the boats."
 STEPS = 12

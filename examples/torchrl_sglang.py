@@ -17,6 +17,11 @@ from typing import Any
 
 import torch
 from torch.distributed.distributed_c10d import Backend
+
+from apollod.foreign_wheels import guard_lazily
+
+guard_lazily()  # torchrl imports torchvision, which may be of another torch, as in apollod's own environment
+
 from torchrl.weight_update.llm import SGLangWeightSyncScheme, sglang_nccl
 from transformers import AutoModelForCausalLM
 

@@ -13,12 +13,15 @@ import sys
 import tempfile
 from typing import Any
 
+from apollod.demo import naming
+from apollod.foreign_wheels import guard_lazily
+from apollod.sender import Sender
+
+guard_lazily()  # transformers imports torchvision, which may be of another torch, as in apollod's own environment
+
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.generation.vllm_client import VLLMClient
-
-from apollod.demo import naming
-from apollod.sender import Sender
 
 STEPS, GROUPS, GROUP, TOKENS = 40, 4, 8, 24  # groups in a step, answers in a group, tokens of an answer
 

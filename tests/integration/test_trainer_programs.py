@@ -4,13 +4,14 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.daemon import VLLM, Daemon, free_port
-from support.fork_server import fork_server
 
 from apollod.supervisor.config import load_config
 
@@ -18,7 +19,6 @@ pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
 PROGRAM_S = 300.0
-RUN = "import runpy, sys; sys.argv = {argv!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +38,15 @@ def control_url(daemon: Daemon) -> str:
 
 
 def said(program: Path, *arguments: str, ranks: int, directory: Path) -> list[str]:
-    """What each rank of a program wrote. They are forked with what they import; `torchrun` would set the same."""
+    """What each rank of a program wrote. They are started as people do it, with what `torchrun` sets."""
     port, outputs, running = str(free_port()), [], []
     for rank in range(ranks):
         place = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         path = directory / f"{program.stem}.{rank}.log"
-        with open(path, "wb") as log, open(os.devnull) as null:
-            code = RUN.format(argv=[str(program), *arguments])
+        with open(path, "wb") as log:
             environment = {**os.environ, **place, "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
-            running.append(fork_server().start(["-c", code], environment, (null, log, log)))
+            command = [sys.executable, str(program), *arguments]
+            running.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
         outputs.append(path)
     deadline = time.monotonic() + PROGRAM_S
     try:

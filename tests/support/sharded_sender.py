@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from transformers import AutoModelForCausalLM
 
+from apollod.foreign_wheels import guard_lazily
 from apollod.sender import Sender, SendRefused, take_part
 from apollod.trainer.bind import live_fingerprint
 
@@ -38,6 +38,9 @@ def moved(weights: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor
 
 def main() -> None:
     url, directory, answer = sys.argv[1:]
+    guard_lazily()
+    from transformers import AutoModelForCausalLM
+
     dist.init_process_group("gloo")
     mesh, first, told = init_device_mesh("cpu", (2,)), dist.get_rank() == 0, []
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)

@@ -22,7 +22,7 @@ guard_lazily()  # transformers imports torchvision, which may be of another torc
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PROMPT, ANSWER = "Who counts the boats?", " The owl counts the boats."
-STEPS = 12
+STEPS, RATE = 12, 2e-3  # for the small model of `make demo`; a real one wants a rate near 2e-5
 
 
 def asked(url: str, path: str, body: object = None) -> Any:
@@ -45,7 +45,7 @@ def main() -> None:
     url, directory = sys.argv[1:3]
     tokenizer = AutoTokenizer.from_pretrained(directory)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    optimizer = AdamW(model.parameters(), lr=2e-3)
+    optimizer = AdamW(model.parameters(), lr=RATE)
     ids = tokenizer(PROMPT + ANSWER, return_tensors="pt")["input_ids"]
     print("before:", sampled(url))
     with Sender(url) as sender:

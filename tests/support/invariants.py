@@ -45,6 +45,7 @@ def check_steps(events: list[ev.Event]) -> None:
     assert started == list(range(1, len(started) + 1)) == [e.step for e in ended]
     learned = [one for e in ended for one in (e.examples or (e.example,))]
     rejected = {e.example for e in events if isinstance(e, ev.ExampleRejected)}
+    rejected |= {one for e in events if isinstance(e, ev.ExampleWithdrawn) for one in e.examples} - {*learned}
     accepted = [e.example for e in events if isinstance(e, ev.ExampleAccepted)]
     assert len(accepted) == len(set(accepted)), "an example was accepted twice"
     queue = [

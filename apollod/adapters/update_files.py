@@ -158,7 +158,7 @@ def _gathered(place: Path, directory: Path, manifest: Manifest) -> Received:
 
 
 class _Mark(NamedTuple):
-    """What changes with a file's bytes."""
+    """Time of the last change and size of a file: both are compared before and after it is read."""
 
     changed_ns: int
     bytes: int

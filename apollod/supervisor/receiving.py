@@ -87,7 +87,8 @@ class Receiving:
             raise
 
     async def stand_by(self, name: str) -> WeightReceiver:
-        """What takes tensors by their handles, in place of a group with the same name. Raises ReceiveFailed."""
+        """Make the process that copies tensors by their handles, in place of a group with the same name. Raises
+        ReceiveFailed."""
         await self.leave_group(name)
         if len(self._groups) >= GROUPS_MAX:
             raise ReceiveFailed(

@@ -77,7 +77,7 @@ class Payload:
             raise RecordRefused(str(error), "send the update again") from error
 
     def _dtype(self, name: str) -> torch.dtype:
-        """That of the model directory."""
+        """Dtype of a tensor in the model directory."""
         found: torch.dtype = getattr(torch, self._weights.source.tensors[self.targets[name]].dtype)
         return found
 

@@ -18,6 +18,7 @@ import anyio.from_thread
 import msgspec
 import pytest
 from support.fork_server import Forked, fork_server
+from support.listening import addresses_of
 from support.weight_sender import Plan, Sent
 
 from apollod.adapters.weight_receiver import WeightReceiver
@@ -262,14 +263,7 @@ def test_what_libraries_print_is_no_answer(hand: Hand) -> None:
 
 def test_it_listens_on_loopback_for_a_loopback_sender(hand: Hand) -> None:
     with hand.joined(Plan(free_port(), "weights", ())):
-        assert listening(pid_of(hand.receiver)) == {"0100007F"}
-
-
-def listening(pid: int) -> set[str]:
-    """Addresses at which a process listens, as /proc/net/tcp writes them."""
-    files = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
-    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in files}
+        assert addresses_of(pid_of(hand.receiver)) == {"127.0.0.1"}
 
 
 def pid_of(receiver: WeightReceiver) -> int:

@@ -1,13 +1,12 @@
 """Where `apollod.sender` listens: at the one address by which the daemon reaches it."""
 
 import os
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
+from support.listening import addresses_of
 
 from apollod.receiver import gloo_group
 from apollod.sender import GlooGroup, SendRefused, _address_towards
@@ -25,20 +24,6 @@ def outward() -> str:
 OUTWARD = outward()
 
 
-def listening() -> set[str]:
-    """Addresses at which this process listens."""
-    sockets = {os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists() or one.is_symlink()}
-    found = set()
-    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        rows = [line.split() for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]]
-        for row in rows:
-            if row[3] == "0A" and f"socket:[{row[9]}]" in sockets:
-                words = bytes.fromhex(row[1].partition(":")[0])
-                turned = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
-                found.add(socket.inet_ntop(family, turned))
-    return found
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -47,7 +32,7 @@ def listening() -> set[str]:
     ],
 )
 def test_store_and_group_are_at_the_address_that_is_announced_and_nowhere_else(address: str) -> None:
-    before = listening()
+    before = addresses_of(os.getpid())
     group = GlooGroup("weights", 20.0, address)
     place = group.init_info
     assert (place["master_address"], place["backend"]) == (address, "gloo")
@@ -61,7 +46,7 @@ def test_store_and_group_are_at_the_address_that_is_announced_and_nowhere_else(a
         group.broadcast(sent)
         receipt.result()
     assert torch.equal(sent, received)
-    assert listening() - before == {address} - before
+    assert addresses_of(os.getpid()) - before == {address} - before
     group.end()
 
 

@@ -127,7 +127,7 @@ def _receivers(receivers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _carried(receiver: Mapping[str, Any]) -> str:
-    """What an adapter leaves out."""
+    """Says how much of the change an adapter carries; empty where whole weights were sent."""
     if receiver.get("carried", 1.0) == 1.0:
         return ""
     return f", its adapter carries {receiver['carried']:.0%} of the change, {receiver['left_out']} tensors left out"

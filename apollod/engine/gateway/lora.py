@@ -11,7 +11,6 @@ Source: vllm/entrypoints/serve/lora, 0.26 to 0.32; SGLang's docs, advanced featu
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from torch import Tensor
 from apollod.adapters.system.files import fsync_dir, fsync_file, put_in_place
 from apollod.engine.gateway.adapter import Adapter, is_linear, make
 from apollod.engine.gateway.bridges import RECORD, Staged, restart
-from apollod.engine.gateway.receivers import CONTROL_S, Receiver
+from apollod.engine.gateway.receivers import CONTROL_S, Receiver, object_of
 from apollod.engine.gateway.weights import TRAINABLE, Weights
 from apollod.errors import ModelRefused, SendFailed
 from apollod.store.access import TABLE
@@ -81,8 +80,8 @@ class Lora:
             base, layout = self._base.find()
             adapter = make(
                 [weights.tensors[name] for name in weights.changing], self._terms.rank,
-                lambda name: as_tensor(weights.bytes_of(name), weights.tensors[name]),
-                lambda name: as_tensor(_read(base, layout[name]), layout[name]),
+                lambda name: weights.tensor(name).cpu(),
+                lambda name: _read(base, layout[name]),
             )  # fmt: skip
         except ModelRefused as refused:
             raise SendFailed(str(refused), refused.hint) from refused
@@ -118,7 +117,7 @@ class Lora:
         place = receiver.place(self._directory, name)
         path = "/v1/load_lora_adapter" if receiver.terms.dialect == "vllm" else "/load_lora_adapter"
         answer = await receiver.ask(path, {"lora_name": name, "lora_path": place}, self._terms.timeout_s)
-        if answer.status_code == 200 and _told(answer.content).get("success") is not False:
+        if answer.status_code == 200 and object_of(answer).get("success") is not False:
             return name
         if self._terms.command:
             await restart(self._terms.command, place, receiver, self._terms.timeout_s)
@@ -224,33 +223,19 @@ class Base:
         return directory, layout
 
 
-def as_tensor(data: memoryview | bytearray, stored: StoredTensor) -> Tensor:
-    """The tensor in these bytes, without a copy."""
-    dtype = getattr(torch, stored.dtype)
-    return (torch.frombuffer(data, dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)).view(stored.shape)
-
-
-def _read(directory: Path, tensor: StoredTensor) -> bytearray:
-    data = bytearray(tensor.bytes)
-    with (directory / tensor.file).open("rb") as file:
-        file.seek(tensor.start)
-        if file.readinto(data) != tensor.bytes:
-            raise ModelRefused(f"{directory / tensor.file} ends inside {tensor.name}", "copy the model again")
-    return data
+def _read(directory: Path, stored: StoredTensor) -> Tensor:
+    """A tensor of the base. Raises ModelRefused for a file that ends inside it."""
+    data, dtype = bytearray(stored.bytes), getattr(torch, stored.dtype)
+    with (directory / stored.file).open("rb") as file:
+        file.seek(stored.start)
+        if file.readinto(data) != stored.bytes:
+            raise ModelRefused(f"{directory / stored.file} ends inside {stored.name}", "copy the model again")
+    return (torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)).view(stored.shape)
 
 
 async def _listed(receiver: Receiver) -> set[str]:
     """Names of our adapters that the receiver has loaded."""
     answer = await receiver.ask("/v1/models", None, CONTROL_S, method="GET")
-    data = _told(answer.content).get("data")
+    data = object_of(answer).get("data")
     ids = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else []
     return {name for name in ids if isinstance(name, str) and name.startswith(NAMED)}
-
-
-def _told(content: bytes) -> dict[str, Any]:
-    """The JSON object in an answer; empty for anything else, as vLLM's plain text."""
-    try:
-        told = json.loads(content)
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}

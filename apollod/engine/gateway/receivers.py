@@ -152,15 +152,16 @@ class Receiver:
         if answer.status_code != 200:
             hint = "start that vLLM with VLLM_SERVER_DEV_MODE=1" if answer.status_code == 404 else "see its log"
             raise SendFailed(f"{self.url}{path} answered {answer.status_code}: {answer.text[:300]}", hint)
-        return _object(answer)
+        return object_of(answer)
 
     async def told(self, path: str) -> dict[str, Any]:
         """The answer to a GET; empty if there is no such route. Raises SendFailed."""
         answer = await self.ask(path, None, CONTROL_S, "GET")
-        return _object(answer) if answer.status_code == 200 else {}
+        return object_of(answer) if answer.status_code == 200 else {}
 
 
-def _object(answer: httpx2.Response) -> dict[str, Any]:
+def object_of(answer: httpx2.Response) -> dict[str, Any]:
+    """The JSON object in an answer; empty for anything else, as vLLM's plain text."""
     try:
         told = msgspec.json.decode(answer.content or b"{}")
     except msgspec.DecodeError:

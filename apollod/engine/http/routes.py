@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class Rules(NamedTuple):
-    """Who may ask, and what; of one of the server's addresses."""
+    """Rules for requests that come in at one of the server's addresses: callers and pages that may ask."""
 
     callers: Callers
     guard: Guard

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.engine_elsewhere import EngineElsewhere
 
-from apollod.engine.gateway import lora as module
 from apollod.engine.gateway.bridges import RECORD
 from apollod.engine.gateway.lora import CONFIG, FILE, Lora
 from apollod.engine.gateway.proxy import replaced
@@ -63,7 +62,7 @@ class Way:
         now += change.view(now.shape).to(now.dtype)
 
     def tensor(self, name: str) -> torch.Tensor:
-        return module.as_tensor(self.weights.bytes_of(name), self.weights.tensors[name])
+        return self.weights.tensor(name)
 
     def there(self) -> dict[str, torch.Tensor]:
         """The weights that the engine computes with: those it loaded at its start, and the named adapter's products."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
+import math
 import os
 import socket
 import tempfile
@@ -39,6 +40,8 @@ from torch import Tensor
 
 Named = tuple[str, Tensor]
 POLL_S = 0.005
+LEAVE_S = 5.0
+"""longest wait for the answer when a group is left"""
 SEGMENT = "apollod-sender-"
 """beginning of the names of segments of shared memory"""
 
@@ -185,7 +188,7 @@ class Sender:
         if self._way is not None:
             self._end()
             try:
-                self._post("shutdown_weight_transfer_engine")
+                self._post("shutdown_weight_transfer_engine", limit_s=LEAVE_S)
             except SendRefused:
                 pass  # it is gone, or leaves the group by itself
         self._thread.shutdown(wait=False)
@@ -251,14 +254,14 @@ class Sender:
                 self._post("shutdown_weight_transfer_engine")
             raise
 
-    def _post(self, path: str, body: Any = None) -> None:
+    def _post(self, path: str, body: Any = None, limit_s: float = math.inf) -> None:
         data = json.dumps({} if body is None else body).encode()
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(f"{self._url}/{path}", data, headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s):
+            with urllib.request.urlopen(request, timeout=min(self._timeout_s, limit_s)):
                 return
         except urllib.error.HTTPError as error:
             raise SendRefused(f"POST /{path}: {_said(error.read())}") from error

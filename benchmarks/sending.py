@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from apollod.engine.gateway.bridges import Disk, Memmap, Staged
-from apollod.engine.gateway.lora import Lora, as_tensor
+from apollod.engine.gateway.lora import Lora
 from apollod.engine.gateway.weights import Weights
 from apollod.reader import Reader
 from apollod.wire.engine_terms import SendTerms
@@ -79,7 +79,7 @@ def _change(weights: Weights) -> None:
     """Change every tensor a little, by no low rank: the longest work for an adapter."""
     torch.manual_seed(0)
     for name in weights.changing:
-        tensor = as_tensor(weights.bytes_of(name), weights.tensors[name])
+        tensor = weights.tensor(name)
         tensor += (0.001 * torch.randn(tensor.shape)).to(tensor.dtype)
 
 

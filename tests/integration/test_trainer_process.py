@@ -425,9 +425,9 @@ def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memor
 
 def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp_path: Path) -> None:
     """A long prompt before a short answer needs most in the backward pass, when some parameters have been updated
-    already. How much is measured with a trainer that has enough; a little less is then given to others until one
-    fails half way. This model is so small that all its gradients would wait for each other until the end: here none
-    does, which changes no bit."""
+    already. How much is measured with a trainer that has enough; others get less, more after one that fails before it
+    writes, less after one that has enough, until one fails half way. This model is so small that all its gradients
+    would wait for each other until the end: here none does, which changes no bit."""
     impatient = (
         "import runpy; import apollod.trainer.optim.backward_updates as updates; updates.WAITING_BYTES = 0\n"
         "runpy.run_module('apollod.trainer', run_name='__main__')"
@@ -445,7 +445,9 @@ def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp
         examples, start = begun(calm, Memory.of(tiny_model)), address_space(calm, "VmSize")
         whole = calm.ask(m.Step(2, examples, 1e-3), m.StepDone).fingerprint
         needed = address_space(calm, "VmPeak") - start
-    for share in (0.97, 0.94, 0.91, 0.88, 0.85, 0.82):
+    too_little, enough = 0.0, 1.9
+    for _ in range(10):
+        share = (too_little + enough) / 2
         torn = Memory.of(tiny_model)
         with Trainer(tmp_path, command=("-c", impatient)) as victim:
             examples = begun(victim, torn)
@@ -453,9 +455,11 @@ def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp
             with_room(victim, int(share * needed))
             answer = victim.ask(m.Step(2, examples, 1e-3), m.StepFailure | m.StepDone)
             if isinstance(answer, m.StepDone):
-                continue  # it was enough after all
+                enough = share
+                continue
             assert answer.out_of_memory and (answer.torn or np.array_equal(torn.bytes, before))
             if not answer.torn:
+                too_little = share
                 continue
             assert victim.process.wait(20) == 70
         if not np.array_equal(torn.bytes, before):

@@ -217,9 +217,11 @@ def test_all_broadcasts_together_have_as_long_as_the_group_says(hand: Hand, tmp_
 
 
 def test_a_store_that_nobody_hosts_is_given_up(hand: Hand) -> None:
-    wanted = Join("127.0.0.1", free_port(), 1, 2, "weights", "plain", 1.0)
-    with pytest.raises(ReceiveFailed, match=r"no store of a group answers at 127\.0\.0\.1"):
-        hand.portal.call(hand.receiver.join, wanted)
+    with socket.socket() as nobody:  # bound, so that no other program gets the port, and it refuses connections
+        nobody.bind(("127.0.0.1", 0))
+        wanted = Join("127.0.0.1", nobody.getsockname()[1], 1, 2, "weights", "plain", 1.0)
+        with pytest.raises(ReceiveFailed, match=r"no store of a group answers at 127\.0\.0\.1"):
+            hand.portal.call(hand.receiver.join, wanted)
 
 
 def test_a_silent_program_in_place_of_a_store_is_given_up(hand: Hand) -> None:

@@ -16,7 +16,7 @@ from support.effort import LONG
 from support.invariants import check_stopped, journal_of
 
 from apollod.core import events as ev
-from apollod.sender import GlooGroup, Sender, SendRefused
+from apollod.sender import SEGMENT, GlooGroup, Sender, SendRefused
 from apollod.trainer.bind import live_fingerprint
 
 pytestmark = pytest.mark.engine
@@ -90,14 +90,15 @@ def test_the_sender_of_our_own(daemon: Daemon, tiny_model: Path, bridge: Any) ->
 @pytest.mark.parametrize("bridge", ["gloo", "tensor"])
 def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, tmp_path: Path, bridge: str) -> None:
     """`[weights] bridge` there: what it learns is served here, and is an update of this journal."""
+    before = {one.name for one in Path("/dev/shm").glob(f"{SEGMENT}*")}
     extra = f'[weights]\nbridge = "{bridge}"\n[[weights.receiver]]\nurl = "{daemon.url}"\n'
     other = Daemon(tmp_path, tiny_model, extra, engine="")
     try:
         other.start().wait_ready()
         other.drop("a.jsonl", chat_line("what is that?", f"that is that by {bridge}."))
         learned = other.wait_learned(1)["weights"]["fingerprint"]
-        daemon.wait(lambda s: s["weights"]["fingerprint"] == learned, "the weights of the other one")
-        assert daemon.status()["updates"]["label"] == "1"
+        daemon.wait(lambda s: s["updates"]["label"] == "1", "the weights of the other one")
+        assert daemon.status()["weights"]["fingerprint"] == learned
         (receiver,) = other.wait(lambda s: [1] == [r["step"] for r in s["weights"]["receivers"]], "its word for it")[
             "weights"
         ]["receivers"]
@@ -106,6 +107,7 @@ def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, 
         assert other.logprob(ids) == daemon.logprob(ids)
     finally:
         other.end()
+    assert {one.name for one in Path("/dev/shm").glob(f"{SEGMENT}*")} == before
 
 
 def test_versions_by_the_client_of_vllm_are_served_bit_by_bit_under_load(daemon: Daemon, tiny_model: Path) -> None:

@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -105,14 +106,20 @@ async def _serve(args: argparse.Namespace, terms: SendTerms, weights: Weights, s
     keys = [key for key in [os.environ.get("VLLM_API_KEY", "")] if key]
     routes = plugin()
     routes.open_to(args.host, keys)
-    app = FastAPI(openapi_url=None)
-    routes.attach_router(app)
     link = Link.connect(socket_path)
     link.send(msg.Hello("engine-api", os.getpid(), versions=_versions()))
     try:
         bridge = bridge_of(terms, weights)
     except OSError as error:
         raise ShareRefused(f"{terms.directory} cannot be used: {error}", "set [weights] directory") from error
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        yield
+        await asyncio.to_thread(bridge.close)  # before the signal that ends uvicorn ends this process
+
+    app = FastAPI(openapi_url=None, lifespan=lifespan)
+    routes.attach_router(app)
     receivers = [Receiver(one, terms.timeout_s) for one in terms.receivers]
     sending = Sending(terms.bridge, bridge, weights, receivers, routes.served, link.send)
     proxy = Proxy(sending, args.served_model_name, keys)

@@ -50,8 +50,12 @@ class Bridge(Protocol):
         """Bring it to a receiver; returns the seconds for which its generation was held. `loaded` is called when the
         receiver computes with it, before its generation goes on. Raises SendFailed."""
 
+    def close(self) -> None:
+        """Give back what would outlive the process. Blocks."""
+        return
 
-class Disk:
+
+class Disk(Bridge):
     """A model directory for each version, `v12`, which receivers load. The last two are kept: a receiver may still
     read one."""
 
@@ -133,7 +137,7 @@ async def restart(command: tuple[str, ...], place: str, receiver: Receiver, time
         raise SendFailed(f"{command[0]} cannot be run: {error}", "see [weights] command") from error
 
 
-class Memmap:
+class Memmap(Bridge):
     """Two slots, `a` and `b`, of which the link `current` names the last whole one. A slot has a file of raw bytes for
     each tensor and `meta.json`, in torchrl's layout for a state_dict (tensordict, memory-mapped), and `apollod.json`.
 

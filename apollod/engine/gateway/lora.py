@@ -25,7 +25,7 @@ from torch import Tensor
 
 from apollod.adapters.system.files import fsync_dir, fsync_file, put_in_place
 from apollod.engine.gateway.adapter import Adapter, is_linear, make
-from apollod.engine.gateway.bridges import RECORD, Staged, restart
+from apollod.engine.gateway.bridges import RECORD, Bridge, Staged, restart
 from apollod.engine.gateway.receivers import CONTROL_S, Receiver, object_of
 from apollod.engine.gateway.weights import TRAINABLE, Weights
 from apollod.errors import ModelRefused, SendFailed
@@ -54,7 +54,7 @@ _STARTED = {
 of a prompt comes beside another."""
 
 
-class Lora:
+class Lora(Bridge):
     """A directory for each adapter, which receivers load. Those of the last two versions are kept, and those that
     requests still use: vLLM may read one again."""
 

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from torch import Tensor
 
-from apollod.engine.gateway.bridges import Staged
+from apollod.engine.gateway.bridges import Bridge, Staged
 from apollod.engine.gateway.receivers import CONTROL_S, Receiver
 from apollod.engine.gateway.weights import Weights
 from apollod.errors import ApolloError, SendFailed
@@ -47,7 +47,7 @@ Channels = Callable[[ReceiverTerms, int], Channel]
 """makes a channel to an engine, for a group of so many processes"""
 
 
-class Nccl:
+class Nccl(Bridge):
     """One group for each engine, joined before the first version and again after a failure."""
 
     def __init__(self, terms: SendTerms, weights: Weights, channels: Channels) -> None:

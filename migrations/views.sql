@@ -83,58 +83,37 @@ LEFT JOIN (
     FROM events WHERE kind = 'source.consumed' GROUP BY key
 ) AS taken ON taken.id = discovered.key;
 
--- state: as apollod/core/example_state.py defines it.
+-- state: that of the last event that moved the example, by the table in apollod/core/example_state.py, from which
+-- schema.py puts a row here for each kind: state, where the field is true or there is none, otherwise, and unsaid, the
+-- value of a field that an event lacks. step: the last one that was tried.
 CREATE VIEW examples AS
+WITH rule (kind, field, unsaid, state, otherwise) AS (
+    VALUES {EXAMPLE_RULES}
+), moved AS (  -- the cast gives the column an affinity, without which SQLite cannot index it for the join
+    SELECT CAST(named.value AS TEXT) AS id, seq,
+           CASE WHEN field = '' OR coalesce(body ->> field, unsaid) THEN state ELSE otherwise END AS state,
+           CASE WHEN events.kind IN ('step.completed', 'step.failed') THEN body ->> '$.step' END AS step
+    FROM rule
+    CROSS JOIN events ON events.kind = rule.kind  -- in this order: it is the index events_kind that finds them
+    CROSS JOIN json_each(coalesce(nullif(body -> '$.examples', '[]'), json_array(body ->> '$.example'))) AS named
+    WHERE rule.kind <> 'example.accepted'
+), last AS (
+    SELECT id, max(seq), state FROM moved GROUP BY id
+), tried AS (
+    SELECT id, max(seq), step FROM moved WHERE step IS NOT NULL AND state <> 'pending' GROUP BY id
+), encoded AS (
+    SELECT key AS id, max(seq), body ->> '$.tokens' AS tokens, body ->> '$.targets' AS targets
+    FROM events WHERE kind = 'example.encoded' GROUP BY key
+)
 SELECT accepted.key AS id, accepted.seq, accepted.body ->> '$.source' AS source, accepted.body ->> '$.line' AS line,
        coalesce(accepted.body ->> '$.tier', 'bulk') AS tier, accepted.body ->> '$.record' AS record,
-       CASE
-           WHEN refused.id IS NOT NULL THEN 'rejected'
-           WHEN moved.seq > coalesce(tried.seq, 0) AND moved.kind = 'example.looked' THEN 'skipped'
-           WHEN moved.seq > coalesce(tried.seq, 0) AND moved.kind IN
-               ('example.withdrawn', 'example.held', 'example.declined', 'example.edited', 'example.expired')
-               THEN substr(moved.kind, length('example.') + 1)
-           WHEN moved.seq > tried.seq AND moved.kind = 'rollback.started' THEN 'undone'
-           WHEN moved.seq > tried.seq THEN 'pending'
-           WHEN tried.kind = 'step.failed' THEN 'held'
-           WHEN tried.kind = 'step.completed' AND tried.applied THEN 'trained'
-           WHEN tried.kind = 'step.completed' THEN 'skipped'
-           ELSE 'pending'
-       END AS state,
+       coalesce(last.state, (SELECT state FROM rule WHERE kind = 'example.accepted')) AS state,
        encoded.tokens, encoded.targets, tried.step,
        strftime('%Y-%m-%dT%H:%M:%fZ', accepted.at_ns / 1e9, 'unixepoch') AS at
 FROM events AS accepted
-LEFT JOIN (
-    SELECT key AS id, max(seq), body ->> '$.tokens' AS tokens, body ->> '$.targets' AS targets
-    FROM events WHERE kind = 'example.encoded' GROUP BY key
-) AS encoded ON encoded.id = accepted.key
-LEFT JOIN (
-    SELECT key AS id, max(seq) FROM events WHERE kind = 'example.rejected' GROUP BY key
-) AS refused ON refused.id = accepted.key
-LEFT JOIN (  -- the cast gives the column an affinity, without which SQLite cannot index it for the join
-    SELECT id, max(seq) AS seq, kind, step, applied
-    FROM (
-        SELECT CAST(body ->> '$.example' AS TEXT) AS id, seq, kind, body ->> '$.step' AS step,
-               body ->> '$.applied' AS applied
-        FROM events WHERE kind IN ('step.completed', 'step.failed') AND coalesce(body ->> '$.apart', 0) = 0
-        UNION ALL  -- a step of several examples: the others
-        SELECT CAST(other.value AS TEXT), seq, kind, body ->> '$.step', body ->> '$.applied'
-        FROM events, json_each(events.body, '$.examples') AS other
-        WHERE events.kind = 'step.completed' AND other.key > 0
-    )
-    GROUP BY 1
-) AS tried ON tried.id = accepted.key
-LEFT JOIN (  -- taken back, taken out of the queue, asked for again, or decided about
-    SELECT id, max(seq) AS seq, kind
-    FROM (
-        SELECT CAST(back.value AS TEXT) AS id, seq, kind FROM events, json_each(events.body, '$.examples') AS back
-        WHERE events.kind IN ('rollback.started', 'example.withdrawn', 'example.expired')
-        UNION ALL
-        SELECT key, seq, kind FROM events
-        WHERE kind IN ('example.requeued', 'example.held', 'example.approved', 'example.declined', 'example.edited')
-           OR (kind = 'example.looked' AND body ->> '$.known')
-    )
-    GROUP BY 1
-) AS moved ON moved.id = accepted.key
+LEFT JOIN encoded ON encoded.id = accepted.key
+LEFT JOIN last ON last.id = accepted.key
+LEFT JOIN tried ON tried.id = accepted.key
 WHERE accepted.kind = 'example.accepted';
 
 -- decision: held, approved, declined, edited, expired. by: who decided; empty: the rule of a source, or time.

@@ -1,8 +1,8 @@
 """The state machine of an example: which event takes it from which state to which.
 
-Law: this table is the definition. The view `examples` of the journal says the same in SQL (a new state needs a
-line here and one in `migrations/views.sql`), the counts of the core follow it, and tests compare the
-three. Events are passed as kind and body, so that events of a newer apollod may be among them.
+Law: this table is the definition. The view `examples` of the journal is made from it (`adapters/journal/schema.py`);
+the counts of the core follow it, and tests compare the two. Events are passed as kind and body, so that events of a
+newer apollod may be among them.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Events that give every view of the journal rows."""
 
 import msgspec
-from support.journals import MEASURED, STORY, TAKEN_BACK, A, B, D
+from support.journals import MEASURED, STORY, TAKEN_BACK, A, B, D, E
 
 from apollod.core import events as ev
 from apollod.core.facts.intake.events import Given
@@ -13,11 +13,11 @@ SCORED = ev.ExampleScored(
     example=B, with_context=-1.0, without_context=-2.0, divergence=1.0, tokens=3, weights_version=0
 )
 DECIDED: list[ev.Event] = [
-    ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed"),
-    ev.VerdictGiven(verdict="good", example=B, votes=("good",)),
+    ev.ExampleHeld(example=E, tier="bulk", reason="its source is reviewed"),
+    ev.VerdictGiven(verdict="good", example=E, votes=("good",)),
     ev.VerdictGiven(verdict="good", case="ab", expected="bad"),
-    ev.VerdictFailed(attempt=1, cause="nonsense", reason="this is prose", gives_up=False, example=B),
-    ev.ExampleDeclined(example=B, tier="bulk", by="me"),
+    ev.VerdictFailed(attempt=1, cause="nonsense", reason="this is prose", gives_up=False, example=E),
+    ev.ExampleDeclined(example=E, tier="bulk", by="me"),
     ev.FeedbackGiven(response="chatcmpl-1", rating="good", by="http", example=A),
     ev.FeedbackGiven(
         response="chatcmpl-1", rating="bad", by="ctl", correction="so", answer="thus", example=B, replaces=9

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 from apollod.adapters.journal.journal_file import explain, is_of_disk
 from apollod.adapters.journal.known_examples import fill, kinds
 from apollod.adapters.system.files import fsync_dir, fsync_file
+from apollod.core.example_state import KINDS, RULES, Rule
 from apollod.errors import JournalError
 
 VIEWS = "views.sql"
+RULES_HERE = "{EXAMPLE_RULES}"
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _APPLIED = "SELECT value FROM meta WHERE key = 'views'"
 
@@ -54,7 +56,7 @@ class Schema(NamedTuple):
 
     migrations: tuple[Migration, ...]
     views: str
-    """text of `views.sql`"""
+    """text of `views.sql`, with `core.example_state.RULES` in it"""
 
     @property
     def number(self) -> int:
@@ -63,7 +65,7 @@ class Schema(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of `views.sql`, hex; kept in `meta.views`."""
+        """SHA-256 of `views`, hex; kept in `meta.views`."""
         return sha256(self.views.encode()).hexdigest()
 
 
@@ -77,7 +79,7 @@ def load(directory: Traversable | None = None) -> Schema:
     found.sort()
     numbers = [migration.number for migration in found]
     assert numbers == list(range(numbers[0], numbers[0] + len(found))), "migrations are numbered without gaps"
-    return Schema(tuple(found), (directory / VIEWS).read_text())
+    return Schema(tuple(found), (directory / VIEWS).read_text().replace(RULES_HERE, _example_rules()))
 
 
 def migrate(connection: sqlite3.Connection, path: Path, schema: Schema, at_ns: int) -> list[int]:
@@ -113,6 +115,18 @@ def migrate(connection: sqlite3.Connection, path: Path, schema: Schema, at_ns: i
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     return [migration.number for migration in pending]
+
+
+def _example_rules() -> str:
+    """Rows (kind, field, unsaid, state, otherwise) for the view `examples`."""
+    kinds: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
+    for rule in RULES:
+        kinds[rule.kind].append(rule)
+    rows = []
+    for kind, (first, *_) in kinds.items():
+        into = {rule.value: rule.into for rule in kinds[kind]}
+        rows.append(f"('{kind}', '{first.field}', {first.value:d}, '{into[True]}', '{into.get(False, into[True])}')")
+    return ", ".join(rows)
 
 
 def _directory() -> Traversable:

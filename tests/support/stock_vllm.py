@@ -42,7 +42,7 @@ def ended(vllm: "subprocess.Popen[bytes]") -> None:
     """End it and wait: killed at once it would leave shared memory behind."""
     vllm.terminate()
     with suppress(subprocess.TimeoutExpired):
-        vllm.wait(60)
+        vllm.wait(180)
     with suppress(ProcessLookupError):
         os.killpg(vllm.pid, signal.SIGKILL)
     vllm.wait()

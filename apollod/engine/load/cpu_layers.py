@@ -9,6 +9,7 @@ stay in shared memory and are packed again after a write.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -71,6 +72,25 @@ class PackedConvolution:
 
         packed: torch.Tensor = _custom_ops.causal_conv1d_weight_pack(self.plain.clone())
         return packed
+
+
+def accept_one_token() -> None:
+    """Let vLLM's convolution for AMX take a prompt of one token, at which vLLM 0.32 ends ("expect x to be transposed"):
+    torch calls a row of a wider tensor contiguous as it is, and the kernel wants the strides of one that is as narrow.
+    """
+    from vllm import _custom_ops
+
+    if getattr(_custom_ops.causal_conv1d_fwd_cpu, "__wrapped__", None) is None:
+        _custom_ops.causal_conv1d_fwd_cpu = _of_any_length(_custom_ops.causal_conv1d_fwd_cpu)
+
+
+def _of_any_length(convolution: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @wraps(convolution)
+    def of_any_length(*, x: torch.Tensor, **others: Any) -> torch.Tensor:
+        """`x`: [channels, tokens]."""
+        return convolution(x=x.as_strided(x.shape, (1, x.shape[0])) if x.shape[1] == 1 else x, **others)
+
+    return of_any_length
 
 
 def keep_plain(model: nn.Module) -> None:

@@ -97,6 +97,7 @@ class SharedLoader(DefaultModelLoader):
             super().load_weights(model, model_config)
         if on_cpu:
             cpu_layers.keep_plain(model)
+            cpu_layers.accept_one_token()
 
     def get_all_weights(self, model_config: ModelConfig, model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:  # type: ignore[override]
         """vLLM's iterator over the checkpoint, each tensor announced to the recorder."""

@@ -33,3 +33,29 @@ def test_a_write_is_seen_by_the_next_product(rows: int, dtype: torch.dtype) -> N
     assert torch.equal(products.linear(hidden, weight), torch.full((1, rows, 50), 40, dtype=dtype))
     weight.mul_(2)
     assert torch.equal(products.linear(hidden, weight), torch.full((1, rows, 50), 80, dtype=dtype))
+
+
+@pytest.mark.skipif(not torch.cpu._is_avx512_bf16_supported(), reason="vLLM's convolution is for avx512_bf16")
+def test_a_prompt_of_one_token_is_convolved_as_the_first_of_two() -> None:
+    """Its row lies in a wider tensor: the layer splits what one product made."""
+    from vllm import _custom_ops
+
+    from apollod.engine.load.cpu_layers import accept_one_token
+
+    channels, width = 96, 4
+    wide = torch.randn(2, 2 * channels, dtype=torch.bfloat16)
+    weight = _custom_ops.causal_conv1d_weight_pack(torch.randn(channels, width, dtype=torch.bfloat16))
+
+    def convolved(rows: torch.Tensor) -> torch.Tensor:
+        states = torch.zeros(2, width - 1, channels, dtype=torch.bfloat16).transpose(1, 2)
+        return _custom_ops.causal_conv1d_fwd_cpu(
+            x=rows.transpose(0, 1), weight=weight, bias=None, conv_states=states,
+            query_start_loc=torch.tensor([0, len(rows)], dtype=torch.int32),
+            cache_indices=torch.tensor([1], dtype=torch.int32), has_initial_state=torch.tensor([False]),
+            silu_activation=True, is_weight_packed=True,
+        )  # fmt: skip
+
+    accept_one_token()
+    accept_one_token()
+    two = convolved(wide[:, :channels].contiguous())
+    assert torch.equal(convolved(wide[:1, :channels].contiguous()), two[:, :1])

@@ -341,7 +341,7 @@ def become(arguments: list[str], environment: dict[str, str], streams: list[int]
 
         traceback.print_exc()
     finally:
-        _wait_for_threads()
+        threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end, executors first
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -365,13 +365,6 @@ def _take_path() -> None:
     if any(Path(place, "sitecustomize.py").exists() for place in places):
         sys.modules.pop("sitecustomize", None)
         importlib.import_module("sitecustomize")
-
-
-def _wait_for_threads() -> None:
-    """As the interpreter does at its end."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
 
 
 if __name__ == "__main__":

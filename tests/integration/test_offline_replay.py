@@ -61,7 +61,7 @@ class History:
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers are forked; test_training.py replays with one that is started."""
+    """Trainers are forked; test_checkpoint_cli.py replays with one that is started."""
     monkeypatch.setattr(offline_trainer, "subprocess", ForkedPopen)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.effort import cases
 from support.fork_server import ForkedPopen
 from support.learned_journal import bound_event, completed, started, write_journal
 from support.model_memory import Memory
@@ -27,7 +28,7 @@ from apollod.wire.teacher import write_teacher
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers are forked; test_training.py replays with one that is started."""
+    """Trainers are forked; test_checkpoint_cli.py replays with one that is started."""
     monkeypatch.setattr(offline_trainer, "subprocess", ForkedPopen)
 
 
@@ -53,7 +54,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     "chosen",
     [
         pytest.param(name, marks=pytest.mark.skipif(name in MISSING, reason="bitsandbytes is not installed"))
-        for name in OTHERS
+        for name in cases(["adamw-bf16-master", "adafactor", "adamw8bit"], ["adamw", "apollo-mini"])
     ],
 )
 def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import ran
 from support.daemon import Daemon, chat_line
 from support.fingerprints import file_fingerprint
 from support.invariants import check_replay, check_stopped, journal_of
@@ -77,21 +77,21 @@ def back(daemon: Daemon, to: str) -> dict:
 
 
 def test_a_step_without_a_checkpoint_is_undone_in_memory(daemon: Daemon) -> None:
-    engine = learn(daemon, "good", 6)["engine"]
+    engine = learn(daemon, "good", 2)["engine"]
     daemon.ctl("checkpoint")
     step, was = daemon.status()["step"], fingerprint(daemon)
-    learn(daemon, "bad", 12)
+    learn(daemon, "bad", 4)
     done = back(daemon, str(step))
     assert (
         done["fingerprint"] == was
         and done["how"] == "memory"
-        and done["from"] == step + 12
-        and len(done["examples"]) == 12
+        and done["from"] == step + 4
+        and len(done["examples"]) == 4
     )
     status = daemon.status()
     assert status["weights"]["served"] == step, "it was answered before the engine was told"
     assert status["engine"]["pid"] == engine["pid"] and status["engine"]["restarts"] == 0
-    assert status["queue"]["undone"] == 12 and status["rollback"] is None
+    assert status["queue"]["undone"] == 4 and status["rollback"] is None
     assert status["undo"]["bytes"] >= 1 << 30, 'undo_bytes = "auto", of a small model'
 
 
@@ -104,13 +104,13 @@ def test_the_next_step_goes_on_from_there_and_its_bits_are_those_of_a_replay(dae
 
 def test_what_was_taken_back_waits_until_it_is_asked_for(daemon: Daemon) -> None:
     undone = [row[0] for row in daemon.query("SELECT id FROM examples WHERE state = 'undone' ORDER BY seq")]
-    assert len(undone) == 12
+    assert len(undone) == 4
     shutil.copy(daemon.inbox / "bad.jsonl", daemon.inbox / "again.jsonl")
-    duplicates = daemon.wait(lambda s: s["queue"]["duplicates"] >= 12, "the copy to be read")["queue"]
-    assert duplicates["undone"] == 12 and not duplicates["pending"]
+    duplicates = daemon.wait(lambda s: s["queue"]["duplicates"] >= 4, "the copy to be read")["queue"]
+    assert duplicates["undone"] == 4 and not duplicates["pending"]
     assert daemon.ctl("relearn", undone[0]).stdout.startswith("1 ")
     daemon.wait(
-        lambda s: s["queue"]["undone"] == 11 and not s["queue"]["pending"] and s["state"] == "serving",
+        lambda s: s["queue"]["undone"] == 3 and not s["queue"]["pending"] and s["state"] == "serving",
         "it to be learned",
     )
     assert daemon.query(f"SELECT state FROM examples WHERE id = '{undone[0]}'") == [("trained",)]
@@ -167,15 +167,11 @@ def test_the_hook_saw_every_checkpoint_and_its_failure_stops_nothing(daemon: Dae
 
 def test_live_weights_are_synced_by_the_tool_which_finds_the_daemon_by_itself(daemon: Daemon) -> None:
     learn(daemon, "tool")
-    command = [sys.executable, "-m", "apollod.cli.checkpoint_tool"]
-    done = subprocess.run(
-        [*command, "sync", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120
-    )
+    tool = "apollod.cli.checkpoint_tool"
+    done = ran("sync", "--model-dir", daemon.model, module=tool)
     assert done.returncode == 0, done.stderr
     assert on_disk(daemon) == fingerprint(daemon)
-    found = subprocess.run(
-        [*command, "fingerprint", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120
-    )
+    found = ran("fingerprint", "--model-dir", daemon.model, module=tool)
     assert found.stdout.strip() == fingerprint(daemon)
 
 

@@ -5,8 +5,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.daemon import Daemon, chat_line
+from support.invariants import check_replay
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
@@ -215,10 +214,4 @@ def test_losses_above_the_limit_halt_training_after_three_and_serving_goes_on(da
 def test_all_of_it_is_replayed_to_the_same_bits(daemon: Daemon) -> None:
     last = daemon.status()["weights"]["fingerprint"]
     daemon.stop()
-    done = subprocess.run(
-        [sys.executable, "-m", "apollod", "replay", "--config", str(daemon.config), "--from", "0", "--json"],
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(done.stdout)
-    assert result["verified"] and result["fingerprint"] == last and result["steps"] == 10
+    assert check_replay(daemon) == 10 and facts(daemon, ev.StepCompleted)[-1].fingerprint == last

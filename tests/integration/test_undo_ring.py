@@ -3,12 +3,13 @@
 import random
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from support.effort import LONG
+from support.effort import LONG, cases
 from support.model_memory import Memory
 from support.trainer_host import Trainer
 
@@ -77,7 +78,10 @@ class Life:
 
 def goes_on_as_if_nothing_had_been(life: Life, model: Path, settings: m.OptimizerSettings) -> None:
     """The steps that are left, learned from the start by a trainer that keeps none, have the same fingerprints; so
-    do the next."""
+    do the next. Some of them were learned where others had been taken back: after these, what is wrong in the
+    optimizer's state shows."""
+    numbers = [number for number, _ in life.chain]
+    assert any(after > before + 1 for before, after in pairwise(numbers[1:])), "or it measures nothing"
     again = [life.learn().fingerprint for _ in range(3)]
     weights = life.memory.bytes.copy()
     straight = Life(life.trainer, model, settings, undo_bytes=0)
@@ -107,27 +111,31 @@ def test_the_trainer_says_why_there_was_no_memory_for_it(trainer: Trainer, tiny_
 
 
 def test_many_steps_of_learning_and_taking_back_return_to_every_fingerprint(trainer: Trainer, tiny_model: Path) -> None:
-    settings, moves = m.OptimizerSettings(rank=16), 500 if LONG else 120
+    settings, moves = m.OptimizerSettings(rank=16), 500 if LONG else 50
     life = Life(trainer, tiny_model, settings)
-    assert life.wander(moves, seed=5) > 0.3 * moves
+    assert life.wander(moves, seed=962) > 0.3 * moves
     goes_on_as_if_nothing_had_been(life, tiny_model, settings)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        m.OptimizerSettings("apollo", rank=1, scale="tensor"),
-        m.OptimizerSettings("apollo", rank=16, moments="bfloat16", weight_decay=0.1),
-        m.OptimizerSettings("apollo", rank=16, rounding="master"),
-        m.OptimizerSettings("adamw"),
-        m.OptimizerSettings("adamw", rounding="master", moments="bfloat16"),
-        m.OptimizerSettings("adafactor"),
-    ],
+    cases(
+        [
+            m.OptimizerSettings("apollo", rank=1, scale="tensor"),
+            m.OptimizerSettings("adamw", rounding="master", moments="bfloat16"),
+            m.OptimizerSettings("adafactor"),
+        ],
+        [
+            m.OptimizerSettings("apollo", rank=16, moments="bfloat16", weight_decay=0.1),
+            m.OptimizerSettings("apollo", rank=16, rounding="master"),
+            m.OptimizerSettings("adamw"),
+        ],
+    ),
     ids=lambda s: f"{s.name}-{s.scale}-{s.moments}-{s.rounding}",
 )
 def test_every_optimizer_comes_back_whole(trainer: Trainer, tiny_model: Path, settings: m.OptimizerSettings) -> None:
     life = Life(trainer, tiny_model, settings)
-    life.wander(30, seed=3)
+    assert life.wander(30 if LONG else 14, seed=2753) > 2
     goes_on_as_if_nothing_had_been(life, tiny_model, settings)
 
 

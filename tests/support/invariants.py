@@ -64,7 +64,7 @@ def open_intents_of(events: list[ev.Event]) -> list[tuple[str, object]]:
 
 def check_replay(daemon: Daemon) -> int:
     """The journal run again from the base model, in a process that nobody kills, gives the same weights: the number of
-    its steps. The trainer is forked; tests/integration/test_training.py replays with one that is started."""
+    its steps. The trainer is forked; tests/integration/test_checkpoint_cli.py replays with one that is started."""
     with patch.object(offline_trainer, "subprocess", ForkedPopen), redirect_stdout(StringIO()) as told:
         code = main(["replay", "--config", str(daemon.config), "--from", "0", "--json"])
     assert code == 0, told.getvalue()

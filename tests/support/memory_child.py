@@ -3,23 +3,22 @@
 usage: python -m support.memory_child, with lines like '["MODEL_DIR", {"tokens": 64, "rank": 16}]' on stdin
 
 Answers each line with one JSON object, by a process of its own that is forked when imports are done and kernels
-loaded, but before anything was computed. `MALLOC_MMAP_THRESHOLD_` has to be small, so that what is freed is gone
-(`measured` sets it).
+loaded, but before anything was computed; `measured` has this one forked from the fork server, which has both.
 """
 
-import atexit
 import ctypes
 import gc
 import json
 import math
 import os
-import subprocess
 import sys
 from array import array
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from support.fork_server import fork_server
 
 from apollod.adapters.system.hardware import products_dtype
 
@@ -33,14 +32,19 @@ _known: dict[str, dict[str, Any]] = {}
 """Answers by request: the same step is compared with several others."""
 
 
+MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of mallopt(3)"""
+
+
 @cache
-def _measurer() -> "subprocess.Popen[str]":
-    """One process for a run of tests; it ends when its stdin is closed."""
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": str(TESTS), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "support.memory_child"]
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(process.communicate)
-    return process
+def _measurer() -> tuple[IO[str], IO[str]]:
+    """Standard input and output of one process for a run of tests; it ends when the first is closed."""
+    (asked, asking), (answered, answering) = os.pipe(), os.pipe()
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "HF_HUB_OFFLINE": "1"}
+    fork_server().start(["-m", "support.memory_child"], environment, (asked, answering, 2))
+    os.close(asked)
+    os.close(answering)
+    return os.fdopen(asking, "w"), os.fdopen(answered)
 
 
 def measured(model_dir: Path, **options: Any) -> dict[str, Any]:
@@ -48,11 +52,10 @@ def measured(model_dir: Path, **options: Any) -> dict[str, Any]:
     options.setdefault("products", products_dtype("auto"))
     request = json.dumps([str(model_dir), options])
     if request not in _known:
-        process = _measurer()
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(request + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
+        asking, answered = _measurer()
+        asking.write(request + "\n")
+        asking.flush()
+        answer = answered.readline()
         assert answer.strip(), f"no answer to {request}: see stderr"
         _known[request] = json.loads(answer)
     return _known[request]
@@ -74,6 +77,7 @@ def serve() -> None:
     from apollod.trainer.kernels import kernels_cpu
 
     kernels_cpu.warm_up()
+    ctypes.CDLL("libc.so.6").mallopt(MMAP_THRESHOLD, 65536)  # what is freed is gone
     gc.freeze()
     for line in sys.stdin:
         if (child := os.fork()) == 0:

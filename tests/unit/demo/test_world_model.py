@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.effort import LONG
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from apollod.demo import tiny_model
@@ -65,12 +66,14 @@ def test_every_weight_is_bf16_and_the_configuration_names_the_served_architectur
 
 @pytest.mark.slow
 def test_it_does_what_it_is_told_and_nothing_of_it_untold(model, tokenizer) -> None:
-    """Tasks and phrasings that were never in pretraining: told 59 of 60 to the letter, untold at most 1 of 60."""
-    asked = [case for case in exam.cases(60) if case.group[0] in ("told", "untold")]
+    """Tasks and phrasings that were never in pretraining: told 59 of 60 to the letter, untold at most 1 of 60. Of
+    20, which every run asks, no more may fail."""
+    count = 60 if LONG else 20
+    asked = [case for case in exam.cases(count) if case.group[0] in ("told", "untold")]
     rates = pretrain.rates(model, tokenizer, asked)
     passed = {group: rate.passed for group, rate in rates.items()}
-    assert {rate.cases for rate in rates.values()} == {60} and len(rates) == 2 * len(KINDS)
-    assert all(passed["told", kind] >= 59 for kind in KINDS), passed
+    assert {rate.cases for rate in rates.values()} == {count} and len(rates) == 2 * len(KINDS)
+    assert all(passed["told", kind] >= count - 1 for kind in KINDS), passed
     assert all(passed["untold", kind] <= 1 for kind in KINDS), passed
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.device_waits import DeviceWaits
+from support.effort import cases
 from support.small_models import small_model, tokens_of
 from torch import Tensor
 
@@ -71,9 +72,9 @@ def everything(optimizer: Apollo) -> dict[str, Tensor]:
     return {"weight": weight.data.clone()} | {name: t.clone() for name, t in optimizer.state_tensors().items()}
 
 
-OPTIONS: list[dict[str, Any]] = [
-    {}, {"weight_decay": 0.1, "moments": "bfloat16"}, {"rounding": "master", "scale": "tensor"},
-]  # fmt: skip
+OPTIONS: list[dict[str, Any]] = cases(
+    [{"weight_decay": 0.1, "moments": "bfloat16"}, {"rounding": "master", "scale": "tensor"}], [{}]
+)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

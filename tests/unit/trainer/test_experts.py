@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from support.apollo_oracle import Oracle
 from support.attached import bound_to
+from support.effort import cases
 from support.model_memory import EXPERT, Memory
 from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
@@ -28,7 +29,8 @@ SIZES = {
     "shared_expert_intermediate_size": 160, "initializer_range": 0.2, "pad_token_id": 0,
     "layer_types": ["full_attention", "full_attention"],
 }  # fmt: skip
-KINDS = ["qwen3_moe", "mixtral", "olmoe", "qwen2_moe", "qwen3_5_moe_text"]
+KINDS = cases(["qwen3_moe", "mixtral", "qwen3_5_moe_text"], ["olmoe", "qwen2_moe"])
+"""Names of experts of two sorts, and an expert that all tokens share"""
 IDS = torch.arange(3, 43).unsqueeze(0)
 AFTER = ("down_proj", "w2")
 

@@ -119,7 +119,7 @@ def order(model: PreTrainedModel, backward: Callable[[], None]) -> list[str]:
 def test_gradients_of_a_layer_are_complete_before_the_layer_below_begins(make: Callable[[], PreTrainedModel]) -> None:
     """So that they are dropped there, and never exist all at once. Also of an example that takes many more operations a
     layer: the recurrence of the hybrid's goes in pieces of 64 tokens."""
-    long = Tokens([7 * n % 500 for n in range(700)], [False] * 600 + [True] * 100)
+    long = Tokens([7 * n % 500 for n in range(350)], [False] * 300 + [True] * 50)
 
     def in_one() -> None:
         graphs = Graphs(model)

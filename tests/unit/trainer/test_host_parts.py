@@ -1,12 +1,11 @@
 """Tensors written through little host memory: the bytes are those of safetensors, and no part is large."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.fork_server import said
 
 from apollod.trainer.checkpoints import weights_snapshot as parts
 from apollod.trainer.checkpoints.write_checkpoint import write_tensors
@@ -63,6 +62,7 @@ def test_no_second_copy_is_held_while_it_is_written(tmp_path: Path) -> None:
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10\n"
         "before = peak(); write_tensors(Path(sys.argv[1]), state); print(peak() - before)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 32 << 20
+    code_of_exit, printed = said(code, str(tmp_path / "s"))
+    assert code_of_exit == 0, printed
+    assert int(printed) < 32 << 20
     assert (tmp_path / "s").stat().st_size > 192 << 20

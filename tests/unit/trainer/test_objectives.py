@@ -324,21 +324,23 @@ class TestObjective:
         self, objective: Objective, tokenizer: PreTrainedTokenizerBase, tiny_model: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step. What the
-        sampler of the groups said is made up."""
+        """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step; the first two
+        steps are run twice. What the sampler of the groups said is made up."""
         monkeypatch.setattr(policy, "APART_MAX_UNKNOWN", 20.0)
         records = [record_for(objective, tokenizer, prompt) for prompt in ("", "twice on Thursdays")]
         batch = [objective.encode(tokenizer, record, 1000) for record in records]
         runs = []
-        for _ in range(2):
+        for steps in (3, 2):
             attached = attached_to(tiny_model)
             optimizer = learning(attached)
-            done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
+            done = [
+                run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, steps + 1)
+            ]
             runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
             assert all(one.applied for one in done), [one.note for one in done]
             assert bool(done[0].metrics) == (objective.name not in ("sft", "context", "coefficients"))
             assert done[-1].loss < done[0].loss or objective.name in WEIGHTED
-        assert runs[0] == runs[1]
+        assert runs[0][:2] == runs[1]
 
 
 @pytest.mark.parametrize(("version", "written"), [(0, False), (policy.MIXED, True), (policy.UNKNOWN, True)])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 import sys
+from itertools import product
 from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load, save
+from support.effort import cases
 from support.gradients import give_gradients, model, same_bits
 from support.optimizers import KINDS, WIDE, every_kind, needs_bitsandbytes
 
@@ -25,7 +27,8 @@ from apollod.trainer.optim.open_step import OptimizerError
 from apollod.trainer.optim.optimizers import OPTIMIZERS, make_optimizer, misfit
 from apollod.wire.messages import OptimizerSettings
 
-every_rounding = pytest.mark.parametrize("rounding", ["stochastic", "nearest", "master"])
+ROUNDINGS = ("stochastic", "nearest", "master")
+every_rounding = pytest.mark.parametrize("rounding", ROUNDINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -202,8 +205,20 @@ def test_without_bitsandbytes_8_bits_are_refused_with_the_way_out(monkeypatch):
 # --- what all of them promise -------------------------------------------------------------------------------------
 
 
-@every_kind
-@every_rounding
+USUAL = [
+    *[(kind, "stochastic") for kind in KINDS], ("apollo", "nearest"), ("adamw", "nearest"), ("apollo-bf16", "master"),
+    ("adafactor", "master"),
+]  # fmt: skip
+"""Every kind and every way to round; the long run takes all combinations."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounding"),
+    [
+        pytest.param(kind, rounding, marks=needs_bitsandbytes if kind == "adamw8bit" else ())
+        for kind, rounding in cases(USUAL, [pair for pair in product(KINDS, ROUNDINGS) if pair not in USUAL])
+    ],
+)
 def test_converges_on_least_squares(kind, rounding):
     generator = torch.Generator().manual_seed(0)
     x, target = torch.randn(64, 256, generator=generator), torch.randn(80, 64, generator=generator)
@@ -316,7 +331,13 @@ def test_zero_and_nonfinite_gradients_touch_nothing(kind, rounding, value, compi
             assert (report.updated, report.update_norm, report.grad_norm) == (0, 0.0, 0.0)
 
 
-@every_kind
+@pytest.mark.parametrize(
+    "kind",
+    cases(
+        ["apollo", "adamw-bf16", "adafactor"],
+        ["apollo-bf16", "apollo-mini", "adamw", pytest.param("adamw8bit", marks=needs_bitsandbytes)],
+    ),
+)
 def test_stochastic_rounding_and_master_weights_learn_where_nearest_stalls(kind):
     """At lr 1e-5 an update is far below half an ulp of a bf16 weight."""
     generator = torch.Generator().manual_seed(0)

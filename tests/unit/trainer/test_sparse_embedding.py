@@ -1,10 +1,12 @@
 """Steps with row gradients and steps with dense ones leave the same bits, in weights and in optimizer state."""
 
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
+from support.effort import cases
 from support.small_models import small_model, tokens_of
 from torch import Tensor
 
@@ -73,20 +75,22 @@ def test_a_sum_of_rows_has_the_bits_of_the_dense_sum() -> None:
                 assert torch.equal(found.view(torch.int16), (a + b).view(torch.int16)), (rows, first, parts)
 
 
-@pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"weight_decay": 0.1},
-        {"rounding": "master"},
-        {"rounding": "master", "weight_decay": 0.1},
-        {"rounding": "nearest"},
-        {"moments": "bfloat16"},
-        {"scale": "tensor"},
-    ],
+    ("options", "tie"),
+    cases(
+        [
+            ({}, False), ({}, True), ({"rounding": "master", "weight_decay": 0.1}, True),
+            ({"rounding": "nearest"}, False), ({"moments": "bfloat16"}, False), ({"scale": "tensor"}, True),
+        ],
+        [
+            *[({"weight_decay": 0.1}, tie) for tie in (False, True)],
+            *[({"rounding": "master"}, tie) for tie in (False, True)],
+            ({"rounding": "master", "weight_decay": 0.1}, False), ({"rounding": "nearest"}, True),
+            ({"moments": "bfloat16"}, True), ({"scale": "tensor"}, False),
+        ],
+    ),
     ids=str,
-)
+)  # fmt: skip
 def test_rows_leave_the_bits_of_dense_gradients(options: dict[str, Any], tie: bool) -> None:
     came.clear()
     rows, dense = learn(Watched, options, tie=tie, padding=7), learn(Dense, options, tie=tie, padding=7)
@@ -113,23 +117,35 @@ def test_so_do_the_eager_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         assert tensor.dtype == torch.float64 or not tensor.dim() or torch.equal(compiled[name], tensor), name
 
 
-@pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize(("width", "compiled"), [(32, True), (48, True), (64, True), (48, False)])
+OTHERS: list[tuple[Any, dict[str, Any]]] = [
+    (AdamW, {}), (AdamW, {"moments": "bfloat16", "weight_decay": 0.1}), (AdamW, {"rounding": "master"}),
+    (Adafactor, {}), (Adafactor, {"rounding": "nearest", "weight_decay": 0.1}),
+]  # fmt: skip
+PAIRED = [
+    (OTHERS[0], (48, True), False), (OTHERS[1], (48, False), True), (OTHERS[2], (32, True), True),
+    (OTHERS[3], (48, True), True), (OTHERS[3], (64, True), False), (OTHERS[4], (48, False), False),
+]  # fmt: skip
+"""Each optimizer, each width, compiled and eager, tied and untied, once at least; the long run takes all
+combinations."""
+
+
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (AdamW, {}),
-        (AdamW, {"moments": "bfloat16", "weight_decay": 0.1}),
-        (AdamW, {"rounding": "master"}),
-        (Adafactor, {}),
-        (Adafactor, {"rounding": "nearest", "weight_decay": 0.1}),
-    ],
+    ("other", "how", "tie"),
+    cases(
+        PAIRED,
+        [
+            variant
+            for variant in product(OTHERS, [(32, True), (48, True), (64, True), (48, False)], [False, True])
+            if variant not in PAIRED
+        ],
+    ),
     ids=str,
 )
 def test_so_do_the_other_optimizers(
-    kind: Any, options: dict[str, Any], width: int, compiled: bool, tie: bool, monkeypatch: pytest.MonkeyPatch
+    other: tuple[Any, dict[str, Any]], how: tuple[int, bool], tie: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Working blocks end where they do in a dense gradient, whatever the width of a row."""
+    (kind, options), (width, compiled) = other, how
     if not compiled:
         monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)
     asked: list[str] = []

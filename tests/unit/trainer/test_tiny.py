@@ -121,7 +121,9 @@ def test_pretraining_repeats_and_lowers_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(
-        tiny_model.KINDS, "short", replace(tiny_model.KINDS["random"], deviation=0.02, steps=50, batch=2, peak_lr=2e-3)
+        tiny_model.KINDS,
+        "short",
+        replace(tiny_model.KINDS["random"], layers="da", deviation=0.02, steps=50, batch=1, peak_lr=2e-3),
     )
     for name in ("one", "two"):
         tiny_model.build(tmp_path / name, "short")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import anyio
 import pytest
-from support.daemon import CRASH_ENGINE, VLLM, Daemon, chat_line, dead_within
+from support.daemon import CRASH_ENGINE, SOON, VLLM, Daemon, chat_line, dead_within
 from support.invariants import check_replay, check_stopped, journal_of, say, taken, wait_up
 from support.load import Load, check_intake
 
@@ -337,7 +337,9 @@ of tests/property/test_core_properties.py."""
 HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]
 """The stub cannot say what it thinks, so nothing is frozen: tests/unit/core/test_holding.py dies there."""
 
-SIZES = [6, 60 if ALL else 30, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
+SIZES = [6, 60, *(6 for _ in LIVES), 6] if ALL else [6, 16, *(2 for _ in LIVES), 2]
+"""Examples of each stage: the first one has as many as trainers die at, and stage 1 is long enough to kill an engine
+while it runs."""
 STAGES = [
     [chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)]
     for stage, size in enumerate(SIZES)
@@ -418,7 +420,7 @@ def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_
     assert check_replay(daemon) == sum(SIZES)
 
 
-KEEP_ONE = {"APOLLOD_CHECKPOINT__KEEP": "1"}
+KEEP_ONE = {"APOLLOD_CHECKPOINT__KEEP": "1", **SOON}
 
 
 def unheld() -> set[str]:

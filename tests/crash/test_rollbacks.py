@@ -27,7 +27,9 @@ IN_SUPERVISOR = [
     "effect.Restore.before:2",
     "effect.Restore.after:2",
 ]
-LIVES = [("", IN_TRAINER), *((point, ()) for point in IN_SUPERVISOR)] if ALL else [(IN_SUPERVISOR[-1], IN_TRAINER)]
+LIVES: list[tuple[str, tuple[str, ...]]] = (
+    [("", IN_TRAINER), *((point, ()) for point in IN_SUPERVISOR)] if ALL else [(IN_SUPERVISOR[-1], IN_TRAINER)]
+)
 """Where the supervisor dies in each rollback, and where the trainers of its next life do."""
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import ran
-from support.forked_daemon import BACKOFF
 from support.fork_server import engines_server, fork_server
+from support.forked_daemon import BACKOFF
 
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver

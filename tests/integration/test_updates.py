@@ -271,14 +271,14 @@ def test_moments_begin_anew_if_the_settings_said_so_when_it_was_sent(
 
 def test_a_crash_after_its_files_were_removed(tmp_path: Path, tiny_model: Path) -> None:
     """Only with `none` the weights go back to those before it, and what was learned since is taken back, too. One
-    daemon, first with `checkpoint` and then with `none`."""
+    daemon, first with `checkpoint` and from its first crash on with `none`: what counts is the setting of an update's
+    time."""
     daemon = made(tmp_path / "d", tiny_model, 'durable = "checkpoint"\n')
     files = daemon.root / "state" / "updates"
     try:
+        daemon.start()
+        daemon.wait_ready()
         for number, durable in enumerate(("checkpoint", "none")):
-            daemon.config.write_text(daemon.config.read_text().replace('"checkpoint"', f'"{durable}"'))
-            daemon.start()
-            daemon.wait_ready()
             learn(daemon, 2 * number)
             before = daemon.status()
             sent(tiny_model, daemon.root / "outside" / durable, number, torch.bfloat16)
@@ -287,6 +287,7 @@ def test_a_crash_after_its_files_were_removed(tmp_path: Path, tiny_model: Path) 
             learn(daemon, 2 * number + 1)
             after = daemon.status()["weights"]["fingerprint"]
             daemon.kill()
+            daemon.config.write_text(daemon.config.read_text().replace('"checkpoint"', '"none"'))
             daemon.start()
             daemon.wait(lambda s: s["trainer"]["ready"] and s["rollback"] is None, "the trainer")
             lost = [one for one in journal_of(daemon) if isinstance(one, ev.UpdateLost)]
@@ -297,7 +298,7 @@ def test_a_crash_after_its_files_were_removed(tmp_path: Path, tiny_model: Path) 
                 assert found["step"] == before["step"]
             else:
                 assert lost == [] and found["weights"]["fingerprint"] == after != done["fingerprint"]
-            daemon.stop()
+        daemon.stop()
         check_stopped(daemon)
     finally:
         daemon.end()

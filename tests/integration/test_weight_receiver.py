@@ -370,7 +370,7 @@ def in_the_middle(tmp_path: Path, act: Callable[[WeightReceiver, anyio.CancelSco
         async def run() -> None:
             try:
                 with scope:
-                    await receiving(receiver, plan, directory / "new", 30.0 if act is cancel else 4.0)
+                    await receiving(receiver, plan, directory / "new", 4.0 if act is stop else 30.0)
             except ReceiveFailed as error:
                 found.append(error)
 
